@@ -1,0 +1,1 @@
+"""Vocabulary and small tools that every component shares; knows no component."""

@@ -1,0 +1,192 @@
+"""What the REST API answers: the models behind ``/openapi.json``, shared with the Python client.
+
+Requests are in ``common.spec``. Times are RFC 3339 in UTC; slots are in base units (``common.slots``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import EndpointSpec, Model, SessionSpec
+from fairlead.common.status import AgentStatus, EndpointStatus, ObservedState, Result, SessionType, Status
+
+T = TypeVar("T")
+
+
+class View(BaseModel):
+    """Base of answers. Clients ignore fields they do not know, so a newer manager may add some."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Problem(View):
+    """An error as RFC 9457 problem JSON. ``code`` is stable; ``next_step`` says what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    next_step: str = ""
+    errors: list[dict[str, Any]] = Field([], description="One entry per bad field: field, found, message.")
+
+
+class Page(View, Generic[T]):
+    """One page of a listing, newest first. ``next`` goes into ``cursor`` for the following page."""
+
+    items: list[T]
+    next: str | None = None
+
+
+class DeviceView(View):
+    slot: str
+    device_id: str
+    amount: int
+
+
+class KernelView(View):
+    id: str
+    role: str
+    attempt: int
+    status: Status
+    agent_id: str | None
+    observed: ObservedState | None = None
+    host: str = ""
+    port: int = 0
+    exit_code: int | None = None
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    log_tail: str = ""
+    devices: list[DeviceView] = []
+    status_since: datetime
+
+
+class Hold(View):
+    """Why the scheduler did not place a session at its last attempt."""
+
+    reason: Reason
+    text: str
+    refusals: list[str] = Field([], description="One line per kind of refusal, agents counted.")
+    attempts: int
+    at: datetime
+
+
+class SessionView(View):
+    id: str
+    name: str
+    type: SessionType
+    status: Status
+    result: Result
+    reason: Reason
+    detail: str
+    resource_group: str
+    priority: int
+    attempt: int
+    revision: int
+    endpoint: str | None = None
+    created_at: datetime
+    status_since: datetime
+    deadline_at: datetime | None = None
+    slots: dict[str, int]
+    spec: SessionSpec
+    kernels: list[KernelView] = []
+    hold: Hold | None = None
+
+
+class HistoryEntry(View):
+    revision: int
+    at: datetime
+    event: str
+    from_status: Status | None
+    to_status: Status
+    reason: Reason
+    actor: str
+    detail: str
+
+
+class ReplicaView(View):
+    session_id: str
+    name: str
+    status: Status
+    reason: Reason
+    detail: str
+    agent_id: str | None
+    status_since: datetime
+    log_tail: str = ""
+
+
+class EndpointView(View):
+    id: str
+    name: str
+    status: EndpointStatus
+    replicas: int = Field(description="Wanted.")
+    ready: int = Field(description="Of those, ready now.")
+    reason: Reason = Field(Reason.NONE, description="Of the last replica that failed, while failing.")
+    detail: str = ""
+    failures: int = Field(0, description="Replicas that failed in a row since one was last ready.")
+    retry_at: datetime | None = None
+    revision: int
+    created_at: datetime
+    spec: EndpointSpec
+    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last few that ended.")
+
+
+class Scale(Model):
+    """The body of ``POST /v1/endpoints/{name}/scale``."""
+
+    replicas: Annotated[int, Field(ge=0, le=1000)]
+
+
+class OfferView(View):
+    slot: str
+    device_id: str
+    model: str
+    memory_bytes: int
+    healthy: bool
+    capacity: int
+    used: int
+
+
+class AgentView(View):
+    id: str
+    status: AgentStatus
+    resource_group: str
+    address: str
+    version: str
+    arch: str
+    runtimes: list[str]
+    engines: list[str]
+    labels: dict[str, str]
+    draining: bool
+    connected_since: datetime
+    last_seen: datetime
+    offers: list[OfferView]
+    kernels: int
+
+
+class GroupOptions(Model):
+    """How a resource group schedules."""
+
+    hol: Annotated[str, Field(pattern="^(strict|skip)$")] = "skip"
+    num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1,
+        description="hol=skip: capacity refusals after which a session is tried after the others; 0: the head blocks.",
+    )
+    agent_selection: Annotated[str, Field(pattern="^(concentrated|dispersed)$")] = "concentrated"
+
+
+class GroupView(View):
+    name: str
+    options: GroupOptions
+    agents: int
+    pending: int
+    running: int
+
+
+class Health(View):
+    status: str
+    checks: dict[str, str] = {}

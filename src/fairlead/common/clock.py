@@ -1,0 +1,85 @@
+"""Time, ids and secrets as arguments: the only module that asks the system for any of them."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What decisions and loops know of time and chance."""
+
+    def now(self) -> datetime:
+        """Wall time, timezone-aware UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards."""
+        ...
+
+    def new_id(self) -> str:
+        """A fresh UUIDv7 in its canonical form: sorts by age to the millisecond."""
+        ...
+
+    def secret(self, nbytes: int = 24) -> str:
+        """A URL-safe random secret with ``nbytes`` bytes of entropy."""
+        ...
+
+    def jitter(self, spread: float) -> float:
+        """A factor in [1 - spread, 1 + spread]."""
+        ...
+
+
+def _uuid7(unix_ms: int, rand: int) -> str:
+    # RFC 9562 §5.7: 48 bits of milliseconds, version, 12 random bits, variant, 62 random bits.
+    value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (rand >> 62 & 0xFFF) << 64 | 0b10 << 62
+    return str(uuid.UUID(int=value | rand & (1 << 62) - 1))
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def new_id(self) -> str:
+        return _uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
+
+    def secret(self, nbytes: int = 24) -> str:
+        return secrets.token_urlsafe(nbytes)
+
+    def jitter(self, spread: float) -> float:
+        return 1 + random.uniform(-spread, spread)
+
+
+class ManualClock:
+    """A clock that moves only when told to, with seeded chance: for tests and simulations."""
+
+    def __init__(self, start: datetime | None = None, seed: int = 0) -> None:
+        self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
+        self._mono = 0.0
+        self._rng = random.Random(seed)
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._mono += seconds
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._mono
+
+    def new_id(self) -> str:
+        return _uuid7(int(self._now.timestamp() * 1000), self._rng.getrandbits(74))
+
+    def secret(self, nbytes: int = 24) -> str:
+        return self._rng.randbytes(nbytes).hex()
+
+    def jitter(self, spread: float) -> float:
+        return 1.0

@@ -1,0 +1,11 @@
+"""The names of things. All ids are strings; sessions, kernels and endpoints are UUIDv7, so they sort by age."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+SessionId = NewType("SessionId", str)
+KernelId = NewType("KernelId", str)
+EndpointId = NewType("EndpointId", str)
+AgentId = NewType("AgentId", str)
+DeviceId = NewType("DeviceId", str)

@@ -1,0 +1,32 @@
+"""Logging set up once per process: text for people, JSON for machines, to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
+    """Send structlog and the standard library's loggers to stderr, one line per event."""
+    shared: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+    ]
+    last: structlog.types.Processor
+    if fmt == "json":
+        last = structlog.processors.JSONRenderer()
+        shared.append(structlog.processors.format_exc_info)
+    else:
+        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*shared, last],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(stream=sys.stderr, level=max(threshold, logging.WARNING), force=True)

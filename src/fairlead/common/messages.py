@@ -1,0 +1,128 @@
+"""What the components say to each other. ``common/wire/codec.py`` puts these on the wire and takes them off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import KernelSpec
+from fairlead.common.status import ObservedState
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOffer:
+    """One row of an agent's inventory.
+
+    ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
+    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself).
+    """
+
+    slot: str
+    capacity: int
+    device_id: DeviceId = DeviceId("")
+    model: str = ""
+    memory_bytes: int = 0
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """Who an agent is and what it offers; part of every whole report."""
+
+    agent_id: AgentId
+    resource_group: str
+    address: str  # host name or IP at which the proxy reaches this agent's kernels
+    version: str
+    arch: str
+    runtimes: tuple[str, ...]
+    engines: tuple[str, ...]
+    offers: tuple[SlotOffer, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an agent sees of one kernel. ``exit_code`` is negative for a signal, None if unknown."""
+
+    kernel_id: KernelId
+    session_id: SessionId
+    state: ObservedState
+    host: str = ""
+    port: int = 0
+    exit_code: int | None = None
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    log_tail: str = ""  # the last lines of its log, at most 8 KiB; only with EXITED
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Agent → manager. The whole truth: every kernel that the agent has.
+
+    ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the newest
+    generation of orders that it has taken in (0: none yet).
+    """
+
+    info: AgentInfo
+    incarnation: str
+    orders_generation: int
+    kernels: tuple[Observation, ...]
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Manager → agent. The whole set of kernels that should exist there. What is not in it is stopped."""
+
+    generation: int
+    kernels: tuple[KernelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """Manager → agent: send a kernel's log through ``SendLogs`` under this id."""
+
+    request_id: str
+    kernel_id: KernelId
+    tail_lines: int = 0  # 0: from the beginning of what is kept
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One replica that the proxy may send requests to. ``draining``: finish what runs, start nothing."""
+
+    session_id: SessionId
+    kernel_id: KernelId
+    host: str
+    port: int
+    key: str
+    engine: str
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoute:
+    """One served model. No target: it is known but not loaded, so clients get 503, never 404."""
+
+    name: str
+    created: int  # unix seconds
+    targets: tuple[Target, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGrant:
+    """An API key as the proxy knows it: lower-case hex SHA-256 of the whole secret."""
+
+    sha256: str
+    expires_at: int = 0  # unix seconds; 0: never
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    """Manager → proxy. The whole table; an older generation than the one held is refused."""
+
+    generation: int
+    models: tuple[ModelRoute, ...]
+    keys: tuple[KeyGrant, ...]

@@ -1,0 +1,105 @@
+"""Why a session or kernel is where it is: a closed set of codes, each with words and a next step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    NONE = ""
+    # waiting
+    NO_CAPACITY = "no-capacity"
+    NEVER_FITS = "never-fits"
+    NO_AGENT = "no-agent"
+    # starting
+    IMAGE_MISSING = "image-missing"
+    MODEL_MISSING = "model-missing"
+    ENGINE_MISSING = "engine-missing"
+    PORT_TAKEN = "port-taken"
+    START_TIMEOUT = "start-timeout"
+    PENDING_TIMEOUT = "pending-timeout"
+    CREATE_FAILED = "create-failed"
+    # ending
+    EXIT_ZERO = "exit-zero"
+    EXIT_NONZERO = "exit-nonzero"
+    KILLED = "killed"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    MAX_LIFETIME = "max-lifetime"
+    STOP_TIMEOUT = "stop-timeout"
+    KERNEL_GONE = "kernel-gone"
+    AGENT_LOST = "agent-lost"
+    AGENT_SHUTDOWN = "agent-shutdown"
+    SCALED_DOWN = "scaled-down"
+    ENDPOINT_DELETED = "endpoint-deleted"
+    USER_REQUESTED = "user-requested"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonInfo:
+    """``failure``: a session that ends for it ends in ERROR (batch: result FAILURE).
+    ``retryable``: another agent may do better."""
+
+    text: str
+    next_step: str
+    failure: bool = False
+    retryable: bool = False
+
+
+REASONS: dict[Reason, ReasonInfo] = {
+    Reason.NONE: ReasonInfo("", ""),
+    Reason.NO_CAPACITY: ReasonInfo(
+        "no agent has the free resources now", "wait, stop something, or ask for less"
+    ),
+    Reason.NEVER_FITS: ReasonInfo(
+        "no agent of the resource group could hold it, even empty",
+        "ask for less, or another resource group; `fairlead agents` shows what there is",
+        failure=True,
+    ),
+    Reason.NO_AGENT: ReasonInfo("the resource group has no live agent", "start one: `fairlead agent --help`"),
+    Reason.IMAGE_MISSING: ReasonInfo(
+        "the container image could not be had", "check its name and the registry", True, True
+    ),
+    Reason.MODEL_MISSING: ReasonInfo(
+        "the model's files are not on the agent's node", "check the path on that node", True, True
+    ),
+    Reason.ENGINE_MISSING: ReasonInfo(
+        "the engine is not installed on the agent's node",
+        "install it there; see `fairlead doctor`",
+        True,
+        True,
+    ),
+    Reason.PORT_TAKEN: ReasonInfo(
+        "no free port for the kernel", "widen agent.port_range, or free ports on that node", True, True
+    ),
+    Reason.START_TIMEOUT: ReasonInfo(
+        "it did not become ready in time",
+        "read its log; raise start_timeout_s if it only needs longer",
+        True,
+        True,
+    ),
+    Reason.PENDING_TIMEOUT: ReasonInfo(
+        "it waited longer than pending_timeout_s", "ask again later, or for less"
+    ),
+    Reason.CREATE_FAILED: ReasonInfo("the agent could not start it", "the detail says why", True, True),
+    Reason.EXIT_ZERO: ReasonInfo("its main program ended by itself with exit code 0", ""),
+    Reason.EXIT_NONZERO: ReasonInfo(
+        "its main program ended with an error", "read its last log lines", True, True
+    ),
+    Reason.KILLED: ReasonInfo("it was killed by a signal from outside", "see the node's own log", True, True),
+    Reason.OOM: ReasonInfo("it used more memory than it had", "ask for more memory", True),
+    Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", True),
+    Reason.MAX_LIFETIME: ReasonInfo("its max_lifetime_s has passed", "start it again"),
+    Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "look at its agent's node"),
+    Reason.KERNEL_GONE: ReasonInfo(
+        "its kernel is gone from the node without a word (the node restarted?)", "start it again", True, True
+    ),
+    Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
+    Reason.AGENT_SHUTDOWN: ReasonInfo(
+        "its agent was shut down with its kernels", "start it again", True, True
+    ),
+    Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
+    Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),
+    Reason.USER_REQUESTED: ReasonInfo("somebody asked for it to stop", ""),
+}

@@ -1,0 +1,118 @@
+"""Every setting, with its default and its reason. ``common/config.py`` fills these from file, environment and flags.
+
+Addresses are ``host:port``. Paths may begin with ``~``. A setting left at ``None`` is worked out at start.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def split_address(value: str) -> tuple[str, int]:
+    """``"127.0.0.1:8700"`` → host and port. Raises ``ValueError`` that says what an address looks like."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{value!r} is not an address: write host:port, like 127.0.0.1:8700")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _check_address(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _check_port_range(value: str) -> str:
+    low, dash, high = value.partition("-")
+    if not (dash and low.isdigit() and high.isdigit() and 1024 <= int(low) <= int(high) <= 65535):
+        raise ValueError(f"{value!r} is not a port range: write low-high within 1024-65535, like 21000-21999")
+    return value
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+PortRange = Annotated[str, AfterValidator(_check_port_range)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class CommonSettings(Section):
+    home: Path = Path("~/.local/share/fairlead")
+    """State directory: keys, the embedded database, ledgers, logs. Also FAIRLEAD_HOME."""
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    link_token: str | None = Field(None, repr=False)
+    """Shared secret of manager, agents and proxies on the gRPC link. None: made once, kept in the state
+    directory. Also ``link_token_file``."""
+
+
+class ManagerSettings(Section):
+    listen: Address = "127.0.0.1:8700"
+    """REST API."""
+    link_listen: Address = "127.0.0.1:8701"
+    """gRPC for agents and proxies."""
+    dsn: str | None = Field(None, repr=False)
+    """Postgres to use, like postgresql://user:password@host:5432/name. None: an embedded one."""
+    postgres_bin: Path | None = None
+    """Directory with ``postgres`` and ``initdb`` for the embedded one. None: look for them."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
+    """Largest request body of the REST API."""
+    suspect_after_s: Annotated[float, Field(gt=0)] = 40
+    """An agent silent for so long gets no new work."""
+    lost_grace_s: Annotated[float, Field(gt=0)] = 120
+    """After so much more silence its kernels are given up."""
+
+
+class AgentSettings(Section):
+    id: str | None = None
+    """Unique name of this agent. None: the host name."""
+    manager: Address = "127.0.0.1:8701"
+    """The manager's gRPC address."""
+    address: str = "127.0.0.1"
+    """Host name or IP at which proxies reach this agent's kernels; kernels listen there."""
+    resource_group: str = "default"
+    inventory: str = "auto"
+    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: so many pretended GPUs."""
+    port_range: PortRange = "21000-21999"
+    """Ports for kernels."""
+    reserved_mem: str = "512MiB"
+    """Memory kept back for the node itself."""
+    report_interval_s: Annotated[float, Field(gt=0)] = 5
+    """Longest time between two reports; a change is reported at once."""
+    log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
+    """A kernel's log file is rotated at this size."""
+    log_keep_files: Annotated[int, Field(ge=1)] = 3
+    """Rotated log files kept per kernel, beside the current one."""
+    vllm_command: str = "vllm"
+    """How to call vLLM on this node: a program, or several words like ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""
+    stop_kernels_on_exit: bool = False
+    """Orderly stop ends the kernels too. Off: they go on and are adopted by the next start."""
+    labels: dict[str, str] = {}
+
+
+class ProxySettings(Section):
+    listen: Address = "127.0.0.1:8800"
+    """The OpenAI-compatible address."""
+    internal_listen: Address = "127.0.0.1:8801"
+    """Health and metrics."""
+    manager: Address = "127.0.0.1:8701"
+    """The manager's gRPC address."""
+    id: str | None = None
+    """Unique name of this proxy. None: host name and port."""
+    auth: Literal["keys", "none"] = "keys"
+    """``keys``: clients send an API key. ``none``: anybody who reaches the port may ask."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
+    """Largest request body."""
+    connect_timeout_s: Annotated[float, Field(gt=0)] = 3
+    read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
+    """Longest silence of a replica within an answer."""
+
+
+class Settings(Section):
+    common: CommonSettings = CommonSettings()
+    manager: ManagerSettings = ManagerSettings()
+    agent: AgentSettings = AgentSettings()
+    proxy: ProxySettings = ProxySettings()

@@ -1,0 +1,193 @@
+"""What a user asks for (validated pydantic models) and what an agent is given (a frozen dataclass)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from fairlead.common.errors import FairleadError
+from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.slots import parse_slots
+from fairlead.common.status import SessionType
+
+ENGINES = ("llamacpp", "vllm", "custom")
+RUNTIMES = ("process", "fake")
+
+_NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
+_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def _check_name(value: str) -> str:
+    if not _NAME.match(value):
+        raise ValueError(
+            "a name has 1 to 128 letters, digits or any of . _ - / : and begins and ends with a letter or digit"
+        )
+    return value
+
+
+def _check_env(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if not _ENV_NAME.match(name):
+            raise ValueError(f"{name!r} is not an environment variable name")
+        if name.startswith("FAIRLEAD_"):
+            raise ValueError(f"{name!r} is ours: names beginning with FAIRLEAD_ are set by the agent")
+        if "\0" in text:
+            raise ValueError(f"the value of {name!r} contains a NUL character")
+    return value
+
+
+def _check_slots(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("resources is an object like {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}")
+    try:
+        parse_slots(value)
+    except FairleadError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Env = Annotated[dict[str, str], AfterValidator(_check_env)]
+Resources = Annotated[dict[str, str | int | float], BeforeValidator(_check_slots)]
+NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
+
+
+class Model(BaseModel):
+    """Base of everything a caller may send: unknown fields are errors, values do not change later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Probe(Model):
+    """How a ``custom`` engine shows that it is ready: ``path`` answers 2xx over http."""
+
+    path: Annotated[str, Field(pattern=r"^/", max_length=2048)] = "/"
+    period_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+
+
+class Workload(Model):
+    """What one kernel runs and with what: shared by sessions and endpoints."""
+
+    engine: Literal["llamacpp", "vllm", "custom"] = Field(
+        "custom", description="vllm or llamacpp serve `model`; custom runs `command`."
+    )
+    model: NoNul | None = Field(None, description="For vllm: a path or a hub id. For llamacpp: a GGUF file.")
+    args: list[NoNul] = Field([], description="Further arguments for the engine, passed as they are.")
+    command: list[NoNul] = Field(
+        [],
+        description="For custom: program and arguments; `{port}` and `{model}` are replaced.",
+    )
+    probe: Probe | None = Field(None, description="For custom engines that answer requests.")
+    env: Env = {}
+    runtime: Literal["process", "fake"] = Field("process", description="How the kernel runs on its node.")
+    resources: Resources = Field(
+        {"cpu": 1, "mem": "1GiB"}, description="Slots, e.g. {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}."
+    )
+    resource_group: Name = "default"
+    priority: Annotated[int, Field(ge=0, le=100)] = 10
+    start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
+        900, description="From SCHEDULED to RUNNING; then another agent is tried, then ERROR."
+    )
+    stop_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        10, description="Between the polite stop and the kill."
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="Starts, each on another agent.")
+
+    @model_validator(mode="after")
+    def _engine_has_what_it_needs(self) -> Self:
+        if self.engine == "custom":
+            if not self.command:
+                raise ValueError("engine 'custom' needs `command`: the program and its arguments")
+            if not self.command[0]:
+                raise ValueError("the first word of `command` is empty: it must be a program")
+        else:
+            if not self.model:
+                raise ValueError(f"engine {self.engine!r} needs `model`")
+            if self.command:
+                raise ValueError(f"engine {self.engine!r} takes no `command`; use `args`")
+        return self
+
+
+class SessionSpec(Workload):
+    """A session as asked for: the body of ``POST /v1/sessions``."""
+
+    name: Name | None = Field(None, description="Unique among live sessions; made up when left out.")
+    type: SessionType = SessionType.BATCH
+    pending_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest wait for the scheduler; none means for ever."
+    )
+    timeout_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest run of a batch session."
+    )
+    max_lifetime_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Longest run of any session."
+    )
+
+    @model_validator(mode="after")
+    def _type_has_its_features(self) -> Self:
+        if self.type is not SessionType.BATCH and self.timeout_s is not None:
+            raise ValueError("`timeout_s` is for batch sessions; use `max_lifetime_s`")
+        if self.type is not SessionType.INFERENCE and self.engine != "custom":
+            raise ValueError(f"engine {self.engine!r} serves a model: it needs type 'inference'")
+        if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
+            raise ValueError("a custom inference session needs `probe`: how it shows that it is ready")
+        return self
+
+
+class EndpointSpec(Workload):
+    """A served model as asked for: the body of ``POST /v1/endpoints``."""
+
+    name: Name = Field(description="The name that clients send as `model`. Unique.")
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+
+    @model_validator(mode="after")
+    def _custom_needs_probe(self) -> Self:
+        if self.engine == "custom" and self.probe is None:
+            raise ValueError("a custom endpoint needs `probe`: how it shows that it is ready")
+        return self
+
+    def session(self, name: str) -> SessionSpec:
+        """One replica of this endpoint."""
+        shared = self.model_dump(exclude={"name", "replicas"})
+        return SessionSpec(**shared, name=name, type=SessionType.INFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGrant:
+    """A device that the plan gave to a kernel. ``amount`` in 1/1000 of the device."""
+
+    slot: str
+    device_id: DeviceId
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """All that an agent needs to run one kernel. ``slots`` in base units (see ``common.slots``)."""
+
+    kernel_id: KernelId
+    session_id: SessionId
+    session_name: str
+    session_type: SessionType
+    runtime: str
+    engine: str
+    served_name: str  # what clients send as `model`
+    model: str = ""
+    args: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    probe_path: str = ""  # "" = ready as soon as it runs (batch and interactive)
+    probe_period_s: float = 0.5
+    slots: dict[str, int] = field(default_factory=dict)
+    devices: tuple[DeviceGrant, ...] = ()
+    secret: str = ""  # the per-kernel key that guards its port; only the proxy and the engine know it
+    start_timeout_s: float = 900.0
+    stop_grace_s: float = 10.0
+    endpoint_id: EndpointId | None = None
+
+    @property
+    def answers_requests(self) -> bool:
+        return self.session_type is SessionType.INFERENCE or bool(self.probe_path)

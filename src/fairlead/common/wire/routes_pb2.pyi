@@ -1,0 +1,61 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class WatchRequest(_message.Message):
+    __slots__ = ("proxy_id", "have_generation")
+    PROXY_ID_FIELD_NUMBER: _ClassVar[int]
+    HAVE_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    proxy_id: str
+    have_generation: int
+    def __init__(self, proxy_id: _Optional[str] = ..., have_generation: _Optional[int] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    kernel_id: str
+    host: str
+    port: int
+    key: str
+    engine: str
+    draining: bool
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
+
+class ModelRoute(_message.Message):
+    __slots__ = ("name", "created", "targets")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    created: int
+    targets: _containers.RepeatedCompositeFieldContainer[Target]
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
+
+class KeyGrant(_message.Message):
+    __slots__ = ("sha256", "expires_at")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    expires_at: int
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class RouteTable(_message.Message):
+    __slots__ = ("generation", "models", "keys")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
+    keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ...) -> None: ...
