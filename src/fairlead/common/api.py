@@ -174,7 +174,8 @@ class GroupOptions(Model):
     hol: Annotated[str, Field(pattern="^(strict|skip)$")] = "skip"
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
         1,
-        description="hol=skip: capacity refusals after which a session is tried after the others; 0: the head blocks.",
+        description="hol=skip: capacity refusals after which a session is tried after the others; "
+        "0: the head blocks.",
     )
     agent_selection: Annotated[str, Field(pattern="^(concentrated|dispersed)$")] = "concentrated"
 

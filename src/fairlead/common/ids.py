@@ -1,4 +1,4 @@
-"""The names of things. All ids are strings; sessions, kernels and endpoints are UUIDv7, so they sort by age."""
+"""The names of things. All ids are strings; those of sessions, kernels and endpoints are UUIDv7: by age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the components say to each other. ``common/wire/codec.py`` puts these on the wire and takes them off."""
+"""What the components say to each other. ``common/wire/codec.py`` puts these on the wire and back."""
 
 from __future__ import annotations
 

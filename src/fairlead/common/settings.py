@@ -1,4 +1,4 @@
-"""Every setting, with its default and its reason. ``common/config.py`` fills these from file, environment and flags.
+"""Every setting, with its default and its reason. ``common/config.py`` fills them: file, environment, flags.
 
 Addresses are ``host:port``. Paths may begin with ``~``. A setting left at ``None`` is worked out at start.
 """
@@ -87,7 +87,8 @@ class AgentSettings(Section):
     log_keep_files: Annotated[int, Field(ge=1)] = 3
     """Rotated log files kept per kernel, beside the current one."""
     vllm_command: str = "vllm"
-    """How to call vLLM on this node: a program, or several words like ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""
+    """How to call vLLM on this node: a program, or several words like
+    ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""
     stop_kernels_on_exit: bool = False
     """Orderly stop ends the kernels too. Off: they go on and are adopted by the next start."""
     labels: dict[str, str] = {}

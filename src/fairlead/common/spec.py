@@ -23,7 +23,8 @@ _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 def _check_name(value: str) -> str:
     if not _NAME.match(value):
         raise ValueError(
-            "a name has 1 to 128 letters, digits or any of . _ - / : and begins and ends with a letter or digit"
+            "a name has 1 to 128 letters, digits or any of . _ - / : and begins and ends with a letter "
+            "or digit"
         )
     return value
 

@@ -1,1 +1,1 @@
-"""Generated gRPC code (never edited; ``make proto``) and ``codec``, the only place where messages meet protobuf."""
+"""Generated gRPC code (never edited; ``make proto``) and ``codec``, where messages meet protobuf."""
