@@ -1,0 +1,144 @@
+"""What the planner is given and what it answers: frozen values, whole numbers in base units only.
+
+Units are those of ``common.slots``: milli-cpu, bytes, and 1/1000 of a device. Nothing here knows a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One device of an agent; amounts in 1/1000 of it. Unhealthy: it keeps what it has and gets nothing."""
+
+    device_id: DeviceId
+    slot: str  # <family>.device, like cuda.device
+    free: int
+    capacity: int = 1000
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AgentState:
+    """One agent at the moment of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
+
+    ``available`` is False for an agent that is silent, lost or draining: it gets no new work, but what it
+    could hold still tells "not now" from "never".
+    """
+
+    agent_id: AgentId
+    runtimes: frozenset[str]
+    engines: frozenset[str]
+    free: Mapping[str, int]
+    capacity: Mapping[str, int]
+    devices: tuple[DeviceState, ...] = ()
+    available: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One session that waits. ``created``: unix microseconds; ``retries``: times refused for capacity."""
+
+    session_id: SessionId
+    kernel_id: KernelId
+    revision: int
+    priority: int
+    created: int
+    retries: int
+    runtime: str
+    engine: str
+    slots: Mapping[str, int]
+    avoid: frozenset[AgentId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One resource group: its agents and its pending sessions, in any order."""
+
+    group: str
+    agents: tuple[AgentState, ...]
+    pending: tuple[Pending, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a resource group wants it. ``hol``: what a session refused for capacity does to those behind it."""
+
+    hol: Literal["strict", "skip"] = "skip"
+    num_retries_to_skip: int = 1
+    agent_selection: Literal["concentrated", "dispersed"] = "concentrated"
+
+    @property
+    def head_blocks(self) -> bool:
+        return self.hol == "strict" or self.num_retries_to_skip < 1
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """So much of one slot. ``device_id`` is "" for scalar slots; a device's ``amount`` is in 1/1000 of it."""
+
+    slot: str
+    device_id: DeviceId
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Put this session there, with exactly these devices. ``revision`` is checked again at commit."""
+
+    session_id: SessionId
+    kernel_id: KernelId
+    revision: int
+    agent_id: AgentId
+    takes: tuple[Take, ...]
+
+
+class RefusalKind(StrEnum):
+    NO_AGENT = "no-agent"  # the group has none
+    UNAVAILABLE = "unavailable"  # silent, lost or draining
+    RUNTIME = "runtime"  # the agent has no such runtime
+    ENGINE = "engine"  # the agent has no such engine
+    AVOIDED = "avoided"  # an earlier start of this session failed there
+    CAPACITY = "capacity"  # not now
+    NEVER = "never"  # more than the agent has, even empty
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why ``agents`` agents did not take a session; ``had`` is the most that any of them had of ``slot``."""
+
+    kind: RefusalKind
+    slot: str = ""
+    asked: int = 0
+    had: int = 0
+    agents: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A session that was not placed. ``attempted``: it was really tried. ``capacity``: count one retry.
+
+    ``behind`` names the session that blocked the pass when this one was not tried.
+    """
+
+    session_id: SessionId
+    reason: Reason
+    refusals: tuple[Refusal, ...] = ()
+    attempted: bool = True
+    capacity: bool = False
+    behind: SessionId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One answer for each pending session: a place or a hold, in the order in which they were tried."""
+
+    places: tuple[Place, ...]
+    holds: tuple[Hold, ...]
