@@ -1,0 +1,27 @@
+"""Deciding who runs where: pure functions over frozen values; the loop around them is elsewhere."""
+
+from fairlead.manager.scheduling.explain import explain
+from fairlead.manager.scheduling.model import (
+    AgentState,
+    DeviceState,
+    Hold,
+    Pending,
+    Place,
+    Plan,
+    Policy,
+    Snapshot,
+)
+from fairlead.manager.scheduling.plan import plan
+
+__all__ = [
+    "AgentState",
+    "DeviceState",
+    "Hold",
+    "Pending",
+    "Place",
+    "Plan",
+    "Policy",
+    "Snapshot",
+    "explain",
+    "plan",
+]

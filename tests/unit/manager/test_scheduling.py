@@ -1,0 +1,365 @@
+"""The planner's rules as tables: who is next, where it goes, with which devices, and what a refusal says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
+from fairlead.manager.scheduling.model import Hold, Place, Plan, Refusal, RefusalKind
+from fairlead.manager.scheduling.order import order
+
+GIB = 1024**3
+
+
+def gpus_free(*free: int) -> tuple[DeviceState, ...]:
+    return tuple(DeviceState(DeviceId(f"{i}"), "cuda.device", amount) for i, amount in enumerate(free))
+
+
+def agent(
+    name: str, cpu: int = 8, mem: int = 32, gpus: tuple[int, ...] = (), used_cpu: int = 0, **more: Any
+) -> AgentState:
+    """``gpus``: what is free of each, in 1/1000; ``cpu`` in cpus, ``mem`` in GiB."""
+    capacity = {"cpu": cpu * 1000, "mem": mem * GIB}
+    return AgentState(
+        AgentId(name),
+        more.pop("runtimes", frozenset({"process"})),
+        more.pop("engines", frozenset({"custom", "vllm"})),
+        free=capacity | {"cpu": (cpu - used_cpu) * 1000},
+        capacity=capacity,
+        devices=more.pop("devices", gpus_free(*gpus)),
+        **more,
+    )
+
+
+def ask(name: str, slots: Mapping[str, int] | None = None, created: int = 0, **more: Any) -> Pending:
+    return Pending(
+        SessionId(name),
+        KernelId(f"k-{name}"),
+        more.pop("revision", 1),
+        more.pop("priority", 10),
+        created,
+        more.pop("retries", 0),
+        more.pop("runtime", "process"),
+        more.pop("engine", "custom"),
+        slots if slots is not None else {"cpu": 1000},
+        **more,
+    )
+
+
+def run(agents: list[AgentState], pending: list[Pending], **policy: Any) -> Plan:
+    return plan(Snapshot("default", tuple(agents), tuple(pending)), Policy(**policy))
+
+
+def where(answer: Plan) -> dict[str, str]:
+    return {place.session_id: place.agent_id for place in answer.places}
+
+
+def hold_of(answer: Plan, name: str) -> Hold:
+    (hold,) = (hold for hold in answer.holds if hold.session_id == name)
+    return hold
+
+
+def devices_of(place: Place) -> list[tuple[str, int]]:
+    return [(take.device_id, take.amount) for take in place.takes if take.slot == "cuda.device"]
+
+
+QUEUE = [
+    ask("young", created=3),
+    ask("old-tried", created=1, retries=2),
+    ask("old", created=2),
+    ask("urgent-tried", created=9, priority=50, retries=7),
+    ask("twin-b", created=2, priority=5),
+    ask("twin-a", created=2, priority=5),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        (Policy("strict"), ["urgent-tried", "old-tried", "old", "young", "twin-a", "twin-b"]),
+        (Policy("skip", 0), ["urgent-tried", "old-tried", "old", "young", "twin-a", "twin-b"]),
+        (Policy("skip", 2), ["urgent-tried", "old", "young", "old-tried", "twin-a", "twin-b"]),
+        (Policy("skip", 3), ["urgent-tried", "old-tried", "old", "young", "twin-a", "twin-b"]),
+    ],
+)
+def test_who_is_next(policy: Policy, expected: list[str]) -> None:
+    assert [item.session_id for item in order(QUEUE, policy)] == expected
+    assert order(reversed(QUEUE), policy) == order(QUEUE, policy)
+
+
+CPU_SMALL, CPU_LARGE = agent("b-small", cpu=4), agent("a-large", cpu=16)
+GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
+
+
+@pytest.mark.parametrize(
+    ("selection", "agents", "slots", "expected"),
+    [
+        ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "b-small"),
+        ("dispersed", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "a-large"),
+        ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 8000}, "a-large"),
+        # Work without GPUs stays off GPU nodes as long as there is another, whatever the strategy.
+        ("concentrated", [GPU_NODE, CPU_LARGE], {"cpu": 1000}, "a-large"),
+        ("dispersed", [GPU_NODE, CPU_SMALL], {"cpu": 1000}, "b-small"),
+        ("concentrated", [GPU_NODE], {"cpu": 1000}, "a-gpu"),
+        ("concentrated", [GPU_NODE, CPU_LARGE], {"cuda.device": 1}, "a-gpu"),
+        # GPUs are compared before cpu and memory.
+        (
+            "concentrated",
+            [agent("a", cpu=2, gpus=(1000, 1000)), agent("b", cpu=64, gpus=(1000, 0))],
+            {"cpu": 1000, "cuda.device": 1},
+            "b",
+        ),
+        (
+            "dispersed",
+            [agent("a", cpu=2, gpus=(1000, 1000)), agent("b", cpu=64, gpus=(1000, 0))],
+            {"cpu": 1000, "cuda.device": 1},
+            "a",
+        ),
+        # Equals: the smaller id, whatever the order of rows.
+        ("concentrated", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
+        ("dispersed", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
+        # A request of zero is satisfied where the slot is unknown.
+        ("concentrated", [agent("a")], {"cpu": 1000, "cuda.device": 0, "rocm.shares": 0}, "a"),
+        # Capacity that shrank under running work takes nothing, but hinders no request that needs none of it.
+        ("concentrated", [agent("a", cpu=2, used_cpu=4)], {"mem": GIB}, "a"),
+        ("concentrated", [agent("a", cpu=2, used_cpu=4)], {}, "a"),
+    ],
+)
+def test_where_it_goes(
+    selection: str, agents: list[AgentState], slots: dict[str, int], expected: str
+) -> None:
+    assert where(run(agents, [ask("s", slots)], agent_selection=selection)) == {"s": expected}
+    assert where(run(agents[::-1], [ask("s", slots)], agent_selection=selection)) == {"s": expected}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slots", "expected"),
+    [
+        ((1000, 1000, 1000), {"cuda.device": 2}, [("0", 1000), ("1", 1000)]),
+        ((700, 1000, 1000), {"cuda.device": 2}, [("1", 1000), ("2", 1000)]),
+        # Shares fill the fullest device that can take them; a whole one is broken only when none can.
+        ((1000, 500, 300), {"cuda.shares": 300}, [("2", 300)]),
+        ((1000, 500, 300), {"cuda.shares": 400}, [("1", 400)]),
+        ((1000, 500, 300), {"cuda.shares": 600}, [("0", 600)]),
+        ((1000, 1000), {"cuda.shares": 1000}, [("0", 1000)]),
+        # More shares than a device has: whole devices and a part of one more.
+        ((1000, 1000, 600), {"cuda.shares": 1500}, [("0", 1000), ("2", 500)]),
+        ((1000, 1000, 400), {"cuda.device": 1, "cuda.shares": 500}, [("0", 1000), ("1", 500)]),
+        ((1000,) * 12, {"cuda.device": 11}, [(str(i), 1000) for i in range(11)]),
+    ],
+)
+def test_which_devices(gpus: tuple[int, ...], slots: dict[str, int], expected: list[tuple[str, int]]) -> None:
+    (place,) = run([agent("a", gpus=gpus)], [ask("s", slots)]).places
+    assert devices_of(place) == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slots"),
+    [
+        ((500, 500), {"cuda.device": 1}),  # two halves are no whole device
+        ((500, 500), {"cuda.shares": 600}),
+        ((1000, 400), {"cuda.shares": 1500}),
+        ((1000, 1000), {"cuda.device": 2, "cuda.shares": 1}),
+    ],
+)
+def test_devices_that_do_not_add_up(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
+    assert run([agent("a", gpus=(*gpus, 0))], [ask("s", slots)]).holds[0].reason is Reason.NO_CAPACITY
+
+
+def test_an_unhealthy_device_gets_nothing_but_still_counts_for_never() -> None:
+    sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
+    answer = run([agent("a", devices=sick)], [ask("s", {"cuda.device": 1})])
+    assert answer.holds == (
+        Hold(
+            SessionId("s"),
+            Reason.NO_CAPACITY,
+            (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0),),
+            capacity=True,
+        ),
+    )
+
+
+def test_a_place_says_all_that_it_takes_and_its_revision() -> None:
+    answer = run(
+        [agent("a", gpus=(1000,))], [ask("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)]
+    )
+    (place,) = answer.places
+    assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == ("s", "k-s", 7, "a")
+    assert [(t.slot, t.device_id, t.amount) for t in place.takes] == [
+        ("cuda.device", "0", 1000),
+        ("cpu", "", 500),
+        ("mem", "", GIB),
+    ]
+
+
+def test_sessions_of_one_pass_see_each_others_bookings() -> None:
+    pending = [ask(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
+    answer = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
+    assert where(answer) == {"s0": "b", "s1": "a", "s2": "a"}
+    assert hold_of(answer, "s3").refusals == (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),)
+
+
+BIG, SMALL = {"cpu": 4000}, {"cpu": 1000}
+
+
+@pytest.mark.parametrize(
+    ("policy", "placed", "untried", "charged"),
+    [
+        ({"hol": "strict"}, ["first"], ["small", "low"], ["big"]),
+        ({"hol": "skip", "num_retries_to_skip": 0}, ["first"], ["small", "low"], ["big"]),
+        ({"hol": "skip", "num_retries_to_skip": 1}, ["first", "small", "low"], [], ["big"]),
+    ],
+)
+def test_a_blocked_head(
+    policy: dict[str, Any], placed: list[str], untried: list[str], charged: list[str]
+) -> None:
+    pending = [
+        ask("low", SMALL, created=0, priority=1),
+        ask("first", {"cpu": 2000}, created=1),
+        ask("big", BIG, created=2),
+        ask("small", SMALL, created=3),
+    ]
+    answer = run([agent("a", cpu=4)], pending, **policy)
+    assert list(where(answer)) == placed
+    assert [hold.session_id for hold in answer.holds if not hold.attempted] == untried
+    assert [hold.session_id for hold in answer.holds if hold.capacity] == charged
+    assert all(hold.behind == "big" and hold.reason is Reason.NO_CAPACITY for hold in answer.holds[1:])
+
+
+@pytest.mark.parametrize("policy", [{"hol": "strict"}, {"hol": "skip", "num_retries_to_skip": 1}])
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (ask("head", {"cpu": 64_000}), Reason.NEVER_FITS),
+        (ask("head", {"rocm.device": 1}), Reason.NEVER_FITS),
+        (ask("head", runtime="docker"), Reason.NO_AGENT),
+        (ask("head", engine="llamacpp"), Reason.NO_AGENT),
+        (ask("head", avoid=frozenset({AgentId("a")})), Reason.NO_AGENT),
+    ],
+)
+def test_what_is_not_about_capacity_blocks_nobody_and_counts_no_retry(
+    policy: dict[str, Any], head: Pending, reason: Reason
+) -> None:
+    answer = run([agent("a", cpu=4)], [head, ask("next", SMALL, created=1)], **policy)
+    assert where(answer) == {"next": "a"}
+    assert (answer.holds[0].reason, answer.holds[0].attempted, answer.holds[0].capacity) == (
+        reason,
+        True,
+        False,
+    )
+
+
+SMALL_BUSY = agent("a", cpu=4, used_cpu=4)
+HUGE_SILENT = agent("b", cpu=64, available=False)
+
+
+@pytest.mark.parametrize(
+    ("agents", "item", "reason", "said"),
+    [
+        ([], ask("s"), Reason.NO_AGENT, ["the resource group has no agent"]),
+        ([HUGE_SILENT], ask("s"), Reason.NO_AGENT, ["1 agent: silent or draining: no new work"]),
+        (
+            [SMALL_BUSY],
+            ask("s", {"cpu": 1500}),
+            Reason.NO_CAPACITY,
+            ["1 agent: needs 1.5 cpu, 0 free"],
+        ),
+        (
+            [SMALL_BUSY, HUGE_SILENT],
+            ask("s"),
+            Reason.NO_CAPACITY,
+            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or draining: no new work"],
+        ),
+        # The silent agent could hold it one day: it waits for an agent and does not end.
+        (
+            [SMALL_BUSY, HUGE_SILENT],
+            ask("s", {"cpu": 8000}),
+            Reason.NO_AGENT,
+            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or draining: no new work"],
+        ),
+        (
+            [SMALL_BUSY, HUGE_SILENT],
+            ask("s", {"cpu": 65_000}),
+            Reason.NEVER_FITS,
+            ["2 agents: needs 65 cpu, has at most 64 even when empty"],
+        ),
+        (
+            [SMALL_BUSY, agent("b", engines=frozenset({"vllm"})), agent("c", runtimes=frozenset({"fake"}))],
+            ask("s", {"mem": 64 * GIB}),
+            Reason.NEVER_FITS,
+            [
+                "1 agent: without the engine it asks for",
+                "1 agent: needs 64GiB mem, has 32GiB even when empty",
+                "1 agent: without the runtime it asks for",
+            ],
+        ),
+        (
+            [agent("a", gpus=(1000, 200)), agent("b", gpus=(300, 0)), agent("c", gpus=(0, 0))],
+            ask("s", {"cuda.device": 2}),
+            Reason.NO_CAPACITY,
+            ["3 agents: needs 2 cuda.device, at most 1 free"],
+        ),
+        (
+            [agent("a", gpus=(200,)), agent("b", gpus=(300,))],
+            ask("s", {"cuda.shares": 500}),
+            Reason.NO_CAPACITY,
+            ["2 agents: needs 0.5 cuda.shares, at most 0.3 free"],
+        ),
+        (
+            [agent("a"), agent("b", cpu=1, used_cpu=1)],
+            ask("s", avoid=frozenset({AgentId("a")})),
+            Reason.NO_CAPACITY,
+            [
+                "1 agent: avoided: an earlier start of this session failed there",
+                "1 agent: needs 1 cpu, 0 free",
+            ],
+        ),
+    ],
+)
+def test_why_not(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
+    (hold,) = run(agents, [item]).holds
+    assert hold.reason is reason
+    assert [explain(refusal) for refusal in hold.refusals] == said
+    assert hold.capacity == (reason is Reason.NO_CAPACITY)
+
+
+def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own_reason() -> None:
+    agents = [agent("a", cpu=8, used_cpu=7), agent("b", cpu=64, available=False)]
+    pending = [
+        ask(name, {"cpu": cpus * 1000}, created=cpus)
+        for name, cpus in [("two", 2), ("four", 4), ("nine", 9), ("ten", 10), ("too-many", 65)]
+    ]
+    answer = run(agents, pending)
+    assert {hold.session_id: hold.reason for hold in answer.holds} == {
+        "two": Reason.NO_CAPACITY,
+        "four": Reason.NO_CAPACITY,
+        "nine": Reason.NO_AGENT,
+        "ten": Reason.NO_AGENT,
+        "too-many": Reason.NEVER_FITS,
+    }
+    four = hold_of(answer, "four").refusals
+    assert [explain(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]
+
+
+def test_ten_thousand_that_do_not_fit_look_at_each_agent_only_once() -> None:
+    """Counted, not timed: how often any agent is asked whether it has the runtime."""
+    asked = 0
+
+    class Counting(frozenset[str]):
+        def __contains__(self, runtime: object) -> bool:
+            nonlocal asked
+            asked += 1
+            return super().__contains__(runtime)
+
+    agents = [agent(f"a{i:03}", cpu=64, used_cpu=63, runtimes=Counting({"process"})) for i in range(200)]
+    pending = [ask(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
+    answer = run(agents, pending)
+    assert len(answer.holds) == 10_000
+    # Once to sort them and once to say why not; the 49 larger shapes share the verdict of the first.
+    assert asked == 2 * len(agents)
+    assert {hold.refusals[0].asked for hold in answer.holds} == set(range(2000, 2050))
