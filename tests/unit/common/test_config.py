@@ -1,0 +1,278 @@
+"""Where settings come from, which origin wins, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.common import config
+from fairlead.common.clock import ManualClock
+from fairlead.common.config import link_token, load, resolve_home
+from fairlead.common.errors import ConfigError, StartupError
+from fairlead.common.settings import Settings
+
+FILE = """
+[manager]
+listen = "127.0.0.1:1001"
+suspect_after_s = 12
+[agent]
+labels = { zone = "a" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_SYSTEM_FILE", tmp_path / "etc" / "fairlead.toml")
+
+
+def written(tmp_path: Path, text: str = FILE) -> Path:
+    path = tmp_path / "given.toml"
+    path.write_text(text)
+    return path
+
+
+def value(settings: Settings, name: str) -> Any:
+    section, _, key = name.partition(".")
+    return getattr(getattr(settings, section), key)
+
+
+@pytest.mark.parametrize(
+    ("env", "flags", "name", "expected", "origin"),
+    [
+        ({}, {}, "manager.link_listen", "127.0.0.1:8701", "default"),
+        ({}, {}, "manager.listen", "127.0.0.1:1001", "file {file}"),
+        ({}, {}, "manager.suspect_after_s", 12.0, "file {file}"),
+        ({}, {}, "agent.labels", {"zone": "a"}, "file {file}"),
+        (
+            {"FAIRLEAD_MANAGER__LISTEN": "127.0.0.1:1002"},
+            {},
+            "manager.listen",
+            "127.0.0.1:1002",
+            "env FAIRLEAD_MANAGER__LISTEN",
+        ),
+        (
+            {"FAIRLEAD_MANAGER__LISTEN": "127.0.0.1:1002"},
+            {"manager.listen": "127.0.0.1:1003"},
+            "manager.listen",
+            "127.0.0.1:1003",
+            "flag --listen",
+        ),
+        (
+            {},
+            {"manager.postgres_bin": "/opt/pg"},
+            "manager.postgres_bin",
+            Path("/opt/pg"),
+            "flag --postgres-bin",
+        ),
+        ({"FAIRLEAD_HOME": "/srv/f"}, {}, "common.home", Path("/srv/f"), "env FAIRLEAD_HOME"),
+        (
+            {"FAIRLEAD_COMMON__HOME": "/srv/f"},
+            {},
+            "common.home",
+            Path("/srv/f"),
+            "env FAIRLEAD_COMMON__HOME",
+        ),
+        (
+            {"FAIRLEAD_MANAGER__MAX_BODY_BYTES": "77"},
+            {},
+            "manager.max_body_bytes",
+            77,
+            "env FAIRLEAD_MANAGER__MAX_BODY_BYTES",
+        ),
+        (
+            {"FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true"},
+            {},
+            "agent.stop_kernels_on_exit",
+            True,
+            "env FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT",
+        ),
+        (
+            {"FAIRLEAD_AGENT__LABELS": '{"zone": "b"}'},
+            {},
+            "agent.labels",
+            {"zone": "b"},
+            "env FAIRLEAD_AGENT__LABELS",
+        ),
+        ({"FAIRLEAD_MANAGER__DSN": ""}, {}, "manager.dsn", None, "default"),
+        ({"FAIRLEAD_API_KEY": "ours to ignore"}, {}, "manager.dsn", None, "default"),
+    ],
+)
+def test_the_nearest_origin_wins_and_is_named(
+    tmp_path: Path, env: dict[str, str], flags: dict[str, str], name: str, expected: Any, origin: str
+) -> None:
+    file = written(tmp_path)
+    loaded = load(file, env, flags)
+    assert value(loaded.settings, name) == expected
+    assert loaded.origins[name] == origin.format(file=file)
+
+
+def test_every_setting_has_an_origin(tmp_path: Path) -> None:
+    loaded = load(None, {"FAIRLEAD_HOME": str(tmp_path)}, {})
+    names = {f"{section}.{key}" for section, part in loaded.settings for key, _ in part}
+    assert set(loaded.origins) == names
+    assert {origin for name, origin in loaded.origins.items() if name != "common.home"} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("present", "found"),
+    [
+        (["named", "home", "etc"], "named"),
+        (["home", "etc"], "home"),
+        (["etc"], "etc"),
+        ([], None),
+    ],
+)
+def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], found: str | None) -> None:
+    paths = {
+        "named": tmp_path / "named.toml",
+        "home": tmp_path / "home" / "fairlead.toml",
+        "etc": tmp_path / "etc" / "fairlead.toml",
+    }
+    for which in present:
+        paths[which].parent.mkdir(exist_ok=True)
+        paths[which].write_text("[proxy]\nid = 'here'\n")
+    env = {"FAIRLEAD_HOME": str(tmp_path / "home")}
+    if "named" in present:
+        env["FAIRLEAD_CONFIG"] = str(paths["named"])
+    assert load(None, env, {}).origins["proxy.id"] == (f"file {paths[found]}" if found else "default")
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "flags", "message"),
+    [
+        (
+            "[manager]\nlisen = 'x'",
+            {},
+            {},
+            r"unknown setting 'manager.lisen' from file .*given.toml \(did you mean manager.listen\?\)",
+        ),
+        ("[agent]\ndsn = 'x'", {}, {}, r"unknown setting 'agent.dsn' .* \(did you mean manager.dsn\?\)"),
+        ("[manger]\ndsn = 'x'", {}, {}, r"unknown setting 'manger' .* \(did you mean manager\?\)"),
+        ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy\)"),
+        ("[agent]\nqqq = 1", {}, {}, r"\[agent\] has id, manager, address"),
+        ("manager = 1", {}, {}, r"'manager' in .* must be a section"),
+        ("[manager", {}, {}, r"given.toml is not valid TOML: Expected '\]'"),
+        (
+            "",
+            {"FAIRLEAD_MANAGER__LISEN": "x"},
+            {},
+            r"'manager.lisen' from env FAIRLEAD_MANAGER__LISEN \(did you mean manager.listen\?\)",
+        ),
+        (
+            "",
+            {"FAIRLEAD_MANAGER_DSN": "x"},
+            {},
+            r"FAIRLEAD_MANAGER_DSN is not a setting \(did you mean FAIRLEAD_MANAGER__DSN\?\)",
+        ),
+        ("", {}, {"manager.lissten": "x"}, r"'manager.lissten' from flag --lissten \(did you mean"),
+        (
+            "[manager]\nlisten = 'here'",
+            {},
+            {},
+            r"manager.listen = 'here' from file .*: 'here' is not an address: write host:port",
+        ),
+        (
+            "",
+            {"FAIRLEAD_MANAGER__SUSPECT_AFTER_S": "-1"},
+            {},
+            r"manager.suspect_after_s = '-1' from env FAIRLEAD_MANAGER__SUSPECT_AFTER_S: .*greater than 0",
+        ),
+        (
+            "",
+            {},
+            {"common.log_format": "xml"},
+            r"common.log_format = 'xml' from flag --log-format: .*'text' or 'json'",
+        ),
+        ("", {"FAIRLEAD_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
+        ("", {"FAIRLEAD_AGENT__LABELS": '{"a": [1]}'}, {}, r"agent.labels = {'a': \[1\]} .*valid string"),
+        (
+            "",
+            {"FAIRLEAD_MANAGER__DSN_FILE": "/no/such/file"},
+            {},
+            r"cannot read manager.dsn from /no/such/file: No such file",
+        ),
+        (
+            "",
+            {"FAIRLEAD_HOME": "/a", "FAIRLEAD_COMMON__HOME": "/b"},
+            {},
+            r"common.home is given twice, by env FAIRLEAD_COMMON__HOME and by env FAIRLEAD_HOME",
+        ),
+        ("[manager]\ndsn = 7", {}, {}, r"manager.dsn = \*\*\* from file"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    tmp_path: Path, text: str, env: dict[str, str], flags: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(written(tmp_path, text), env, flags)
+
+
+def test_all_bad_values_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"manager.listen = 'x'.*; proxy.listen = 'y'"):
+        load(written(tmp_path, "[manager]\nlisten='x'\n[proxy]\nlisten='y'"), {}, {})
+
+
+def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the configuration file .*nowhere.toml: No such file"):
+        load(tmp_path / "nowhere.toml", {}, {})
+
+
+def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "dsn.txt").write_text("postgresql://u:pw@h/d\n")
+    (tmp_path / "token.txt").write_text("hush\n")
+    file = written(tmp_path, "[manager]\ndsn_file = 'dsn.txt'\n")
+    loaded = load(file, {"FAIRLEAD_COMMON__LINK_TOKEN_FILE": str(tmp_path / "token.txt")}, {})
+    assert loaded.settings.manager.dsn == "postgresql://u:pw@h/d"
+    assert loaded.settings.common.link_token == "hush"
+    rows = {name: (shown, origin) for name, shown, origin in loaded.redacted()}
+    assert rows["manager.dsn"] == ("***", f"file {file}")
+    assert rows["common.link_token"] == ("***", "env FAIRLEAD_COMMON__LINK_TOKEN_FILE")
+    assert rows["manager.listen"] == ('"127.0.0.1:8700"', "default")
+    assert "hush" not in repr(loaded)
+    assert "pw" not in repr(loaded)
+
+
+def test_a_secret_that_is_not_set_is_shown_as_not_set(tmp_path: Path) -> None:
+    rows = load(None, {"FAIRLEAD_HOME": str(tmp_path)}, {}).redacted()
+    assert ("manager.dsn", "null", "default") in rows
+
+
+def test_the_home_is_made_private(tmp_path: Path) -> None:
+    settings = load(None, {"FAIRLEAD_HOME": str(tmp_path / "a" / "b")}, {}).settings
+    home = resolve_home(settings)
+    assert home == tmp_path / "a" / "b"
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert resolve_home(settings) == home
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    settings = load(None, {"FAIRLEAD_HOME": str(tmp_path / "file" / "home")}, {}).settings
+    with pytest.raises(StartupError, match=r"common.home = .*home' cannot be used: Not a directory"):
+        resolve_home(settings)
+
+
+def test_the_link_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
+    settings = Settings()
+    token = link_token(settings, tmp_path, ManualClock(seed=1))
+    assert len(token) >= 24
+    assert link_token(settings, tmp_path, ManualClock(seed=2)) == token
+    assert stat.S_IMODE((tmp_path / "link-token").stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["link-token"]
+
+
+def test_a_given_link_token_is_used_and_not_kept(tmp_path: Path) -> None:
+    settings = load(
+        None, {"FAIRLEAD_HOME": str(tmp_path), "FAIRLEAD_COMMON__LINK_TOKEN": "given"}, {}
+    ).settings
+    assert link_token(settings, tmp_path, ManualClock()) == "given"
+    assert not (tmp_path / "link-token").exists()
+
+
+def test_an_empty_link_token_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link-token").write_text("\n")
+    with pytest.raises(ConfigError, match=r"which should hold common.link_token, is empty"):
+        link_token(Settings(), tmp_path, ManualClock())
