@@ -1,0 +1,392 @@
+"""THE TABLE: all that can happen to a session or a kernel, and every deadline. Pure.
+
+A transition that is not in ``TRANSITIONS`` cannot be written: ``after`` is the only source of the new
+status in the store's one statement that moves a session. ``docs/state-machine.md`` is generated from this
+file (``python -m fairlead.manager.lifecycle``). ``judge`` holds the joint rules: what a session's kernels,
+taken together, mean for the session, however they got there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.messages import Observation
+from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import (
+    LIVE,
+    STARTING,
+    TERMINAL,
+    WANTED,
+    ObservedState,
+    Result,
+    SessionType,
+    Status,
+)
+
+
+class Event(StrEnum):
+    """What moves a session."""
+
+    CREATED = "created"  # only as the first row of a history
+    PLACED = "placed"
+    PREPARING = "preparing"
+    CREATING = "creating"
+    READY = "ready"
+    RETRY = "retry"
+    STOP = "stop"
+    FAIL = "fail"
+    EXPIRED = "expired"
+    ENDED = "ended"
+    ENDED_BADLY = "ended-badly"
+
+
+P, S, R = Status.PENDING, Status.SCHEDULED, Status.RUNNING
+PREP, CREA, TING = Status.PREPARING, Status.CREATING, Status.TERMINATING
+
+TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
+    (P, Event.PLACED): S,
+    (P, Event.STOP): Status.CANCELLED,
+    (P, Event.EXPIRED): Status.CANCELLED,
+    (S, Event.PREPARING): PREP,
+    (S, Event.CREATING): CREA,
+    (PREP, Event.CREATING): CREA,
+    # A fast kernel is RUNNING, or has ended, before anybody saw it start.
+    **{(status, Event.READY): R for status in STARTING},
+    **{(status, Event.RETRY): P for status in STARTING},
+    **{(status, Event.FAIL): TING for status in (*STARTING, R)},
+    **{(status, Event.STOP): TING for status in (*STARTING, R)},
+    **{(status, Event.ENDED): Status.TERMINATED for status in (*STARTING, R, TING)},
+    **{(status, Event.ENDED_BADLY): Status.ERROR for status in (*STARTING, R, TING)},
+}
+
+
+class InvalidTransition(Exception):
+    """This event cannot happen in this status."""
+
+
+def after(status: Status, event: Event) -> Status:
+    """The status that follows. Raises ``InvalidTransition`` when the table has no such row."""
+    try:
+        return TRANSITIONS[status, event]
+    except KeyError:
+        raise InvalidTransition(f"{event} in {status}") from None
+
+
+# -- deadlines ----------------------------------------------------------------------------------
+
+# An agent that is attached takes new orders within milliseconds.
+TAKE_ORDERS_S = 60.0
+# The agent enforces start_timeout_s itself and knows why; we wait a little longer than it does.
+START_MARGIN_S = 30.0
+STOP_MARGIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """``seconds(spec, lost_grace_s)`` from entering the status; None means for ever, for the reason given."""
+
+    seconds: Callable[[SessionSpec, float], float | None]
+    words: str
+
+
+def _run_limit(spec: SessionSpec, _: float) -> float | None:
+    return min((t for t in (spec.timeout_s, spec.max_lifetime_s) if t is not None), default=None)
+
+
+def _start_limit(spec: SessionSpec, _: float) -> float | None:
+    return spec.start_timeout_s + START_MARGIN_S
+
+
+DEADLINES: Mapping[Status, Deadline] = {
+    P: Deadline(
+        lambda spec, _: spec.pending_timeout_s, "pending_timeout_s; without it a session may wait for ever"
+    ),
+    S: Deadline(
+        lambda _spec, _grace: TAKE_ORDERS_S, f"{TAKE_ORDERS_S:.0f} s for the agent to take its orders"
+    ),
+    PREP: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    CREA: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    R: Deadline(_run_limit, "timeout_s (batch) or max_lifetime_s; without them it runs until stopped"),
+    TING: Deadline(
+        lambda spec, grace: spec.stop_grace_s + grace + STOP_MARGIN_S,
+        f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then given up, its devices fenced",
+    ),
+}
+
+
+def deadline_s(status: Status, spec: SessionSpec, lost_grace_s: float) -> float | None:
+    """Seconds that a session may stay in ``status``; None: for ever (PENDING, RUNNING, or terminal)."""
+    return None if status in TERMINAL else DEADLINES[status].seconds(spec, lost_grace_s)
+
+
+# -- kernels ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel of a session's current attempt, as stored."""
+
+    kernel_id: KernelId
+    status: Status
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    exit_code: int | None = None
+    agent_id: AgentId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChange:
+    """A kernel's new status, to be written only if ``old`` still holds."""
+
+    kernel_id: KernelId
+    old: Status
+    new: Status
+    observation: Observation
+
+
+_SEEN = {ObservedState.PREPARING: PREP, ObservedState.CREATING: CREA, ObservedState.RUNNING: R}
+_ORDER = [P, S, PREP, CREA, R, TING]
+
+
+def kernel_after(status: Status, seen: Observation) -> Status:
+    """A kernel's status after an observation: only forward, and UNKNOWN changes nothing."""
+    if status in TERMINAL:
+        return status
+    if seen.state in (ObservedState.EXITED, ObservedState.GONE):
+        asked_to_end = status is TING or seen.reason is Reason.EXIT_ZERO
+        return Status.TERMINATED if asked_to_end or not REASONS[seen.reason].failure else Status.ERROR
+    new = _SEEN.get(seen.state, status)
+    return new if _ORDER.index(new) > _ORDER.index(status) else status
+
+
+def kernel_changes(
+    stored: Sequence[tuple[KernelId, SessionId, Status]],
+    seen: Mapping[KernelId, Observation],
+    accepted: Collection[KernelId] | None,
+) -> list[KernelChange]:
+    """What a whole report means for the live kernels stored for that agent.
+
+    ``accepted``: the kernels in the orders that the report says it has taken in; None when we do not know
+    them (sent by an earlier manager). A kernel that a report leaves out is gone if the agent had it before,
+    or if it took orders that name it, or (when it is being stopped) that no longer name it; else the orders
+    are merely still on their way.
+    """
+    changes = []
+    for kernel_id, session_id, status in stored:
+        look = seen.get(kernel_id)
+        if look is None:
+            named = accepted is not None and kernel_id in accepted
+            withdrawn = accepted is not None and kernel_id not in accepted
+            if not (withdrawn if status is TING else named or status is not S):
+                continue
+            reason = Reason.USER_REQUESTED if status is TING else Reason.KERNEL_GONE
+            look = Observation(kernel_id, session_id, ObservedState.GONE, reason=reason)
+        new = kernel_after(status, look)
+        if new is not status:
+            changes.append(KernelChange(kernel_id, status, new, look))
+    return changes
+
+
+# -- sessions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """A live session, as stored, with the kernels of its current attempt."""
+
+    session_id: SessionId
+    status: Status
+    revision: int
+    attempt: int
+    spec: SessionSpec
+    kernels: tuple[KernelFacts, ...]
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    deadline_at: datetime | None = None
+    # Other live agents of its resource group that it has not failed on yet.
+    other_agents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of one session: written by compare-and-swap on (status, revision), with a history row.
+
+    ``kernels_to``: the status that the session's live kernels get in the same statement, if any.
+    A kernel that is given up without knowing that it is gone keeps its devices: only a report frees them.
+    """
+
+    session_id: SessionId
+    old: Status
+    revision: int
+    event: Event
+    new: Status
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    actor: str = "manager"
+    result: Result | None = None
+    kernels_to: Status | None = None
+    deadline_s: float | None = None
+
+
+def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
+    new = after(facts.status, event)
+    if new is TING or event is Event.RETRY:
+        more.setdefault("kernels_to", TING)
+    return Move(
+        facts.session_id,
+        facts.status,
+        facts.revision,
+        event,
+        new,
+        reason,
+        deadline_s=deadline_s(new, facts.spec, lost_grace_s),
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def stop(facts: SessionFacts, actor: str, reason: Reason, lost_grace_s: float) -> Move | None:
+    """The move for a stop, which is accepted in every status; None where it is ending or has ended."""
+    if facts.status in TERMINAL or facts.status is TING:
+        return None
+    return _move(facts, Event.STOP, lost_grace_s, reason, actor=actor)
+
+
+def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | None:
+    """What a session's kernels and deadline mean for it now: the joint rules, first match wins."""
+    late = facts.deadline_at is not None and now >= facts.deadline_at
+    kernels = facts.kernels
+    if facts.status is P:
+        return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT) if late else None
+    if all(k.status in TERMINAL for k in kernels):
+        return _ended(facts, lost_grace_s)
+    if facts.status is TING:
+        return _give_up(facts, lost_grace_s) if late else None
+    failed = next((k for k in kernels if k.status in TERMINAL), None)
+    if failed is not None:
+        return _failed(facts, failed.reason or Reason.KERNEL_GONE, failed.detail, lost_grace_s)
+    if late:
+        if facts.status is R:
+            reason = Reason.TIMEOUT if facts.spec.timeout_s is not None else Reason.MAX_LIFETIME
+            return _move(facts, Event.FAIL if reason is Reason.TIMEOUT else Event.STOP, lost_grace_s, reason)
+        return _failed(facts, Reason.START_TIMEOUT, f"no kernel was ready in {facts.status}", lost_grace_s)
+    return _advance(facts, lost_grace_s)
+
+
+def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
+    least = min(facts.kernels, key=lambda k: _ORDER.index(k.status)).status
+    most = max(facts.kernels, key=lambda k: _ORDER.index(k.status)).status
+    if facts.status in STARTING and least is R:
+        return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
+    if facts.status in (S, PREP) and most in (CREA, R):
+        return _move(facts, Event.CREATING, lost_grace_s, Reason.NONE)
+    if facts.status is S and most is PREP:
+        return _move(facts, Event.PREPARING, lost_grace_s, Reason.NONE)
+    return None
+
+
+def _failed(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
+    """A kernel failed or a start took too long, and something of the session may still be alive."""
+    if may_retry(facts, reason):
+        return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail)
+    return _move(facts, Event.FAIL, lost_grace_s, reason, detail=detail)
+
+
+def may_retry(facts: SessionFacts, reason: Reason) -> bool:
+    """Only a start is retried, only for reasons that another agent may mend, and only if there is one."""
+    if facts.spec.type is SessionType.BATCH and reason is Reason.EXIT_NONZERO:
+        return False  # its program ran, faster than anybody saw: that is its result
+    return (
+        facts.status in STARTING
+        and REASONS[reason].retryable
+        and facts.attempt < facts.spec.max_attempts
+        and facts.other_agents > 0
+    )
+
+
+def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
+    """Every kernel has ended: why, and was that well?"""
+    worst = next((k for k in facts.kernels if k.status is Status.ERROR), facts.kernels[0])
+    if facts.status is TING:  # the reason for stopping explains more than how the stop went
+        reason, detail = facts.reason or worst.reason, facts.detail
+    else:
+        reason, detail = worst.reason or Reason.KERNEL_GONE, worst.detail
+        if may_retry(facts, reason):
+            return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail, kernels_to=None)
+    bad = REASONS[reason].failure
+    if reason is Reason.EXIT_ZERO and facts.spec.type is SessionType.INFERENCE:
+        bad, detail = True, detail or "an engine should not end by itself"
+    return _finish(facts, reason, detail, bad, lost_grace_s, None)
+
+
+def _give_up(facts: SessionFacts, lost_grace_s: float) -> Move:
+    reason = facts.reason or Reason.STOP_TIMEOUT
+    detail = "it did not end in time after a stop: given up, its devices stay fenced until its agent is heard"
+    return _finish(facts, reason, detail, REASONS[reason].failure, lost_grace_s, Status.TERMINATED)
+
+
+def _finish(
+    facts: SessionFacts,
+    reason: Reason,
+    detail: str,
+    bad: bool,
+    lost_grace_s: float,
+    kernels_to: Status | None,
+) -> Move:
+    result = None
+    ran_its_course = bad
+    if facts.spec.type is SessionType.BATCH:
+        # A batch session that ran and failed has a result; ERROR is for one that could not be run.
+        result = Result.FAILURE if bad else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
+        ran_its_course = bad and reason not in (Reason.EXIT_NONZERO, Reason.TIMEOUT)
+    event = Event.ENDED_BADLY if ran_its_course else Event.ENDED
+    return _move(facts, event, lost_grace_s, reason, detail=detail, result=result, kernels_to=kernels_to)
+
+
+# -- the drawing --------------------------------------------------------------------------------
+
+
+def document() -> str:
+    """``docs/state-machine.md``: the table above as a picture and in words."""
+    grouped: dict[tuple[Status, Status], list[str]] = {}
+    for (old, event), new in TRANSITIONS.items():
+        grouped.setdefault((old, new), []).append(event)
+    arrows = [f"    {old} --> {new}: {', '.join(events)}" for (old, new), events in grouped.items()]
+    ends = [f"    {status} --> [*]" for status in Status if status in TERMINAL]
+    limits = [f"| {status} | {DEADLINES[status].words} |" for status in Status if status in DEADLINES]
+    codes = [
+        f"| `{reason}` | {info.text} | {info.next_step or '–'} |"
+        for reason, info in REASONS.items()
+        if reason
+    ]
+    parts = [
+        "# The life of a session",
+        "*Generated from `manager/lifecycle.py` by `make docs`; do not edit.*",
+        "```mermaid\nstateDiagram-v2\n    [*] --> PENDING: created\n" + "\n".join([*arrows, *ends]) + "\n```",
+        "A stop is accepted in every status. Kernels have the same statuses and only move forward; a retry "
+        "makes a new kernel with a new id, so none runs twice.",
+        "## How long a session may stay\n\n| status | longest stay |\n|---|---|\n" + "\n".join(limits),
+        "## Reason codes\n\n| code | it means | what to do |\n|---|---|---|\n" + "\n".join(codes),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+__all__ = [
+    "LIVE",
+    "TRANSITIONS",
+    "WANTED",
+    "Event",
+    "Move",
+    "after",
+    "document",
+    "judge",
+    "kernel_changes",
+    "stop",
+]
+
+if __name__ == "__main__":
+    print(document(), end="")

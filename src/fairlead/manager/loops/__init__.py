@@ -1,0 +1,9 @@
+"""The manager's background loops. Each tick looks at the whole truth, decides by a pure function, writes."""
+
+from fairlead.manager.loops.leader import Leader
+from fairlead.manager.loops.lifekeeper import Lifekeeper
+from fairlead.manager.loops.replicas import ReplicaKeeper
+from fairlead.manager.loops.scheduler import Scheduler
+from fairlead.manager.loops.sweeper import Sweeper
+
+__all__ = ["Leader", "Lifekeeper", "ReplicaKeeper", "Scheduler", "Sweeper"]

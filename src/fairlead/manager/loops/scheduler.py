@@ -1,0 +1,39 @@
+"""Snapshot, plan, commit: the thin shell around ``scheduling.plan``."""
+
+from __future__ import annotations
+
+import structlog
+
+from fairlead.common.clock import Clock
+from fairlead.common.loop import Loop
+from fairlead.manager.loops.leader import Leader
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling import plan
+from fairlead.manager.store import Store, Topic
+
+log = structlog.get_logger("fairlead.scheduler")
+
+
+class Scheduler:
+    """Nudged by ``Topic.PENDING``; looks every 2 s anyway. One pass per resource group that has waiters."""
+
+    def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
+        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock)
+        store.bell.on(Topic.PENDING, self.loop.nudge)
+
+    async def _tick(self) -> None:
+        for group, policy in await self._store.groups_with_pending():
+            term = self._leader.term
+            if term is None:
+                return
+            started = self._clock.monotonic()
+            snapshot = await self._store.snapshot(group)
+            made = plan(snapshot, policy)
+            placed = await self._store.place_all(made.places, term)
+            await self._store.note_holds(snapshot, made.holds)
+            self._metrics.pass_done(self._clock.monotonic() - started, placed, len(made.holds))
+            if placed < len(made.places):
+                # The world moved on meanwhile: those sessions are looked at again, at once.
+                log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
+                self.loop.nudge()

@@ -1,0 +1,56 @@
+"""What nobody else will notice: silent agents, and sessions that ended long ago."""
+
+from __future__ import annotations
+
+import structlog
+
+from fairlead.common.clock import Clock
+from fairlead.common.loop import Loop
+from fairlead.manager.loops.leader import Leader
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.store import Store
+
+log = structlog.get_logger("fairlead.sweeper")
+
+HISTORY_DAYS = 30
+FORGET_EVERY_S = 3600.0
+
+
+class Sweeper:
+    """Judges silence only after it has itself been listening for as long: a manager that was away, or whose
+    database was, must not blame the agents for it."""
+
+    def __init__(
+        self,
+        store: Store,
+        leader: Leader,
+        metrics: Metrics,
+        clock: Clock,
+        suspect_after_s: float,
+        lost_grace_s: float,
+    ) -> None:
+        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self._suspect_after_s, self._lost_grace_s = suspect_after_s, lost_grace_s
+        self._interval_s = min(5.0, suspect_after_s / 4)
+        self._listening_since: float | None = None
+        self._last_tick = 0.0
+        self._forgot_at = clock.monotonic()
+        self.loop = Loop("sweeper", self._tick, interval_s=self._interval_s, clock=clock)
+
+    async def _tick(self) -> None:
+        now = self._clock.monotonic()
+        gap, self._last_tick = now - self._last_tick, now
+        if self._leader.term is None or gap > self._interval_s * 3 or self.loop.failures:
+            self.loop.failures = 0
+            self._listening_since = None
+            await self._store.ping()
+        if self._listening_since is None:
+            self._listening_since = now
+        elif now - self._listening_since >= self._suspect_after_s:
+            for agent_id, status in await self._store.mark_silent(self._suspect_after_s, self._lost_grace_s):
+                log.warning("agent is silent", agent=agent_id, status=status)
+        self._metrics.set_counts(await self._store.counts())
+        if now - self._forgot_at >= FORGET_EVERY_S:
+            self._forgot_at = now
+            forgotten = await self._store.forget_old(HISTORY_DAYS)
+            log.info("forgot old sessions", sessions=forgotten)

@@ -1,0 +1,49 @@
+"""The manager's Prometheus metrics, in a registry of their own. Labels are few and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        where = ["status", "resource_group"]
+        self._sessions = Gauge("fairlead_sessions", "Live sessions.", where, registry=self._registry)
+        self._agents = Gauge("fairlead_agents", "Known agents.", where, registry=self._registry)
+        self._links = Gauge(
+            "fairlead_agent_links", "Agents attached to this manager.", registry=self._registry
+        )
+        self._passes = Histogram(
+            "fairlead_scheduler_pass_seconds",
+            "Snapshot, plan and commit of one resource group.",
+            registry=self._registry,
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+        )
+        self._answers = Counter(
+            "fairlead_scheduler_sessions_total", "Answers of passes.", ["answer"], registry=self._registry
+        )
+        self._reports = Counter("fairlead_agent_reports_total", "Reports taken in.", registry=self._registry)
+
+    def pass_done(self, seconds: float, placed: int, held: int) -> None:
+        self._passes.observe(seconds)
+        self._answers.labels("placed").inc(placed)
+        self._answers.labels("held").inc(held)
+
+    def report_taken(self) -> None:
+        self._reports.inc()
+
+    def set_links(self, count: int) -> None:
+        self._links.set(count)
+
+    def set_counts(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
+        self._sessions.clear()
+        self._agents.clear()
+        for kind, status, group, n in counts:
+            (self._sessions if kind == "session" else self._agents).labels(status, group).set(n)
+
+    def render(self) -> bytes:
+        """Prometheus text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,8 @@
+"""The gRPC side of the manager: agents and proxies dial in here."""
+
+from fairlead.manager.rpc.feed import Feed
+from fairlead.manager.rpc.link import Links
+from fairlead.manager.rpc.logs import LogBroker
+from fairlead.manager.rpc.server import LinkServer
+
+__all__ = ["Feed", "LinkServer", "Links", "LogBroker"]

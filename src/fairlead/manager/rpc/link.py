@@ -1,0 +1,141 @@
+"""AgentLink: reports in, orders out. Both are whole truths, so a lost message costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+import grpc
+import structlog
+
+from fairlead.common.clock import Clock
+from fairlead.common.errors import StoreUnavailable
+from fairlead.common.ids import AgentId, KernelId
+from fairlead.common.messages import LogRequest, Orders, Report
+from fairlead.common.spec import KernelSpec
+from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.wire import agent_pb2, codec
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.store import Store, Topic
+
+log = structlog.get_logger("fairlead.link")
+
+# Without a nudge the orders are looked at again after so long.
+POLL_S = 5.0
+# Generations whose content we remember, to understand reports that answer them.
+REMEMBERED = 64
+
+Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
+
+
+class Attached:
+    """One agent's stream: what was sent to it, and what waits to be."""
+
+    def __init__(self, agent_id: AgentId, incarnation: str) -> None:
+        self.agent_id, self.incarnation = agent_id, incarnation
+        self.nudged = asyncio.Event()
+        self.nudged.set()
+        self.log_requests: list[LogRequest] = []
+        self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
+        self._last: tuple[KernelSpec, ...] | None = None
+
+    def ask_for_logs(self, request: LogRequest) -> None:
+        self.log_requests.append(request)
+        self.nudged.set()
+
+    def is_news(self, kernels: tuple[KernelSpec, ...]) -> bool:
+        return kernels != self._last
+
+    def sending(self, orders: Orders) -> None:
+        self._last = orders.kernels
+        self._sent[orders.generation] = frozenset(k.kernel_id for k in orders.kernels)
+        while len(self._sent) > REMEMBERED:
+            self._sent.popitem(last=False)
+
+    def accepted(self, generation: int) -> frozenset[KernelId] | None:
+        """The kernels that orders of this generation named; None if this stream did not send it."""
+        return self._sent.get(generation)
+
+
+class Links:
+    """All attached agents of this manager; the newest stream of an agent replaces its older one."""
+
+    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+        self._store, self._metrics, self._clock = store, metrics, clock
+        self._attached: dict[AgentId, Attached] = {}
+        store.bell.on(Topic.ORDERS, self._nudge_all)
+
+    def get(self, agent_id: str) -> Attached | None:
+        return self._attached.get(AgentId(agent_id))
+
+    def _nudge_all(self) -> None:
+        for attached in self._attached.values():
+            attached.nudged.set()
+
+    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context) -> None:
+        """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
+        try:
+            first = codec.report_from_wire(await anext(reports))
+        except StopAsyncIteration:
+            return
+        agent_id = first.info.agent_id
+        if not agent_id or not first.incarnation or not first.info.resource_group:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "a report needs agent_id, incarnation and resource_group"
+            )
+        attached = Attached(agent_id, first.incarnation)
+        older = self._attached.get(agent_id)
+        if older is not None:
+            level = log.info if older.incarnation == first.incarnation else log.warning
+            level("a newer stream replaces an older one", agent=agent_id, incarnation=first.incarnation)
+            older.nudged.set()
+        self._attached[agent_id] = attached
+        self._metrics.set_links(len(self._attached))
+        log.info("agent attached", agent=agent_id, kernels=len(first.kernels))
+        try:
+            await self._observe(attached, first)
+            reader = spawn(f"link.read.{agent_id}", self._read(attached, reports))
+            try:
+                await self._write(attached, reader, context)
+            finally:
+                await cancel_and_wait(reader)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        finally:
+            if self._attached.get(agent_id) is attached:
+                del self._attached[agent_id]
+            self._metrics.set_links(len(self._attached))
+            log.info("agent detached", agent=agent_id)
+
+    async def _observe(self, attached: Attached, report: Report) -> None:
+        await self._store.observe(report, attached.accepted(report.orders_generation))
+        self._metrics.report_taken()
+
+    async def _read(self, attached: Attached, reports: AsyncIterator[agent_pb2.Report]) -> None:
+        try:
+            async for wire in reports:
+                if self._attached.get(attached.agent_id) is not attached:
+                    return  # a newer stream speaks for this agent now
+                await self._observe(attached, codec.report_from_wire(wire))
+        except StoreUnavailable as error:
+            log.warning("report not taken in: the agent will send it again", error=str(error))
+        finally:
+            attached.nudged.set()
+
+    async def _write(self, attached: Attached, reader: asyncio.Task[None], context: Context) -> None:
+        while not reader.done() and self._attached.get(attached.agent_id) is attached:
+            attached.nudged.clear()
+            requests, attached.log_requests = attached.log_requests, []
+            for request in requests:
+                await context.write(codec.manager_message_to_wire(request))
+            kernels = await self._store.orders_for(attached.agent_id)
+            if attached.is_news(kernels):
+                orders = Orders(await self._store.next_generation(), kernels)
+                attached.sending(orders)
+                await context.write(codec.manager_message_to_wire(orders))
+            try:
+                async with asyncio.timeout(POLL_S):
+                    await attached.nudged.wait()
+            except TimeoutError:
+                pass

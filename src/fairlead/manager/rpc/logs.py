@@ -1,0 +1,103 @@
+"""Logs on demand: the manager asks down the link, the agent (which cannot be dialled) answers by a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import structlog
+
+from fairlead.common.api import KernelView, SessionView
+from fairlead.common.clock import Clock
+from fairlead.common.errors import AgentUnreachable, NotFound
+from fairlead.common.ids import KernelId
+from fairlead.common.messages import LogRequest
+from fairlead.common.status import TERMINAL
+from fairlead.common.wire import agent_pb2
+from fairlead.manager.rpc.link import Links
+from fairlead.manager.store import Store
+
+log = structlog.get_logger("fairlead.logs")
+
+FIRST_ANSWER_S = 10.0
+# Chunks waiting for a slow reader; beyond that the agent is not read, and so waits itself.
+WAITING_MAX = 64
+LOOK_AGAIN_S = 0.5
+
+_END = object()
+
+
+class LogBroker:
+    def __init__(self, store: Store, links: Links, clock: Clock) -> None:
+        self._store, self._links, self._clock = store, links, clock
+        self._readers: dict[str, asyncio.Queue[object]] = {}
+
+    async def read(self, session: SessionView, *, tail_lines: int, follow: bool) -> AsyncIterator[bytes]:
+        """The log of a session's newest kernel; with ``follow`` until that kernel ends.
+
+        Raises ``NotFound`` before the first chunk when there is none yet, ``AgentUnreachable`` when its agent
+        is away and nothing of it was kept here.
+        """
+        kernel = await self._kernel(session, follow)
+        attached = self._links.get(kernel.agent_id or "")
+        if attached is None:
+            if kernel.log_tail:
+                yield kernel.log_tail.encode()
+                return
+            raise AgentUnreachable(
+                f"agent {kernel.agent_id} is not attached to this manager, and it keeps the log",
+                next_step="try again in a moment; `fairlead agents` shows who is there",
+            )
+        request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
+        queue: asyncio.Queue[object] = asyncio.Queue(WAITING_MAX)
+        self._readers[request.request_id] = queue
+        try:
+            attached.ask_for_logs(request)
+            try:
+                async with asyncio.timeout(FIRST_ANSWER_S):
+                    chunk = await queue.get()
+            except TimeoutError:
+                raise AgentUnreachable(f"agent {kernel.agent_id} did not answer") from None
+            while chunk is not _END:
+                if isinstance(chunk, NotFound):
+                    if not kernel.log_tail:
+                        raise chunk
+                    yield kernel.log_tail.encode()
+                    return
+                assert isinstance(chunk, bytes)
+                yield chunk
+                chunk = await queue.get()
+        finally:
+            del self._readers[request.request_id]
+
+    async def _kernel(self, session: SessionView, follow: bool) -> KernelView:
+        """The newest kernel that has an agent; with ``follow``, waits for one while the session lives."""
+        while True:
+            placed = [k for k in session.kernels if k.agent_id]
+            if placed:
+                return placed[-1]
+            if not follow or session.status in TERMINAL:
+                raise NotFound(
+                    f"session {session.name!r} has no log: it is {session.status} and never started",
+                    next_step=f"`fairlead describe {session.name}` says why",
+                )
+            await asyncio.sleep(LOOK_AGAIN_S)
+            session = await self._store.get_session(session.id)
+
+    async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
+        """One call of ``SendLogs``. Returns, and so ends the call, when its reader has left."""
+        queue: asyncio.Queue[object] | None = None
+        request_id = ""
+        try:
+            async for chunk in chunks:
+                request_id = chunk.request_id
+                queue = self._readers.get(request_id)
+                if queue is None:
+                    return
+                if chunk.error:
+                    await queue.put(NotFound(chunk.error))
+                elif chunk.data:
+                    await queue.put(chunk.data)
+        finally:
+            if queue is not None and request_id in self._readers:
+                await queue.put(_END)

@@ -1,0 +1,129 @@
+"""The manager's parts list: built, started in order, stopped in reverse."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+import fairlead
+from fairlead.common.clock import Clock
+from fairlead.common.errors import StartupError, StoreUnavailable
+from fairlead.common.settings import ManagerSettings, split_address
+from fairlead.manager.api import ApiDeps, build_app
+from fairlead.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.postgres import EmbeddedPostgres
+from fairlead.manager.rpc import Feed, Links, LinkServer, LogBroker
+from fairlead.manager.store import Store, migrate
+
+log = structlog.get_logger("fairlead.manager")
+
+
+class Manager:
+    """The whole manager. ``home`` is its state directory, ``link_token`` the secret of agents and proxies.
+
+    After entering: ``api_address``, ``link_address`` (the real ones, if port 0 was asked for), ``dsn``, and
+    ``first_key``: the first admin key in plain, the one time that it is made; else None.
+    Raises ``StartupError`` for a taken port, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
+    """
+
+    def __init__(self, settings: ManagerSettings, *, clock: Clock, link_token: str, home: Path) -> None:
+        self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
+        self._stack = AsyncExitStack()
+        self._loops: tuple[Leader, Scheduler, Lifekeeper, ReplicaKeeper, Sweeper] | None = None
+        self.api_address = self.link_address = self.dsn = ""
+        self.first_key: str | None = None
+
+    async def __aenter__(self) -> Manager:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        if settings.dsn is None:
+            embedded = EmbeddedPostgres(
+                self._home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock
+            )
+            self.dsn = (await enter(embedded)).dsn
+        else:
+            self.dsn = settings.dsn
+        await migrate(self.dsn)
+        metrics = Metrics()
+        store = await enter(Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s))
+        self.first_key = await store.first_key()
+        if self.first_key is not None:
+            keep_secret(self._home / "admin-key", self.first_key)
+        leader = await enter(Leader(store, clock))
+        links = Links(store, metrics, clock)
+        logs = LogBroker(store, links, clock)
+        feed = Feed(store, clock)
+        loops = (
+            Scheduler(store, leader, metrics, clock).loop,
+            Lifekeeper(store, clock, settings.lost_grace_s).loop,
+            ReplicaKeeper(store, leader, clock).loop,
+            Sweeper(store, leader, metrics, clock, settings.suspect_after_s, settings.lost_grace_s).loop,
+            feed.loop,
+        )
+        for loop in loops:
+            await enter(loop)
+        server = await enter(LinkServer(settings.link_listen, self._link_token, links, logs, feed))
+        self.link_address = server.address
+        self.api_address = await self._serve_api(store, logs, metrics, leader)
+        log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
+
+    async def _serve_api(self, store: Store, logs: LogBroker, metrics: Metrics, leader: Leader) -> str:
+        async def checks() -> dict[str, str]:
+            try:
+                await store.ping()
+            except StoreUnavailable as error:
+                return {"postgres": str(error)}
+            return {"postgres": "ok"}
+
+        app = build_app(
+            ApiDeps(
+                store=store,
+                logs=logs,
+                checks=checks,
+                metrics=metrics.render,
+                max_body_bytes=self._settings.max_body_bytes,
+                version=fairlead.__version__,
+                clock=self._clock,
+            )
+        )
+        # Handlers are cancelled when the client leaves: a followed log must not be read for nobody.
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        host, port = split_address(self._settings.listen)
+        site = web.TCPSite(runner, host, port, reuse_port=False)
+        try:
+            await site.start()
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+                raise
+            raise StartupError(
+                f"manager.listen = {self._settings.listen} cannot be listened on: {os.strerror(error.errno)}",
+                next_step="stop what listens there, or set FAIRLEAD_MANAGER__LISTEN to another address",
+            ) from error
+        return f"{host}:{runner.addresses[0][1]}"
+
+
+def keep_secret(path: Path, secret: str) -> None:
+    """Write a secret that only its owner may read; the old one, if any, is replaced whole."""
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret + "\n")
+    temporary.replace(path)

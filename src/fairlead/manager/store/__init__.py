@@ -1,0 +1,7 @@
+"""All SQL lives here: methods named by intent, one statement per file in ``sql/``."""
+
+from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.migrate import migrate
+from fairlead.manager.store.store import Store
+
+__all__ = ["Bell", "Store", "Topic", "migrate"]

@@ -1,0 +1,73 @@
+"""Keys, leases, groups: who may, who leads, and how groups schedule."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fairlead.common import api
+from fairlead.common.clock import Clock
+from fairlead.common.errors import NotFound
+from fairlead.common.messages import KeyGrant
+from fairlead.manager.keys import ApiKey
+from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.queries import SQL
+
+KEY_PREFIX = "fl-"
+
+
+class Access:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+        self._db, self._bell, self._clock = db, bell, clock
+        self._lease_line = db.line()
+
+    async def ping(self) -> None:
+        """Raises ``StoreUnavailable`` when Postgres does not answer."""
+        await self._db.fetch("SELECT 1")
+
+    async def first_key(self) -> str | None:
+        """The first admin key, in plain, the one time that it exists in plain; None if there is any key."""
+        secret = KEY_PREFIX + self._clock.secret(32)
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        made = await self._db.fetch(SQL["key_create_first"], self._clock.new_id(), secret[:8], digest)
+        return secret if made else None
+
+    async def find_key(self, sha256: str) -> ApiKey | None:
+        row = await self._db.fetchrow(SQL["key_find"], sha256)
+        return ApiKey(id=row["id"], name=row["name"], role=row["role"]) if row else None
+
+    async def key_grants(self) -> tuple[KeyGrant, ...]:
+        found = await self._db.fetch(SQL["key_grants"])
+        return tuple(
+            KeyGrant(row["sha256"], int(row["expires_at"].timestamp()) if row["expires_at"] else 0)
+            for row in found
+        )
+
+    async def take_lease(self, holder: str, ttl_s: float) -> int | None:
+        """Become or stay leader for ``ttl_s`` seconds; returns the term, or None while another leads."""
+        found = await self._lease_line.fetch(SQL["lease_take"], holder, ttl_s)
+        return int(found[0]["term"]) if found else None
+
+    async def resign_lease(self, holder: str, term: int) -> None:
+        await self._lease_line.fetch(SQL["lease_resign"], holder, term)
+
+    async def list_groups(self) -> list[api.GroupView]:
+        return [_group(row) for row in await self._db.fetch(SQL["group_list"], None)]
+
+    async def get_group(self, name: str) -> api.GroupView:
+        row = await self._db.fetchrow(SQL["group_list"], name)
+        if row is None:
+            raise NotFound(f"no resource group {name!r}", next_step="`fairlead groups` lists them")
+        return _group(row)
+
+    async def put_group(self, name: str, options: api.GroupOptions, *, actor: str) -> api.GroupView:
+        """Create it or change its options; takes effect with the next pass."""
+        await self._db.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
+        self._bell.ring([Topic.PENDING])
+        return await self.get_group(name)
+
+
+def _group(row: dict[str, object]) -> api.GroupView:
+    return api.GroupView.model_validate(dict(row))

@@ -1,0 +1,81 @@
+"""One writer per kind of write: whatever arrives while a flush is in flight goes into the next one.
+
+It batches itself under load and adds nothing when idle: an item that finds the writer free is sent alone, at
+once. An item's result never depends on its neighbours: when a batch is refused by a constraint, its items
+are sent again one by one, and only the guilty one fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+import asyncpg
+
+from fairlead.common.errors import FairleadError
+from fairlead.common.tasks import spawn
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+BATCH_MAX = 500
+
+
+class Coalescer(Generic[Item, Answer]):
+    """``write(items)`` returns one answer per item, in order, in one statement."""
+
+    def __init__(self, name: str, write: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]]) -> None:
+        self._name, self._write = name, write
+        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._flushing = False
+
+    async def submit(self, item: Item) -> Answer:
+        """Write one item; returns after its commit. Raises what the write raised for it."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if not self._flushing:
+            self._flushing = True
+            spawn(f"store.{self._name}", self._drain())
+        return await future
+
+    async def submit_all(self, items: Sequence[Item]) -> list[Answer | BaseException]:
+        """Write several; a refused item costs the others nothing: its exception stands in its place."""
+        return list(await asyncio.gather(*map(self.submit, items), return_exceptions=True))
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+                await self._flush(batch)
+        finally:
+            self._flushing = False
+            for _, future in self._waiting:  # only if we were cancelled
+                future.cancel()
+
+    async def _flush(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._write([item for item, _ in batch])
+        except asyncpg.IntegrityConstraintViolationError as error:
+            if len(batch) == 1:
+                _refuse(batch[0][1], error)
+                return
+            for one in batch:
+                await self._flush([one])
+        except (FairleadError, asyncpg.PostgresError) as error:
+            for _, future in batch:
+                _refuse(future, error)
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():  # its caller may have left
+                    future.set_result(answer)
+
+
+def _refuse(future: asyncio.Future[Answer], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

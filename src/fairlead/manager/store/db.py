@@ -1,0 +1,116 @@
+"""Connections to Postgres: a small pool for reads, dedicated lines for writes, failures translated once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import structlog
+from sqlalchemy import Select
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+
+from fairlead.common.errors import StoreUnavailable
+
+log = structlog.get_logger("fairlead.store")
+
+# What asyncpg raises when Postgres is away, starting, stopping, or has just cut the line.
+AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+_DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
+COMMAND_TIMEOUT_S = 30.0
+
+
+async def _init(connection: asyncpg.Connection) -> None:
+    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+    await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog")
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except AWAY as error:
+        raise StoreUnavailable(
+            next_step="try again in a moment; `fairlead doctor` looks at Postgres"
+        ) from error
+
+
+class Line:
+    """One connection of its own for one kind of write, opened when first used and again after it broke.
+
+    A statement whose line breaks raises ``StoreUnavailable``: whether it took effect is then unknown, so
+    every write here is a compare-and-swap, or carries its own id, and may be sent again.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: asyncpg.Connection | None = None
+        self._lock = asyncio.Lock()
+
+    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+        async with self._lock, _translated():
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await asyncpg.connect(
+                    self._dsn, timeout=5, command_timeout=COMMAND_TIMEOUT_S
+                )
+                await _init(self._connection)
+            rows: list[Any] = await self._connection.fetch(sql, *args)
+            return rows
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+
+class Database:
+    """Reads through a pool (``fetch``, ``select``), writes through ``line()``."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._pool: asyncpg.Pool | None = None
+        self._lines: list[Line] = []
+
+    def line(self) -> Line:
+        self._lines.append(Line(self.dsn))
+        return self._lines[-1]
+
+    async def __aenter__(self) -> Database:
+        async with _translated():
+            self._pool = await asyncpg.create_pool(
+                self.dsn, min_size=1, max_size=6, timeout=5, command_timeout=COMMAND_TIMEOUT_S, init=_init
+            )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for line in self._lines:
+            await line.close()
+        if self._pool is not None:
+            self._pool.terminate()
+
+    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+        assert self._pool is not None, "the database is used before it was entered"
+        async with _translated():
+            rows: list[Any] = await self._pool.fetch(sql, *args)
+            return rows
+
+    async def fetchrow(self, sql: str, *args: Any) -> Any:
+        rows = await self.fetch(sql, *args)
+        return rows[0] if rows else None
+
+    async def select(self, statement: Select[Any]) -> list[Any]:
+        """Run a composed read. Core writes the SQL; asyncpg runs it, without SQLAlchemy's cost per row."""
+        compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+        names: Sequence[str] = compiled.positiontup or ()
+        return await self.fetch(str(compiled), *(compiled.params[name] for name in names))

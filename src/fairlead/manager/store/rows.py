@@ -1,0 +1,207 @@
+"""From rows to the values that the rest of the manager knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from fairlead.common import api
+from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.slots import parse_slots
+from fairlead.common.spec import DeviceGrant, KernelSpec, SessionSpec
+from fairlead.common.status import ObservedState, SessionType, Status
+from fairlead.manager.lifecycle import KernelFacts, SessionFacts
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending
+
+Row = Mapping[str, Any]
+
+
+def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.SessionView:
+    spec = SessionSpec.model_validate(row["spec"])
+    hold = row["hold"]
+    return api.SessionView(
+        id=row["id"],
+        name=row["name"],
+        type=row["type"],
+        status=row["status"],
+        result=row["result"],
+        reason=row["reason"],
+        detail=row["detail"],
+        resource_group=row["resource_group"],
+        priority=row["priority"],
+        attempt=row["attempt"],
+        revision=row["revision"],
+        endpoint=endpoint,
+        created_at=row["created_at"],
+        status_since=row["status_since"],
+        deadline_at=row["deadline_at"],
+        slots=row["slots"],
+        spec=spec,
+        kernels=[kernel_view(k) for k in kernels],
+        hold=api.Hold(**hold) if hold is not None and row["status"] == Status.PENDING else None,
+    )
+
+
+def kernel_view(row: Row) -> api.KernelView:
+    return api.KernelView(
+        id=row["id"],
+        role=row["role"],
+        attempt=row["attempt"],
+        status=row["status"],
+        agent_id=row["agent_id"],
+        observed=ObservedState(row["observed"]) if row["observed"] else None,
+        host=row["host"],
+        port=row["port"],
+        exit_code=row["exit_code"],
+        reason=row["reason"],
+        detail=row["detail"],
+        log_tail=row["log_tail"],
+        devices=[api.DeviceView(**d) for d in row["devices"]],
+        status_since=row["status_since"],
+    )
+
+
+def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
+    """From rows joined session × kernel, ordered by session."""
+    found = []
+    for _, group in groupby(rows, key=lambda r: r["id"]):
+        members = list(group)
+        row = members[0]
+        kernels = tuple(
+            KernelFacts(
+                KernelId(m["kernel_id"]),
+                Status(m["kernel_status"]),
+                Reason(m["kernel_reason"]),
+                m["kernel_detail"],
+                m["exit_code"],
+                AgentId(m["agent_id"]) if m["agent_id"] else None,
+            )
+            for m in members
+        )
+        found.append(
+            SessionFacts(
+                SessionId(row["id"]),
+                Status(row["status"]),
+                row["revision"],
+                row["attempt"],
+                SessionSpec.model_validate(row["spec"]),
+                kernels,
+                Reason(row["reason"]),
+                row["detail"],
+                row["deadline_at"],
+                row["other_agents"],
+            )
+        )
+    return found
+
+
+def kernel_spec(row: Row) -> KernelSpec:
+    """What an agent is told, from a row of ``agent_orders.sql``."""
+    spec = SessionSpec.model_validate(row["spec"])
+    probe = spec.probe
+    return KernelSpec(
+        kernel_id=KernelId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        session_name=row["name"],
+        session_type=SessionType(row["type"]),
+        runtime=spec.runtime,
+        engine=spec.engine,
+        served_name=row["endpoint_name"] or row["name"],
+        model=spec.model or "",
+        args=tuple(spec.args),
+        command=tuple(spec.command),
+        env=dict(spec.env),
+        probe_path=probe.path if probe else "",
+        probe_period_s=probe.period_s if probe else 0.5,
+        slots=row["slots"],
+        devices=tuple(DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]),
+        secret=row["secret"],
+        start_timeout_s=spec.start_timeout_s,
+        stop_grace_s=spec.stop_grace_s,
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+    )
+
+
+def pending(row: Row) -> Pending:
+    return Pending(
+        session_id=SessionId(row["id"]),
+        kernel_id=KernelId(row["kernel_id"]),
+        revision=row["revision"],
+        priority=row["priority"],
+        created=int(row["created_at"].timestamp() * 1_000_000),
+        retries=row["retries"],
+        runtime=row["runtime"],
+        engine=row["engine"],
+        slots=row["slots"],
+        avoid=frozenset(AgentId(a) for a in row["avoid"]),
+    )
+
+
+def agent_states(rows: Iterable[Row]) -> tuple[AgentState, ...]:
+    """From rows joined agent × slot, ordered by agent."""
+    found = []
+    for agent_id, group in groupby(rows, key=lambda r: r["id"]):
+        members = list(group)
+        slots = [m for m in members if m["slot"] is not None]
+        scalars = [m for m in slots if not m["device_id"]]
+        found.append(
+            AgentState(
+                agent_id=AgentId(agent_id),
+                runtimes=frozenset(members[0]["runtimes"]),
+                engines=frozenset(members[0]["engines"]),
+                # An agent that came back smaller may offer less than is in use: nothing is free then.
+                free={m["slot"]: max(0, m["offered"] - m["used"]) for m in scalars},
+                capacity={m["slot"]: m["offered"] for m in scalars},
+                devices=tuple(
+                    DeviceState(
+                        DeviceId(m["device_id"]),
+                        m["slot"],
+                        max(0, m["offered"] - m["used"]),
+                        m["offered"],
+                        m["healthy"],
+                    )
+                    for m in slots
+                    if m["device_id"]
+                ),
+                available=members[0]["available"],
+            )
+        )
+    return tuple(found)
+
+
+def replica_view(row: Row) -> api.ReplicaView:
+    return api.ReplicaView(
+        session_id=row["id"],
+        name=row["name"],
+        status=row["status"],
+        reason=row["reason"],
+        detail=row["detail"] or row["kernel_detail"] or REASONS[Reason(row["reason"])].text,
+        agent_id=row["agent_id"],
+        status_since=row["status_since"],
+        log_tail=row["log_tail"] or "",
+    )
+
+
+def agent_view(row: Row) -> api.AgentView:
+    return api.AgentView(
+        id=row["id"],
+        status=row["status"],
+        resource_group=row["resource_group"],
+        address=row["address"],
+        version=row["version"],
+        arch=row["arch"],
+        runtimes=row["runtimes"],
+        engines=row["engines"],
+        labels=row["labels"],
+        draining=row["draining"],
+        connected_since=row["connected_at"],
+        last_seen=row["last_seen"],
+        offers=[api.OfferView(**offer) for offer in row["offers"]],
+        kernels=row["kernels"],
+    )
+
+
+def slots_of(spec: SessionSpec) -> dict[str, int]:
+    return parse_slots(spec.resources)

@@ -1,0 +1,261 @@
+"""Sessions in Postgres: create, look at, move. Moves are compare-and-swap; a miss is an ordinary answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import literal, select, tuple_
+
+from fairlead.common import api
+from fairlead.common.clock import Clock
+from fairlead.common.errors import Conflict, InvalidInput, NotFound
+from fairlead.common.ids import EndpointId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import TERMINAL, SessionType, Status
+from fairlead.manager import lifecycle
+from fairlead.manager.lifecycle import Event, Move, SessionFacts
+from fairlead.manager.store import rows, tables
+from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.coalesce import Coalescer
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.queries import SQL
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    id: str
+    name: str
+    spec: SessionSpec
+    endpoint_id: EndpointId | None
+    actor: str
+    kernel_id: str
+    secret: str
+
+
+class Sessions:
+    """Part of ``Store``. Every write is one statement; many that come at once share one."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
+        self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
+        self._create_line, self._move_line = db.line(), db.line()
+        self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates)
+        self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves)
+
+    # -- create --
+
+    async def create_session(
+        self, spec: SessionSpec, *, actor: str, endpoint_id: EndpointId | None = None
+    ) -> api.SessionView:
+        """Durable when it returns. Raises ``Conflict`` for a live name, ``NotFound`` for the group."""
+        session_id = self._clock.new_id()
+        name = spec.name or f"{spec.type}-{session_id[-8:]}"
+        new = _New(session_id, name, spec, endpoint_id, actor, self._clock.new_id(), self._clock.secret())
+        row = await self._creates.submit(new)
+        if not row["group_known"]:
+            raise NotFound(
+                f"resource_group {spec.resource_group!r} does not exist",
+                next_step="`fairlead groups` lists them",
+            )
+        if not row["made"]:
+            raise Conflict(
+                f"a live session is already called {name!r}", next_step="stop it, or choose another name"
+            )
+        self._bell.ring([Topic.PENDING])
+        return await self.get_session(session_id)
+
+    async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
+        return await self._create_line.fetch(
+            SQL["session_create"],
+            [i.id for i in items],
+            [i.name for i in items],
+            [i.spec.type for i in items],
+            [i.spec.resource_group for i in items],
+            [i.spec.priority for i in items],
+            [i.spec.model_dump(mode="json") for i in items],
+            [rows.slots_of(i.spec) for i in items],
+            [i.endpoint_id for i in items],
+            [i.actor for i in items],
+            [lifecycle.deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
+            [i.kernel_id for i in items],
+            [i.secret for i in items],
+        )
+
+    # -- look --
+
+    async def _find(self, ref: str) -> SessionId:
+        as_id = ref if re.fullmatch(r"[0-9a-fA-F-]{32,36}", ref) and _is_uuid(ref) else None
+        row = await self._db.fetchrow(SQL["session_ref"], as_id, ref)
+        if row is None:
+            raise NotFound(f"no session {ref!r}", next_step="`fairlead ps --all` lists them")
+        return SessionId(row["id"])
+
+    async def get_session(self, ref: str) -> api.SessionView:
+        """By id, else by name: the live one, else the newest. Raises ``NotFound``."""
+        page = await self._list(tables.sessions.c.id == await self._find(ref), limit=1)
+        if not page.items:
+            raise NotFound(f"no session {ref!r}")
+        return page.items[0]
+
+    async def list_sessions(
+        self,
+        *,
+        statuses: frozenset[Status] | None = None,
+        resource_group: str | None = None,
+        type: SessionType | None = None,
+        name: str | None = None,
+        endpoint: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> api.Page[api.SessionView]:
+        """Newest first. ``cursor`` is the ``next`` of the page before; any other raises ``InvalidInput``."""
+        s = tables.sessions.c
+        wanted: list[Any] = []
+        if statuses is not None:
+            wanted.append(s.status.in_(sorted(statuses)))
+        for column, value in ((s.resource_group, resource_group), (s.type, type), (s.name, name)):
+            if value is not None:
+                wanted.append(column == str(value))
+        if endpoint is not None:
+            e = tables.endpoints.c
+            wanted.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
+        if cursor is not None:
+            at, last = _read_cursor(cursor)
+            wanted.append(
+                tuple_(s.created_at, s.id) < tuple_(literal(at, s.created_at.type), literal(last, s.id.type))
+            )
+        return await self._list(*wanted, limit=limit)
+
+    async def _list(self, *wanted: Any, limit: int) -> api.Page[api.SessionView]:
+        s, e = tables.sessions, tables.endpoints
+        statement = (
+            select(s, e.c.name.label("endpoint_name"))
+            .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id))
+            .where(*wanted)
+            .order_by(s.c.created_at.desc(), s.c.id.desc())
+            .limit(limit + 1)
+        )
+        found = await self._db.select(statement)
+        shown = found[:limit]
+        kernels = await self._db.fetch(SQL["session_kernels"], [r["id"] for r in shown])
+        views = [
+            rows.session_view(r, [k for k in kernels if k["session_id"] == r["id"]], r["endpoint_name"])
+            for r in shown
+        ]
+        more = len(found) > limit
+        return api.Page[api.SessionView](items=views, next=_make_cursor(shown[-1]) if more else None)
+
+    async def history(self, ref: str) -> list[api.HistoryEntry]:
+        """The whole story, oldest first. Raises ``NotFound``."""
+        found = await self._db.fetch(SQL["history_list"], await self._find(ref))
+        return [api.HistoryEntry(**dict(row)) for row in found]
+
+    # -- move --
+
+    async def unsettled(self) -> tuple[list[SessionFacts], datetime]:
+        """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines."""
+        found = await self._db.fetch(SQL["session_facts"], None)
+        return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
+
+    async def stop_session(
+        self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED
+    ) -> api.SessionView:
+        """Accepted in every status; one that is ending or has ended stays as it is. Raises ``NotFound``."""
+        session_id = await self._find(ref)
+        # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
+        for _ in range(20):
+            facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], session_id))
+            move = lifecycle.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
+            if move is None or await self.move(move):
+                break
+        return await self.get_session(session_id)
+
+    async def move(self, move: Move) -> bool:
+        """Write one step; False: it was stale, and nothing changed."""
+        done = await self._moves.submit(move)
+        if done:
+            self._bell.ring(_topics(move))
+        return done
+
+    async def move_all(self, moves: Sequence[Move]) -> int:
+        """Write many, each on its own merits. Returns how many held; raises what refused the first."""
+        answers = await self._moves.submit_all(moves)
+        done = [move for move, answer in zip(moves, answers, strict=True) if answer is True]
+        if done:
+            self._bell.ring({topic for move in done for topic in _topics(move)})
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return len(done)
+
+    async def _write_moves(self, items: Sequence[Move]) -> Sequence[bool]:
+        retry = [i.event is Event.RETRY for i in items]
+        found = await self._move_line.fetch(
+            SQL["session_move"],
+            [i.session_id for i in items],
+            [i.old for i in items],
+            [i.revision for i in items],
+            [i.new for i in items],
+            [i.event for i in items],
+            [i.reason for i in items],
+            [i.detail for i in items],
+            [i.actor for i in items],
+            [i.result for i in items],
+            [i.kernels_to for i in items],
+            [i.deadline_s for i in items],
+            [self._clock.new_id() if r else None for r in retry],
+            [self._clock.secret() if r else None for r in retry],
+        )
+        done = {row["id"] for row in found}
+        # Two moves of one session in one batch: the statement takes one of them at most.
+        return [i.session_id in done and i is _first(items, i.session_id) for i in items]
+
+
+def _first(items: Sequence[Move], session_id: SessionId) -> Move:
+    return next(i for i in items if i.session_id == session_id)
+
+
+def _topics(move: Move) -> set[Topic]:
+    topics = {Topic.PENDING} if move.new is Status.PENDING or move.new in TERMINAL else set()
+    if move.kernels_to is not None or move.new in TERMINAL:
+        topics.add(Topic.ORDERS)
+    if Status.RUNNING in (move.old, move.new):
+        topics.add(Topic.ROUTES)
+    if move.new in TERMINAL or move.new is Status.RUNNING:
+        topics.add(Topic.ENDPOINTS)
+    return topics
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _make_cursor(row: Any) -> str:
+    plain = f"{row['created_at'].isoformat()}|{row['id']}"
+    return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        plain = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        at, _, last = plain.partition("|")
+        moment = datetime.fromisoformat(at)
+        if not _is_uuid(last) or moment.tzinfo is None:
+            raise ValueError("not ours")
+    except (ValueError, binascii.Error) as error:
+        raise InvalidInput(
+            f"cursor {cursor[:40]!r} is not one of ours",
+            next_step="pass the `next` of the page before, unchanged",
+        ) from error
+    return moment, last

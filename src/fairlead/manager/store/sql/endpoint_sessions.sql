@@ -1,0 +1,15 @@
+-- The replicas of endpoints: every live one, and the last ten that ended since the endpoint was changed
+-- (index sessions_by_endpoint).
+SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
+       k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent
+FROM unnest($1::uuid[]) AS e(id)
+CROSS JOIN LATERAL (
+    SELECT * FROM (SELECT * FROM sessions l WHERE l.endpoint_id = e.id
+                     AND l.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) live
+    UNION ALL
+    SELECT * FROM (SELECT * FROM sessions d WHERE d.endpoint_id = e.id
+                     AND d.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+                   ORDER BY d.created_at DESC LIMIT 10) dead) s
+LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.role = 'main1'
+LEFT JOIN agents a ON a.id = k.agent_id
+ORDER BY s.created_at DESC, s.id DESC

@@ -1,0 +1,1 @@
+SELECT nextval('generations') AS generation

@@ -1,0 +1,14 @@
+-- Write what an agent saw of its kernels: compare-and-swap on each kernel's old status.
+UPDATE kernels k SET
+    status = i.new, observed = i.observed, status_since = CASE WHEN k.status = i.new THEN k.status_since ELSE now() END,
+    host = CASE WHEN i.port > 0 THEN i.host ELSE k.host END,
+    port = CASE WHEN i.port > 0 THEN i.port ELSE k.port END,
+    exit_code = coalesce(i.exit_code, k.exit_code),
+    reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
+    detail = CASE WHEN i.detail = '' THEN k.detail ELSE i.detail END,
+    log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
+FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::text[],
+            $10::text[], $11::text[])
+    AS i(id, old, new, observed, host, port, exit_code, reason, detail, log_tail)
+WHERE k.id = i.id AND k.status = i.old AND k.agent_id = $1
+RETURNING k.session_id

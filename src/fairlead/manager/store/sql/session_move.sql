@@ -1,0 +1,40 @@
+-- The only statement that changes a session's status after its placement (that one is session_place.sql):
+-- compare-and-swap on (status, revision), history, and what the move means for its kernels. A miss changes
+-- nothing and gives no row. `next_kernel` is set for a retry: a new kernel with a new id.
+WITH input AS (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[])
+    AS i(id, old, revision, new, event, reason, detail, actor, result, kernels_to, deadline_s, next_kernel, secret)
+), locked AS (
+    SELECT s.id, s.attempt FROM sessions s JOIN input i ON s.id = i.id
+    WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
+), moved AS (
+    UPDATE sessions s SET
+        status = i.new, revision = s.revision + 1, status_since = now(), reason = i.reason, detail = i.detail,
+        result = coalesce(i.result, s.result), deadline_at = now() + make_interval(secs => i.deadline_s),
+        ready_at = CASE WHEN i.new = 'RUNNING' THEN now() ELSE s.ready_at END,
+        attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
+        hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END
+    FROM input i, locked l
+    WHERE s.id = i.id AND l.id = s.id AND s.status = i.old AND s.revision = i.revision
+    RETURNING s.id, s.revision, l.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
+              i.kernels_to, i.next_kernel, i.secret
+), noted AS (
+    INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)
+    SELECT m.id, m.revision, m.event, m.old, m.new, m.reason, m.actor, m.detail
+    FROM moved m
+), ended AS (
+    UPDATE kernels k SET
+        status = CASE WHEN k.status = 'PENDING' THEN 'CANCELLED' ELSE m.kernels_to END,
+        status_since = now(),
+        reason = CASE WHEN k.reason = '' THEN m.reason ELSE k.reason END
+    FROM moved m
+    WHERE k.session_id = m.id AND k.attempt = m.old_attempt
+      AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+      AND (m.kernels_to IS NOT NULL OR k.status = 'PENDING')
+), fresh AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret)
+    SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
+)
+SELECT id FROM moved

@@ -1,0 +1,33 @@
+-- PENDING -> SCHEDULED: the session, its kernel, its slots and devices, and the history, or nothing at all.
+-- Only under the leader's term. The counters' CHECK (used <= capacity) refuses the statement when the
+-- snapshot was stale; the caller then sends its sessions one by one.
+WITH term AS (
+    SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now()
+), input AS (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[])
+    AS i(id, revision, kernel_id, agent_id, deadline_s)
+), takes AS (
+    SELECT * FROM unnest($7::uuid[], $8::text[], $9::text[], $10::bigint[]) AS t(kernel_id, slot, device_id, amount)
+), moved AS (
+    UPDATE sessions s SET status = 'SCHEDULED', revision = s.revision + 1, status_since = now(),
+        deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '', hold = NULL
+    FROM input i, agents a
+    WHERE s.id = i.id AND s.status = 'PENDING' AND s.revision = i.revision AND EXISTS (SELECT FROM term)
+      AND a.id = i.agent_id AND a.status = 'ALIVE' AND NOT a.draining
+    RETURNING s.id, s.revision, i.kernel_id, i.agent_id
+), noted AS (
+    INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
+    SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || agent_id FROM moved
+), kerneled AS (
+    UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now()
+    FROM moved m WHERE k.id = m.kernel_id
+), taken AS (
+    INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)
+    SELECT t.kernel_id, m.agent_id, t.slot, t.device_id, t.amount FROM takes t JOIN moved m USING (kernel_id)
+), counted AS (
+    UPDATE agent_slots c SET used = c.used + x.amount
+    FROM (SELECT m.agent_id, t.slot, t.device_id, sum(t.amount)::bigint AS amount
+          FROM takes t JOIN moved m USING (kernel_id) GROUP BY 1, 2, 3) x
+    WHERE c.agent_id = x.agent_id AND c.slot = x.slot AND c.device_id = x.device_id
+)
+SELECT id FROM moved

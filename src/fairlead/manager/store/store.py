@@ -1,0 +1,51 @@
+"""The store as one object: what the loops, the links and the API hold."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from fairlead.common.clock import Clock
+from fairlead.common.messages import RouteTable
+from fairlead.manager.store.access import Access
+from fairlead.manager.store.agents import Agents
+from fairlead.manager.store.bell import Bell
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.endpoints import Endpoints
+from fairlead.manager.store.planning import Planning
+from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.sessions import Sessions
+
+
+class Store(Sessions, Planning, Agents, Endpoints, Access):
+    """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away."""
+
+    def __init__(self, dsn: str, clock: Clock, *, lost_grace_s: float = 120.0) -> None:
+        self._db = Database(dsn)
+        self.bell = Bell(dsn, clock)
+        Sessions.__init__(self, self._db, self.bell, clock, lost_grace_s)
+        Planning.__init__(self, self._db, self.bell, clock)
+        Agents.__init__(self, self._db, self.bell)
+        Endpoints.__init__(self, self._db, self.bell, clock)
+        Access.__init__(self, self._db, self.bell, clock)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Store:
+        await self._stack.enter_async_context(self._db)
+        await self._stack.enter_async_context(self.bell)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def route_table(self) -> RouteTable:
+        """What proxies should know now; generation 0, since whoever sends it numbers it."""
+        return await self.routes(self)
+
+    async def counts(self) -> list[tuple[str, str, str, int]]:
+        """(session | agent, status, resource group, how many), for metrics."""
+        found = await self._db.fetch(SQL["counts"])
+        return [(row["kind"], row["status"], row["resource_group"], row["n"]) for row in found]
+
+    async def forget_old(self, days: int) -> int:
+        """Delete sessions that ended ``days`` ago, at most a thousand; returns how many."""
+        return len(await self._db.fetch(SQL["history_sweep"], days))

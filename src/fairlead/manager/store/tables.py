@@ -1,0 +1,182 @@
+"""The schema as SQLAlchemy Core metadata: what listings are composed from. The migrations make it.
+
+A test holds this and the migrated schema equal. Constraints and partial indexes live in the migrations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, Table, Text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
+
+metadata = MetaData()
+_TZ = TIMESTAMP(timezone=True)
+_ID = UUID(as_uuid=False)
+
+
+def _table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
+    """Columns by type; ``[type]`` marks a nullable one."""
+    made: list[Column[Any]] = []
+    for column, kind in columns.items():
+        nullable = isinstance(kind, list)
+        made.append(
+            Column(column, kind[0] if nullable else kind, primary_key=column in key, nullable=nullable)
+        )
+    return Table(name, metadata, *made)
+
+
+resource_groups = _table(
+    "resource_groups", ("name",), {"name": Text(), "options": JSONB(), "created_at": _TZ}
+)
+
+api_keys = _table(
+    "api_keys",
+    ("id",),
+    {
+        "id": _ID,
+        "name": Text(),
+        "role": Text(),
+        "prefix": Text(),
+        "sha256": Text(),
+        "created_at": _TZ,
+        "expires_at": [_TZ],
+        "revoked_at": [_TZ],
+    },
+)
+
+agents = _table(
+    "agents",
+    ("id",),
+    {
+        "id": Text(),
+        "resource_group": Text(),
+        "status": Text(),
+        "incarnation": Text(),
+        "address": Text(),
+        "version": Text(),
+        "arch": Text(),
+        "runtimes": ARRAY(Text()),
+        "engines": ARRAY(Text()),
+        "labels": JSONB(),
+        "draining": Boolean(),
+        "connected_at": _TZ,
+        "last_seen": _TZ,
+    },
+)
+
+agent_slots = _table(
+    "agent_slots",
+    ("agent_id", "slot", "device_id"),
+    {
+        "agent_id": Text(),
+        "slot": Text(),
+        "device_id": Text(),
+        "model": Text(),
+        "memory_bytes": BigInteger(),
+        "healthy": Boolean(),
+        "offered": BigInteger(),
+        "capacity": BigInteger(),
+        "used": BigInteger(),
+    },
+)
+
+endpoints = _table(
+    "endpoints",
+    ("id",),
+    {
+        "id": _ID,
+        "name": Text(),
+        "spec": JSONB(),
+        "replicas": Integer(),
+        "revision": Integer(),
+        "created_by": Text(),
+        "created_at": _TZ,
+        "changed_at": _TZ,
+        "deleted_at": [_TZ],
+    },
+)
+
+sessions = _table(
+    "sessions",
+    ("id",),
+    {
+        "id": _ID,
+        "name": Text(),
+        "type": Text(),
+        "status": Text(),
+        "result": Text(),
+        "reason": Text(),
+        "detail": Text(),
+        "resource_group": Text(),
+        "priority": Integer(),
+        "spec": JSONB(),
+        "slots": JSONB(),
+        "endpoint_id": [_ID],
+        "attempt": Integer(),
+        "revision": Integer(),
+        "created_by": Text(),
+        "created_at": _TZ,
+        "status_since": _TZ,
+        "deadline_at": [_TZ],
+        "ready_at": [_TZ],
+        "retries": Integer(),
+        "hold": [JSONB()],
+    },
+)
+
+kernels = _table(
+    "kernels",
+    ("id",),
+    {
+        "id": _ID,
+        "session_id": _ID,
+        "role": Text(),
+        "attempt": Integer(),
+        "status": Text(),
+        "agent_id": [Text()],
+        "secret": Text(),
+        "observed": [Text()],
+        "host": Text(),
+        "port": Integer(),
+        "exit_code": [Integer()],
+        "reason": Text(),
+        "detail": Text(),
+        "log_tail": Text(),
+        "status_since": _TZ,
+    },
+)
+
+allocations = _table(
+    "allocations",
+    ("kernel_id", "slot", "device_id"),
+    {
+        "kernel_id": _ID,
+        "agent_id": Text(),
+        "slot": Text(),
+        "device_id": Text(),
+        "amount": BigInteger(),
+        "taken_at": _TZ,
+        "released_at": [_TZ],
+    },
+)
+
+session_history = _table(
+    "session_history",
+    ("session_id", "revision"),
+    {
+        "session_id": _ID,
+        "revision": Integer(),
+        "at": _TZ,
+        "event": Text(),
+        "from_status": [Text()],
+        "to_status": Text(),
+        "reason": Text(),
+        "actor": Text(),
+        "detail": Text(),
+    },
+)
+
+leases = _table(
+    "leases", ("name",), {"name": Text(), "holder": Text(), "term": BigInteger(), "expires_at": _TZ}
+)

@@ -1,0 +1,130 @@
+"""Takes whole route tables from the manager, for as long as it is there, and comes back when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import structlog
+
+from fairlead.common.clock import Clock
+from fairlead.common.messages import RouteTable
+from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.wire import routes_pb2, routes_pb2_grpc
+from fairlead.common.wire.codec import routes_from_wire
+from fairlead.proxy.decider import Decider
+from fairlead.proxy.routes import Stale
+from fairlead.proxy.saved import SavedTable
+
+log = structlog.get_logger("fairlead.proxy.feed")
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
+_CHANNEL = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    # Each dial stands alone: the waits between dials are ours, not a hidden back-off of the library.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+_REASONS = {
+    grpc.StatusCode.UNAUTHENTICATED: "the manager refuses our link token: give this proxy the same "
+    "common.link_token (or link_token_file) as the manager",
+    grpc.StatusCode.PERMISSION_DENIED: "the manager refuses our link token: give this proxy the same "
+    "common.link_token (or link_token_file) as the manager",
+    grpc.StatusCode.UNIMPLEMENTED: "what listens at proxy.manager is no Fairlead manager of this version",
+}
+
+
+class Feed:
+    """Watches the manager's routes in the background. An async context manager.
+
+    While the manager is away the last table stays in use. ``connected``: a table came on the call that
+    is open now.
+    """
+
+    def __init__(
+        self,
+        manager: str,
+        decider: Decider,
+        saved: SavedTable,
+        *,
+        proxy_id: str,
+        link_token: str,
+        clock: Clock,
+    ) -> None:
+        self.connected = False
+        self._manager, self._decider, self._saved = manager, decider, saved
+        self._proxy_id, self._link_token, self._clock = proxy_id, link_token, clock
+        self._task: asyncio.Task[None] | None = None
+        self._said = ""
+
+    async def __aenter__(self) -> Feed:
+        self._task = spawn("proxy.feed", self._run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await cancel_and_wait(self._task)
+        self._set_connected(False)
+
+    async def _run(self) -> None:
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                await self._watch()
+                self._complain("the manager ended the feed")
+            except grpc.aio.AioRpcError as error:
+                self._complain(_REASONS.get(error.code(), f"{error.code().name}: {error.details()}"))
+            if self.connected:
+                wait_s = _FIRST_WAIT_S
+            self._set_connected(False)
+            await asyncio.sleep(wait_s * self._clock.jitter(0.3))
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    async def _watch(self) -> None:
+        table = self._decider.table
+        request = routes_pb2.WatchRequest(
+            proxy_id=self._proxy_id, have_generation=table.generation if table is not None else 0
+        )
+        metadata = (("authorization", f"Bearer {self._link_token}"),)
+        async with grpc.aio.insecure_channel(self._manager, options=_CHANNEL) as channel:
+            stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
+            call = stub.Watch(request, metadata=metadata)
+            async for wire in call:
+                if not self.connected:
+                    log.info("fed by the manager", manager=self._manager)
+                    self._set_connected(True)
+                    self._said = ""
+                await self._take(routes_from_wire(wire))
+
+    async def _take(self, new: RouteTable) -> None:
+        outcome = self._decider.adopt(new)
+        if isinstance(outcome, Stale):
+            log.error(
+                "an older route table was refused, the newer one stays in use",
+                held=outcome.held,
+                offered=outcome.offered,
+                next_step="if the manager's database was reset or restored, stop this proxy, delete "
+                f"{self._saved.path} and start it again",
+            )
+            return
+        try:
+            await asyncio.to_thread(self._saved.store, new)
+        except OSError as error:
+            log.error(
+                "routes could not be saved; a restart without the manager would serve older ones",
+                path=str(self._saved.path),
+                error=str(error),
+                next_step="free space there or make it writable",
+            )
+
+    def _complain(self, why: str) -> None:
+        # Once per cause, or a manager that is away for a day fills the log.
+        if why != self._said:
+            self._said = why
+            log.warning("no feed from the manager; serving on", manager=self._manager, why=why)
+
+    def _set_connected(self, connected: bool) -> None:
+        self.connected = connected
+        self._decider.metrics.feed_connected.set(int(connected))

@@ -1,0 +1,86 @@
+"""A migrated store of its own for each test, and agents that report what a test tells them to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import pytest_asyncio
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import AgentId, DeviceId, KernelId
+from fairlead.common.messages import AgentInfo, Observation, Report, SlotOffer
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState
+from fairlead.manager.lifecycle import judge
+from fairlead.manager.scheduling import plan
+from fairlead.manager.store import Store, migrate
+
+GIB = 1024**3
+
+
+@pytest_asyncio.fixture
+async def store(empty_database: str) -> AsyncIterator[Store]:
+    await migrate(empty_database)
+    async with Store(empty_database, SystemClock()) as made:
+        yield made
+
+
+@dataclass
+class FakeAgent:
+    """Speaks for an agent: ``see`` sets what it sees of a kernel, ``report`` sends the whole truth."""
+
+    store: Store
+    name: str = "node-1"
+    gpus: int = 2
+    generation: int = 0
+    seen: dict[KernelId, Observation] = field(default_factory=dict)
+    accepted: frozenset[KernelId] | None = None
+
+    def whole(self) -> Report:
+        gpus = tuple(
+            SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), "H100", 80 * GIB)
+            for i in range(self.gpus)
+        )
+        offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
+        info = AgentInfo(
+            AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",),
+            ("custom", "llamacpp", "vllm"), offers,
+        )  # fmt: skip
+        return Report(info, "incarnation-1", self.generation, tuple(self.seen.values()))
+
+    def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
+        old = self.seen.get(KernelId(kernel_id))
+        base = old or Observation(KernelId(kernel_id), session_id="", state=state)  # type: ignore[arg-type]
+        self.seen[KernelId(kernel_id)] = replace(base, state=state, **more)  # type: ignore[arg-type]
+
+    async def report(self) -> int:
+        return await self.store.observe(self.whole(), self.accepted)
+
+
+async def schedule(store: Store) -> int:
+    """One pass over all groups, as the leader."""
+    term = await store.take_lease("test", 60)
+    assert term is not None
+    placed = 0
+    for group, policy in await store.groups_with_pending():
+        snapshot = await store.snapshot(group)
+        made = plan(snapshot, policy)
+        placed += await store.place_all(made.places, term)
+        await store.note_holds(snapshot, made.holds)
+    return placed
+
+
+async def settle(store: Store) -> None:
+    """Judge until nothing more follows from what is known."""
+    for _ in range(10):
+        facts, now = await store.unsettled()
+        moves = [m for f in facts if (m := judge(f, now, 120)) is not None]
+        if not moves:
+            return
+        await store.move_all(moves)
+    raise AssertionError("the sessions do not settle")
+
+
+RUNNING = {"host": "127.0.0.1", "port": 21000}
+FAILED = {"exit_code": 1, "reason": Reason.EXIT_NONZERO, "log_tail": "boom"}
