@@ -171,10 +171,17 @@ def test_at_most_five_known_models_are_named():
     assert "Known models: m0, m1, m2, m3, m4, …." in refused.message
 
 
-@given(st.one_of(st.binary(max_size=200), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8) | st.just("model"), inner),
-).map(lambda value: json.dumps(value).encode())))  # fmt: skip
+names = st.sampled_from(["tiny", "asleep", "leaving", "nope", ""])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | names | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.sampled_from(["model", "stream", "x"]), values)
+bodies = st.binary(max_size=200) | (objects | values).map(lambda value: json.dumps(value).encode())
+
+
+@given(bodies)
 def test_any_body_is_forwarded_or_refused_in_openai_shape(body):
     verdict = admit_body(CHAT, body, TABLE)
     if isinstance(verdict, Forward):

@@ -1,0 +1,245 @@
+"""What the proxy's tests put around it: a route feed over real gRPC, and engines over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+from aiohttp import web
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
+from fairlead.common.settings import CommonSettings, ProxySettings
+from fairlead.common.wire import routes_pb2_grpc
+from fairlead.common.wire.codec import routes_to_wire
+from fairlead.proxy import Proxy
+
+TOKEN = "link-token"
+KEY = "client-key"
+AUTH = {"Authorization": f"Bearer {KEY}"}
+GRANT = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest())
+ENGINE_KEY = "engine-key"
+
+
+async def until(true: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 5.0) -> float:
+    """Poll until ``true()`` holds; the seconds that it took. Fails after ``within_s``."""
+    began = time.monotonic()
+    while True:
+        answer = true()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return time.monotonic() - began
+        assert time.monotonic() - began < within_s, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+class RouteServer(routes_pb2_grpc.RouteFeedServicer):
+    """The manager's side of the feed: sends the newest table to each watcher at once and at each change."""
+
+    def __init__(self, table: RouteTable | None = None) -> None:
+        self.table, self.watchers, self.asked = table, 0, []
+        self.address = "127.0.0.1:0"
+        self._changed = asyncio.Condition()
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server()
+        routes_pb2_grpc.add_RouteFeedServicer_to_server(self, self._server)
+        port = self._server.add_insecure_port(self.address)
+        self.address = f"127.0.0.1:{port}"
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+    async def __aenter__(self) -> RouteServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def publish(self, table: RouteTable) -> None:
+        async with self._changed:
+            self.table = table
+            self._changed.notify_all()
+
+    async def Watch(self, request, context):
+        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {TOKEN}":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        self.asked.append((request.proxy_id, request.have_generation))
+        self.watchers += 1
+        sent = None
+        try:
+            while True:
+                async with self._changed:
+                    while self.table is None or self.table is sent:
+                        await self._changed.wait()
+                    sent = self.table
+                yield routes_to_wire(sent)
+        finally:
+            self.watchers -= 1
+
+
+def target(name: str, port: int, *, key: str = ENGINE_KEY, draining: bool = False) -> Target:
+    return Target(SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, key, "custom", draining)
+
+
+def routes(generation: int, **models: list[Target]) -> RouteTable:
+    """A table whose models are called like the keyword arguments (``_`` becomes ``-``)."""
+    return RouteTable(
+        generation,
+        tuple(ModelRoute(name.replace("_", "-"), 1_700_000_000, tuple(ts)) for name, ts in models.items()),
+        (GRANT,),
+    )
+
+
+def proxy(manager: str, home: Path, **settings: Any) -> Proxy:
+    chosen = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "id": "test", "manager": manager}
+    return Proxy(
+        ProxySettings(**(chosen | settings)),
+        CommonSettings(),
+        clock=SystemClock(),
+        link_token=TOKEN,
+        home=home,
+    )
+
+
+class Client:
+    """A client of a running proxy."""
+
+    def __init__(self, running: Proxy, session: aiohttp.ClientSession, manager: RouteServer) -> None:
+        self.proxy, self.session, self.manager = running, session, manager
+        self.url = "http://{}:{}".format(*running.address)
+        self.internal = "http://{}:{}".format(*running.internal_address)
+
+    def post(self, body: dict[str, Any], path: str = "/v1/chat/completions", **headers: str):
+        return self.session.post(self.url + path, json=body, headers=AUTH | headers)
+
+    async def status(self, model: str = "tiny") -> int:
+        async with self.post({"model": model}) as got:
+            await got.read()
+            return got.status
+
+    async def metrics(self) -> str:
+        async with self.session.get(self.internal + "/metrics") as answer:
+            return await answer.text()
+
+    async def metric(self, line: str) -> float:
+        """The value of one series, written as in the text format; 0 if it is not there."""
+        for found in (await self.metrics()).splitlines():
+            if found.startswith(line + " "):
+                return float(found.rpartition(" ")[2])
+        return 0.0
+
+
+@asynccontextmanager
+async def serving(home: Path, table: RouteTable, **settings: Any) -> AsyncIterator[Client]:
+    """A proxy that has taken in ``table`` from a real feed, and a client of it."""
+    async with (
+        RouteServer(table) as manager,
+        proxy(manager.address, home, **settings) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        await until(lambda: running.ready)
+        yield Client(running, session, manager)
+
+
+@asynccontextmanager
+async def engine(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+    """A real HTTP server that answers everything with ``handler``; its port."""
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def raw_engine(answer: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
+    """A server that speaks bytes: ``answer`` gets each request's head, and the connection ends with it."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(
+                (
+                    int(v)
+                    for k, _, v in (h.partition(b":") for h in head.splitlines())
+                    if k.lower() == b"content-length"
+                ),
+                0,
+            )
+            await reader.readexactly(length)
+            await answer(head, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def alone(
+    home: Path,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    *,
+    generation: int = 1,
+    **settings: Any,
+) -> AsyncIterator[Client]:
+    """A proxy whose model ``tiny`` has one replica, ``handler``."""
+    async with engine(handler) as port:
+        table = routes(generation, tiny=[target("k", port)])
+        async with serving(home, table, **settings) as c:
+            yield c
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def event(text: str) -> bytes:
+    chunk = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "tiny",
+        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
+    }
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
+
+
+async def stream_of(request: web.Request, *chunks: bytes) -> web.StreamResponse:
+    answer = web.StreamResponse(headers=SSE)
+    await answer.prepare(request)
+    for chunk in chunks:
+        await answer.write(chunk)
+    return answer

@@ -1,0 +1,167 @@
+"""The feed: the manager goes and comes back, the proxy restarts, tables change."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from proxy_harness import (
+    Client,
+    RouteServer,
+    alone,
+    engine,
+    proxy,
+    routes,
+    serving,
+    target,
+    until,
+    unused_port,
+)
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.settings import CommonSettings, ProxySettings
+from fairlead.proxy import Proxy
+
+CHAT = {"model": "tiny", "messages": []}
+CONNECTED = "fairlead_proxy_feed_connected"
+GENERATION = "fairlead_proxy_table_generation"
+
+
+async def fine(request: web.Request) -> web.Response:
+    return web.json_response({"ok": True})
+
+
+async def test_the_manager_goes_away_and_comes_back(tmp_path):
+    async with alone(tmp_path, fine, generation=7) as c:
+        await c.manager.stop()
+        await until(lambda: _is(c, CONNECTED, 0))
+        assert await c.status() == 200
+        assert await c.metric(GENERATION) == 7
+        c.manager.table = routes(8, other=list(c.manager.table.models[0].targets))
+        await c.manager.start()
+        await until(lambda: _is(c, GENERATION, 8), 10)
+        assert c.manager.asked[-1] == ("test", 7)
+        assert await c.metric(CONNECTED) == 1
+        assert await c.status() == 404
+        assert await c.status("other") == 200
+
+
+async def _is(c: Client, name: str, value: float) -> bool:
+    return await c.metric(name) == value
+
+
+async def test_an_older_table_is_refused_with_a_way_out(tmp_path, capsys):
+    async with alone(tmp_path, fine, generation=7) as c:
+        await c.manager.publish(routes(3))
+        said = ""
+
+        def refused() -> bool:
+            nonlocal said
+            said += "".join(capsys.readouterr())
+            return "older route table was refused" in said
+
+        await until(refused)
+        assert "delete" in said
+        assert "routes.json" in said
+        assert await c.metric(GENERATION) == 7
+        assert await c.status() == 200
+        await c.manager.publish(routes(8, tiny=[]))
+        await until(lambda: _is(c, GENERATION, 8))
+        assert await c.status() == 503
+
+
+async def test_a_restart_without_the_manager_serves_by_the_last_table(tmp_path):
+    saved = tmp_path / "proxy-test" / "routes.json"
+    async with engine(fine) as port:
+        async with serving(tmp_path, routes(7, tiny=[target("k", port)])) as c:
+            await until(saved.exists)
+            assert await c.status() == 200
+        assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+        async with orphaned(tmp_path) as c:
+            assert c.proxy.ready
+            assert await c.status() == 200
+            assert await c.metric(GENERATION) == 7
+            assert await c.metric(CONNECTED) == 0
+        # A file that cannot be used is no reason not to start.
+        half_right = saved.read_text().replace('"models": [{', '"models": [7, {')
+        for broken in ("", "{", "[]", '{"format": 99}', half_right):
+            saved.write_text(broken)
+            async with orphaned(tmp_path) as c:
+                assert not c.proxy.ready
+                assert await c.status() == 503
+
+
+@asynccontextmanager
+async def orphaned(home: Path) -> AsyncIterator[Client]:
+    """A proxy whose manager is not there."""
+    nobody = RouteServer()
+    async with (
+        proxy(f"127.0.0.1:{unused_port()}", home) as running,
+        aiohttp.ClientSession() as session,
+    ):
+        yield Client(running, session, nobody)
+
+
+async def test_tables_are_saved_as_they_come(tmp_path):
+    saved = tmp_path / "proxy-test" / "routes.json"
+    async with serving(tmp_path, routes(1)) as c:
+        for generation in (2, 3):
+            await c.manager.publish(routes(generation))
+            await until(lambda g=generation: saved.exists() and f'"generation": {g}' in saved.read_text())
+
+
+async def test_a_home_that_cannot_be_written_does_not_stop_the_feed(tmp_path):
+    (tmp_path / "proxy-test").write_text("a file where the folder should be")
+    async with alone(tmp_path, fine) as c:
+        assert await c.status() == 200
+        await c.manager.publish(routes(2))
+        await until(lambda: _is(c, GENERATION, 2))
+        assert await c.metric(CONNECTED) == 1
+
+
+async def test_a_wrong_link_token_is_named(tmp_path, capsys):
+    async with RouteServer(routes(1)) as manager:
+        settings = ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager.address)
+        async with Proxy(
+            settings, CommonSettings(home=tmp_path), clock=SystemClock(), link_token="wrong"
+        ) as running:
+            said = ""
+
+            def named() -> bool:
+                nonlocal said
+                said += "".join(capsys.readouterr())
+                return "common.link_token" in said
+
+            await until(named)
+            assert not running.ready
+
+
+async def test_a_drained_replica_gets_nothing_new(tmp_path):
+    async with engine(fine) as one, engine(fine) as other:
+        table = routes(1, tiny=[target("a", one, draining=True), target("b", other)])
+        async with serving(tmp_path, table) as c:
+            for _ in range(10):
+                async with c.post(CHAT) as got:
+                    assert got.headers["x-fairlead-replica"] == "b"
+
+
+async def test_series_of_models_that_went_away_go_too(tmp_path):
+    async with alone(tmp_path, fine) as c:
+        assert await c.status() == 200
+        assert 'model="tiny"' in await c.metrics()
+        await c.manager.publish(routes(2))
+        await until(lambda: _is(c, GENERATION, 2))
+        assert 'model="tiny"' not in await c.metrics()
+
+
+async def test_ready_says_what_it_stands_on(tmp_path):
+    async with alone(tmp_path, fine) as c, c.session.get(c.internal + "/readyz") as got:
+        assert got.status == 200
+        assert await got.json() == {
+            "status": "ok",
+            "checks": {"route_table": "generation 1", "manager_feed": "connected"},
+        }
