@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from fairlead.common.errors import Conflict, InvalidInput, NotFound
@@ -21,7 +23,7 @@ def spec(name: str = "s", **more: object) -> SessionSpec:
 async def story(store: Store, ref: str) -> list[str]:
     entries = await store.history(ref)
     assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), "a history has no gaps"
-    assert all(a.to_status == b.from_status for a, b in zip(entries, entries[1:], strict=False))
+    assert all(a.to_status == b.from_status for a, b in pairwise(entries))
     return [e.event for e in entries]
 
 

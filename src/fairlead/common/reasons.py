@@ -97,7 +97,7 @@ REASONS: dict[Reason, ReasonInfo] = {
     ),
     Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
     Reason.AGENT_SHUTDOWN: ReasonInfo(
-        "its agent was shut down with its kernels", "start it again", True, True
+        "its agent was shut down with its kernels", "start it again", retryable=True
     ),
     Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
     Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),

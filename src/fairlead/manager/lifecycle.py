@@ -47,6 +47,7 @@ class Event(StrEnum):
 
 P, S, R = Status.PENDING, Status.SCHEDULED, Status.RUNNING
 PREP, CREA, TING = Status.PREPARING, Status.CREATING, Status.TERMINATING
+_STARTING = (S, PREP, CREA)  # in this order also in the drawing
 
 TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (P, Event.PLACED): S,
@@ -56,12 +57,12 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (S, Event.CREATING): CREA,
     (PREP, Event.CREATING): CREA,
     # A fast kernel is RUNNING, or has ended, before anybody saw it start.
-    **{(status, Event.READY): R for status in STARTING},
-    **{(status, Event.RETRY): P for status in STARTING},
-    **{(status, Event.FAIL): TING for status in (*STARTING, R)},
-    **{(status, Event.STOP): TING for status in (*STARTING, R)},
-    **{(status, Event.ENDED): Status.TERMINATED for status in (*STARTING, R, TING)},
-    **{(status, Event.ENDED_BADLY): Status.ERROR for status in (*STARTING, R, TING)},
+    **{(status, Event.READY): R for status in _STARTING},
+    **{(status, Event.RETRY): P for status in _STARTING},
+    **{(status, Event.FAIL): TING for status in (*_STARTING, R)},
+    **{(status, Event.STOP): TING for status in (*_STARTING, R)},
+    **{(status, Event.ENDED): Status.TERMINATED for status in (*_STARTING, R, TING)},
+    **{(status, Event.ENDED_BADLY): Status.ERROR for status in (*_STARTING, R, TING)},
 }
 
 

@@ -1,0 +1,106 @@
+"""The migrated schema, the Core metadata and the enums in the code are one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
+from fairlead.common.status import AgentStatus, Result, SessionType, Status
+from fairlead.manager.store import Store, migrate, tables
+from fairlead.manager.store.migrate import engine_url
+from fairlead.manager.store.queries import SQL
+
+from .conftest import FakeAgent
+
+
+async def test_metadata_equals_the_migrated_schema(empty_database: str) -> None:
+    # All at once, as several managers would: one migrates, the others wait and find nothing to do.
+    await asyncio.gather(*(migrate(empty_database) for _ in range(4)))
+    engine = create_async_engine(engine_url(empty_database))
+
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return [d for d in compare_metadata(context, tables.metadata) if not _kept_in_migrations_only(d)]
+
+    async with engine.connect() as connection:
+        found = await connection.run_sync(differences)
+    await engine.dispose()
+    assert found == []
+
+
+def _kept_in_migrations_only(difference: object) -> bool:
+    kinds = ("remove_index", "remove_fk", "remove_constraint")
+    if isinstance(difference, list):  # column changes come as a list: server defaults are the migrations' too
+        return all(d[0] == "modify_default" for d in difference)
+    return difference[0] in kinds or "alembic_version" in str(difference)  # type: ignore[index]
+
+
+async def test_the_database_allows_exactly_the_codes_values(store: Store) -> None:
+    rows = await store._db.fetch(
+        "SELECT conrelid::regclass::text AS rel, pg_get_constraintdef(oid) AS def "
+        "FROM pg_constraint WHERE contype = 'c'"
+    )
+    allowed = {
+        (r["rel"], m[1]): set(re.findall(r"'(\w+)'::text", r["def"]))
+        for r in rows
+        if (m := re.match(r"CHECK \(\((\w+) = ANY", r["def"]))
+    }
+    for table in ("sessions", "kernels"):
+        assert allowed[table, "status"] == set(Status)
+    assert allowed["sessions", "type"] == set(SessionType)
+    assert allowed["sessions", "result"] == set(Result)
+    assert allowed["agents", "status"] == set(AgentStatus)
+
+
+async def test_postgres_refuses_what_must_never_be(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    over = "UPDATE agent_slots SET used = capacity + 1"
+    with pytest.raises(asyncpg.CheckViolationError, match="used_within_capacity"):
+        await store._db.fetch(over)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await store._db.fetch("UPDATE agent_slots SET used = -1")
+
+
+async def test_a_newer_schema_is_left_alone(empty_database: str) -> None:
+    await migrate(empty_database)
+    connection = await asyncpg.connect(empty_database)
+    await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    await connection.close()
+    with pytest.raises(StartupError, match="newer"):
+        await migrate(empty_database)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "error"),
+    [
+        ("mysql://x", ConfigError),
+        ("nonsense", ConfigError),
+        ("postgresql://u:p@127.0.0.1:1/x", StoreUnavailable),
+    ],
+)
+async def test_a_wrong_dsn_is_told(dsn: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"dsn|Postgres"):
+        await migrate(dsn)
+
+
+async def test_wrong_password_is_told_without_showing_it(empty_database: str) -> None:
+    wrong = re.sub(r":[^:@/]+@", ":hunter2@", empty_database)
+    with pytest.raises(StoreUnavailable) as caught:
+        await migrate(wrong)
+    assert "hunter2" not in str(caught.value)
+    assert "manager.dsn" in str(caught.value)
+
+
+def test_every_statement_is_used_and_explained() -> None:
+    source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
+    assert [name for name in SQL if f'SQL["{name}"]' not in source] == []

@@ -1,0 +1,262 @@
+"""The table is sound, and the joint rules say what each situation means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.messages import Observation
+from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import LIVE, TERMINAL, ObservedState, Result, SessionType, Status
+from fairlead.manager import lifecycle
+from fairlead.manager.lifecycle import (
+    DEADLINES,
+    TRANSITIONS,
+    Event,
+    InvalidTransition,
+    KernelFacts,
+    SessionFacts,
+    after,
+    judge,
+    kernel_after,
+    kernel_changes,
+    stop,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATE = NOW - timedelta(seconds=1)
+INTERACTIVE = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
+BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, timeout_s=5)
+INFERENCE = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE)
+K, S = KernelId("k"), SessionId("s")
+
+
+def facts(status: Status, kernel: Status, spec: SessionSpec = INTERACTIVE, **more: object) -> SessionFacts:
+    kernel_more = {k: more.pop(k) for k in ("kernel_reason", "exit_code") if k in more}
+    one = KernelFacts(K, kernel, kernel_more.get("kernel_reason", Reason.NONE))  # type: ignore[arg-type]
+    return replace(SessionFacts(S, status, 1, 1, spec, (one,)), **more)  # type: ignore[arg-type]
+
+
+# -- the table --
+
+
+def test_every_status_can_be_reached_and_can_end() -> None:
+    reached, frontier = {Status.PENDING}, [Status.PENDING]
+    while frontier:
+        status = frontier.pop()
+        for (old, _), new in TRANSITIONS.items():
+            if old is status and new not in reached:
+                reached.add(new)
+                frontier.append(new)
+    assert reached == set(Status)
+    ends = set(TERMINAL)
+    while grown := {old for (old, _), new in TRANSITIONS.items() if new in ends} - ends:
+        ends |= grown
+    assert ends == set(Status)
+
+
+def test_terminal_is_for_ever_and_stop_is_accepted_elsewhere() -> None:
+    assert not [old for old, _ in TRANSITIONS if old in TERMINAL]
+    for status in LIVE - {Status.TERMINATING}:
+        assert after(status, Event.STOP) in (Status.CANCELLED, Status.TERMINATING)
+    with pytest.raises(InvalidTransition, match="placed in RUNNING"):
+        after(Status.RUNNING, Event.PLACED)
+
+
+def test_every_live_status_has_a_deadline_or_a_stated_reason_to_wait() -> None:
+    assert set(DEADLINES) == LIVE
+    endless = {s for s, d in DEADLINES.items() if d.seconds(INTERACTIVE, 120) is None}
+    assert endless == {Status.PENDING, Status.RUNNING}
+    assert all(DEADLINES[s].words for s in endless)
+    assert DEADLINES[Status.RUNNING].seconds(BATCH, 120) == 5
+
+
+def test_the_drawing_is_current() -> None:
+    drawn = Path(__file__).parents[3] / "docs" / "state-machine.md"
+    assert drawn.read_text() == lifecycle.document(), "run `make docs`"
+
+
+def test_every_reason_is_explained() -> None:
+    assert set(REASONS) == set(Reason)
+    assert all(info.text for reason, info in REASONS.items() if reason)
+    assert all(info.next_step for info in REASONS.values() if info.failure)
+
+
+# -- kernels --
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "reason", "then"),
+    [
+        (Status.SCHEDULED, ObservedState.RUNNING, "", Status.RUNNING),
+        (Status.SCHEDULED, ObservedState.CREATING, "", Status.CREATING),
+        (Status.RUNNING, ObservedState.CREATING, "", Status.RUNNING),
+        (Status.RUNNING, ObservedState.UNKNOWN, "", Status.RUNNING),
+        (Status.RUNNING, ObservedState.STOPPING, "", Status.RUNNING),
+        (Status.TERMINATING, ObservedState.RUNNING, "", Status.TERMINATING),
+        (Status.RUNNING, ObservedState.EXITED, "exit-zero", Status.TERMINATED),
+        (Status.RUNNING, ObservedState.EXITED, "exit-nonzero", Status.ERROR),
+        (Status.RUNNING, ObservedState.EXITED, "agent-shutdown", Status.TERMINATED),
+        (Status.TERMINATING, ObservedState.EXITED, "killed", Status.TERMINATED),
+        (Status.TERMINATED, ObservedState.RUNNING, "", Status.TERMINATED),
+    ],
+)
+def test_a_kernel_moves_only_forward(status: Status, seen: ObservedState, reason: str, then: Status) -> None:
+    assert kernel_after(status, Observation(K, S, seen, reason=Reason(reason))) is then
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted", "gone"),
+    [
+        (Status.SCHEDULED, None, False),  # its orders may be under way
+        (Status.SCHEDULED, frozenset(), False),
+        (Status.SCHEDULED, frozenset({K}), True),  # it took the orders and does not have it
+        (Status.RUNNING, None, True),  # it had it
+        (Status.RUNNING, frozenset(), True),
+        (Status.TERMINATING, None, False),
+        (Status.TERMINATING, frozenset({K}), False),  # it has not heard of the stop
+        (Status.TERMINATING, frozenset(), True),
+    ],
+)
+def test_what_a_report_leaves_out(status: Status, accepted: frozenset[KernelId] | None, gone: bool) -> None:
+    changes = kernel_changes([(K, S, status)], {}, accepted)
+    assert bool(changes) is gone
+    assert all(c.new in TERMINAL for c in changes)
+
+
+# -- sessions --
+
+CASES = [
+    # now, kernel, spec, more -> event, new status, reason
+    ("pending waits", facts(Status.PENDING, Status.PENDING), None),
+    (
+        "pending too long",
+        facts(Status.PENDING, Status.PENDING, deadline_at=LATE),
+        (Event.EXPIRED, Status.CANCELLED, "pending-timeout"),
+    ),
+    ("nothing seen yet", facts(Status.SCHEDULED, Status.SCHEDULED), None),
+    ("fetching", facts(Status.SCHEDULED, Status.PREPARING), (Event.PREPARING, Status.PREPARING, "")),
+    ("starting", facts(Status.PREPARING, Status.CREATING), (Event.CREATING, Status.CREATING, "")),
+    ("fast start", facts(Status.SCHEDULED, Status.RUNNING), (Event.READY, Status.RUNNING, "")),
+    (
+        "start failed, nobody else",
+        facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO),
+        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
+    ),
+    (
+        "start failed, another agent",
+        facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO, other_agents=1),
+        (Event.RETRY, Status.PENDING, "exit-nonzero"),
+    ),
+    (
+        "attempts used up",
+        facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO, other_agents=1, attempt=3),
+        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
+    ),
+    (
+        "another agent will not help",
+        facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.OOM, other_agents=1),
+        (Event.ENDED_BADLY, Status.ERROR, "oom"),
+    ),
+    (
+        "orders not taken",
+        facts(Status.SCHEDULED, Status.SCHEDULED, deadline_at=LATE, other_agents=1),
+        (Event.RETRY, Status.PENDING, "start-timeout"),
+    ),
+    (
+        "start too long, nobody else",
+        facts(Status.CREATING, Status.CREATING, deadline_at=LATE),
+        (Event.FAIL, Status.TERMINATING, "start-timeout"),
+    ),
+    (
+        "a running kernel fails",
+        facts(Status.RUNNING, Status.ERROR, kernel_reason=Reason.KILLED, other_agents=5),
+        (Event.ENDED_BADLY, Status.ERROR, "killed"),
+    ),
+    (
+        "an engine ends by itself",
+        facts(Status.RUNNING, Status.TERMINATED, INFERENCE, kernel_reason=Reason.EXIT_ZERO),
+        (Event.ENDED_BADLY, Status.ERROR, "exit-zero"),
+    ),
+    (
+        "batch too long",
+        facts(Status.RUNNING, Status.RUNNING, BATCH, deadline_at=LATE),
+        (Event.FAIL, Status.TERMINATING, "timeout"),
+    ),
+    (
+        "a stop goes on too long",
+        facts(Status.TERMINATING, Status.TERMINATING, deadline_at=LATE, reason=Reason.USER_REQUESTED),
+        (Event.ENDED, Status.TERMINATED, "user-requested"),
+    ),
+    (
+        "a failed start has stopped",
+        facts(Status.TERMINATING, Status.TERMINATED, reason=Reason.START_TIMEOUT),
+        (Event.ENDED_BADLY, Status.ERROR, "start-timeout"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given_facts", "then"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_judge(given_facts: SessionFacts, then: tuple[Event, Status, str] | None) -> None:
+    move = judge(given_facts, NOW, 120)
+    assert (None if move is None else (move.event, move.new, str(move.reason))) == then
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "result"),
+    [
+        (Reason.EXIT_ZERO, Status.TERMINATED, Result.SUCCESS),
+        (Reason.EXIT_NONZERO, Status.TERMINATED, Result.FAILURE),
+        (Reason.OOM, Status.ERROR, Result.FAILURE),
+        (Reason.AGENT_SHUTDOWN, Status.TERMINATED, None),
+    ],
+)
+def test_batch_results(reason: Reason, status: Status, result: Result | None) -> None:
+    kernel = Status.TERMINATED if reason is Reason.EXIT_ZERO else Status.ERROR
+    for now in (Status.RUNNING, Status.CREATING):
+        move = judge(facts(now, kernel, BATCH, kernel_reason=reason), NOW, 120)
+        assert move is not None
+        assert (move.new, move.result) == (status, result)
+
+
+statuses = st.sampled_from(list(Status))
+some_facts = st.builds(
+    lambda status, kernel, spec, late, others, attempt, reason: facts(
+        status, kernel, spec, deadline_at=LATE if late else None, other_agents=others, attempt=attempt,
+        kernel_reason=reason if kernel in TERMINAL else Reason.NONE,
+    ),
+    st.sampled_from(sorted(LIVE)), statuses, st.sampled_from([INTERACTIVE, BATCH, INFERENCE]), st.booleans(),
+    st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Reason)),
+)  # fmt: skip
+
+
+@given(some_facts)
+def test_whatever_is_known_the_move_is_in_the_table_and_never_loops(one: SessionFacts) -> None:
+    move = judge(one, NOW, 120)
+    if move is not None:
+        assert TRANSITIONS[one.status, move.event] is move.new
+        assert move.new is not one.status
+        assert (move.new is Status.PENDING) == (move.event is Event.RETRY)
+    elif one.deadline_at is not None:
+        pytest.fail("a passed deadline always has a way out")
+
+
+@given(some_facts)
+def test_a_stop_moves_everything_that_is_not_ending(one: SessionFacts) -> None:
+    move = stop(one, "me", Reason.USER_REQUESTED, 120)
+    assert (move is None) == (one.status in {*TERMINAL, Status.TERMINATING})
+
+
+def test_observing_the_same_twice_changes_nothing_more() -> None:
+    for status, state in product(Status, ObservedState):
+        look = Observation(K, S, state, reason=Reason.KILLED)
+        once = kernel_after(status, look)
+        assert kernel_after(once, look) is once
