@@ -14,6 +14,7 @@ from proxy_harness import AUTH, GRANT, RouteServer, alone, proxy, routes, servin
 
 from fairlead.common.errors import StartupError
 from fairlead.common.messages import KeyGrant, RouteTable
+from fairlead.proxy import aiohttp_plane
 
 TEN_MB = 10 * 1024 * 1024
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n"
@@ -69,17 +70,17 @@ async def test_keys(tmp_path):
         assert got.status == 200
 
 
-async def raw(c, *parts: bytes, answer_first: bool = False) -> tuple[bytes, bytes]:
+async def raw(c, *parts: bytes, then_leave: bool = False) -> tuple[bytes, bytes]:
     """Send ``parts`` and read until the proxy closes: the head and the body of its answer.
 
-    As simple clients do: everything is sent before anything is read, unless ``answer_first``.
+    As simple clients do: everything is sent before anything is read.
     """
 
     def talk() -> bytes:
         with socket.create_connection(c.proxy.address, timeout=10) as sock:
             for part in parts:
                 sock.sendall(part)
-            if not answer_first:
+            if then_leave:
                 sock.shutdown(socket.SHUT_WR)
             got = b""
             while piece := sock.recv(65_536):
@@ -102,21 +103,21 @@ def assert_too_large(head: bytes, body: bytes) -> None:
 async def test_ten_megabytes_with_a_length(tmp_path):
     async with alone(tmp_path, never) as c:
         announced = HEAD + b"Content-Length: %d\r\n\r\n" % TEN_MB
-        assert_too_large(*await raw(c, announced, b"x" * TEN_MB, answer_first=True))
+        assert_too_large(*await raw(c, announced, b"x" * TEN_MB))
 
 
 async def test_ten_megabytes_in_chunks(tmp_path):
     chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
     async with alone(tmp_path, never) as c:
         parts = [HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 160, b"0\r\n\r\n"]
-        assert_too_large(*await raw(c, *parts, answer_first=True))
+        assert_too_large(*await raw(c, *parts))
 
 
 async def test_ten_megabytes_that_wait_for_a_word(tmp_path):
     async with alone(tmp_path, never) as c:
         expects = HEAD + b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % TEN_MB
         async with asyncio.timeout(3):  # at once, not after the time for lingering
-            assert_too_large(*await raw(c, expects, answer_first=True))
+            assert_too_large(*await raw(c, expects))
 
 
 async def test_ten_megabytes_from_common_clients(tmp_path):
@@ -132,15 +133,23 @@ async def test_ten_megabytes_from_common_clients(tmp_path):
         async with c.session.post(c.url + "/v1/completions", data=pieces(), headers=AUTH) as got:
             assert (got.status, one_error(await got.read())["code"]) == (413, "request_too_large")
 
-    def simple() -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(*c.proxy.address, timeout=10)
-        connection.request("POST", "/v1/completions", body, AUTH)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
+        def simple() -> tuple[int, bytes]:
+            connection = http.client.HTTPConnection(*c.proxy.address, timeout=10)
+            connection.request("POST", "/v1/completions", body, AUTH)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
 
-    async with alone(tmp_path, never) as c:
         status, got_body = await asyncio.to_thread(simple)
         assert (status, one_error(got_body)["code"]) == (413, "request_too_large")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(aiohttp_plane, "_BODY_WITHIN_S", 0.1)
+    monkeypatch.setattr(aiohttp_plane, "_LINGER_S", 0.1)
+    async with alone(tmp_path, never) as c:
+        head, body = await raw(c, HEAD + b"Content-Length: 100\r\n\r\n{")
+        assert head.startswith(b"HTTP/1.1 408 ")
+        assert "0.1 s" in one_error(body)["message"]
 
 
 async def test_an_expected_continue_is_said(tmp_path):
@@ -169,14 +178,14 @@ async def test_an_expected_continue_is_said(tmp_path):
 )
 async def test_what_is_not_http(tmp_path, sent, status):
     async with alone(tmp_path, never) as c:
-        head, body = await raw(c, sent, answer_first=True)
+        head, body = await raw(c, sent)
         assert int(head.split()[1]) == status
         assert one_error(body)["type"] == "invalid_request_error"
 
 
 async def test_a_body_that_ends_early_reaches_no_engine(tmp_path):
     async with alone(tmp_path, never) as c:
-        await raw(c, HEAD + b'Content-Length: 100\r\n\r\n{"model":"tiny"')
+        await raw(c, HEAD + b'Content-Length: 100\r\n\r\n{"model":"tiny"', then_leave=True)
         await until(lambda: c.metric('fairlead_proxy_requests_total{code="499",model="-"}'))
 
 

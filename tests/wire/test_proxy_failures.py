@@ -24,6 +24,8 @@ from proxy_harness import (
     unused_port,
 )
 
+from fairlead.proxy import service
+
 CHAT = {"model": "tiny", "messages": []}
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -152,14 +154,15 @@ async def test_a_stream_whose_replica_dies_ends_with_an_error_and_without_done(t
     async with raw_engine(die) as a, raw_engine(die) as b:
         table = routes(1, tiny=[target("a", a), target("b", b)])
         async with serving(tmp_path, table) as c:
-            async with c.post({**CHAT, "stream": True}) as got:
-                body = await got.read()
+            for _ in range(5):  # on one connection: each answer ends as HTTP says
+                async with c.post({**CHAT, "stream": True}) as got:
+                    body = await got.read()
             assert body.startswith(expected + b'data: {"error": {"message": ')
             assert b'"code": "upstream_error"' in body
             assert body.endswith(b"}}\n\n")
             assert b"[DONE]" not in body
-            assert asked == 1
-            assert await failures(c, "broken") == 1
+            assert asked == 5
+            assert await failures(c, "broken") == 5
 
 
 async def test_a_stream_that_was_complete_needs_no_error(tmp_path):
@@ -252,3 +255,33 @@ async def refused(host: str, port: int) -> bool:
         return True
     writer.close()
     return False
+
+
+async def test_a_stop_cuts_what_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "_STOP_GRACE_S", 0.2)
+    left = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        stream = await stream_of(request, event("1"))
+        try:
+            await asyncio.sleep(30)
+        finally:
+            left.set()
+        return stream
+
+    async with (
+        engine(endless) as port,
+        RouteServer(routes(1, tiny=[target("k", port)])) as manager,
+        aiohttp.ClientSession() as session,
+    ):
+        running = proxy(manager.address, tmp_path)
+        await running.__aenter__()
+        await until(lambda: running.ready)
+        url = "http://{}:{}/v1/chat/completions".format(*running.address)
+        got = await session.post(url, json=CHAT, headers=AUTH)
+        await got.content.readany()
+        async with asyncio.timeout(2):
+            await running.__aexit__()
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await got.read()
+            await left.wait()

@@ -24,6 +24,9 @@ log = structlog.get_logger("fairlead.proxy")
 CLIENT_LEFT = 499
 # From the head of a request to the end of its body.
 _BODY_WITHIN_S = 60.0
+# After a refusal, the rest of a body is thrown away for so long: a client that sends first and reads
+# then would else find its connection reset, and the refusal lost.
+_LINGER_S = 10.0
 _SERVER = "fairlead"
 # Different, because aiohttp's error tells only which of the two was passed.
 _LONGEST_URL = 16_384
@@ -48,6 +51,7 @@ class AiohttpPlane:
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
+            lingering_time=_LINGER_S,
             max_line_size=_LONGEST_URL,
             max_field_size=_LONGEST_HEADER,
         )
@@ -187,8 +191,6 @@ class AiohttpPlane:
         exchange.code = refused.status
         answer = _json_response(refused.status, refused.body(), exchange.request_id)
         answer.headers.update(refused.headers)
-        # The rest of an unread body is read and thrown away after the answer, so that a client that
-        # sends first and reads then does get the answer.
         if refused.close:
             answer.force_close()
         if exchange.waits_for_continue:

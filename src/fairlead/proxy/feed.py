@@ -20,8 +20,8 @@ log = structlog.get_logger("fairlead.proxy.feed")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 _CHANNEL = (
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     # Each dial stands alone: the waits between dials are ours, not a hidden back-off of the library.

@@ -55,8 +55,11 @@ async def relay(
 async def _break_off(
     request: web.BaseRequest, answer: web.StreamResponse, tail: bytes, failure: Failure
 ) -> None:
-    """End an answer that will not be complete so that nobody can take it for a complete one."""
-    answer.force_close()
+    """End an answer that will not be complete so that nobody can take it for a complete one.
+
+    An event stream ends with an error event and without [DONE], but whole as far as HTTP goes: a client
+    that keeps the connection may use it again, and closing it now would break its next request.
+    """
     plain = "Content-Length" not in answer.headers and "Content-Encoding" not in answer.headers
     if headers.is_event_stream(answer.headers.get("Content-Type", "")) and plain:
         if _DONE in tail and _at_event_end(tail):
@@ -67,6 +70,7 @@ async def _break_off(
         await answer.write(gap + b"data: " + _error(failure) + b"\n\n")
         await answer.write_eof()
         return
+    answer.force_close()
     transport = request.transport
     if transport is None:
         return

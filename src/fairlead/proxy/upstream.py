@@ -112,7 +112,9 @@ class Upstream:
             if isinstance(outcome, Opened):
                 return outcome
             self._decider.failed(model, target, outcome.failure)
-            log.warning(
+            # An overloaded engine says so at every request: the metric counts that, the log need not.
+            say = log.debug if outcome.failure is Failure.BUSY else log.warning
+            say(
                 "replica failed",
                 model=model,
                 kernel=target.kernel_id,
