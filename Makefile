@@ -44,7 +44,7 @@ check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; und
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/pytest -q tests/tidy tests/unit tests/model
 
 .PHONY: test

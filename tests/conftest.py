@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 
 from fairlead.common.clock import SystemClock
-from fairlead.manager.postgres import EmbeddedPostgres
 
 # What a test loses in a power cut it does not miss.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
@@ -31,6 +30,9 @@ def reachable_dir() -> Iterator[Path]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_dsn(reachable_dir: Path) -> AsyncIterator[str]:
     """A real Postgres for the whole test run, without durability. Databases in it: see ``empty_database``."""
+    # Here and not above: tests of the other components do not import the manager.
+    from fairlead.manager.postgres import EmbeddedPostgres
+
     async with EmbeddedPostgres(reachable_dir / "pg", clock=SystemClock(), extra=FORGETFUL) as postgres:
         yield postgres.dsn
 

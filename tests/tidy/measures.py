@@ -1,0 +1,234 @@
+"""The measures of a good room, each a function from a file's path and text to complaints (none: tidy)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+
+Measure = Callable[[str, str], list[str]]
+
+FILE_LINES, FUNCTION_LINES, COLUMNS, FACE = 400, 60, 110, 10
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "misc", "v2", "legacy"}
+CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
+
+# Everywhere else an exception is caught by its name. (file, function): why anything may be caught there.
+CATCH_ALL = {
+    ("src/fairlead/common/loop.py", "_run"): "the tick guard: the next tick is the retry",
+    ("src/fairlead/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
+    ("src/fairlead/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
+}
+# Programs of their own, which import nothing of ours.
+OWN_CLOCK = {"src/fairlead/common/clock.py"}
+
+
+def _generated(path: str) -> bool:
+    return "_pb2" in path
+
+
+def _ours(path: str) -> bool:
+    return path.startswith("src/fairlead/") and path.endswith(".py") and not _generated(path)
+
+
+def _python(path: str) -> bool:
+    return path.endswith(".py") and not _generated(path)
+
+
+def file_length(path: str, text: str) -> list[str]:
+    lines = len(text.splitlines())
+    return [f"{lines} lines, more than {FILE_LINES}"] if _python(path) and lines > FILE_LINES else []
+
+
+def line_length(path: str, text: str) -> list[str]:
+    if not _python(path):
+        return []
+    return [
+        f"line {number}: {len(line)} columns, more than {COLUMNS}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > COLUMNS
+    ]
+
+
+def function_length(path: str, text: str) -> list[str]:
+    if not _python(path):
+        return []
+    sizes = (
+        (node, (node.end_lineno or node.lineno) - node.lineno + 1)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return [
+        f"line {node.lineno}: {node.name} has {size} lines, more than {FUNCTION_LINES}"
+        for node, size in sizes
+        if size > FUNCTION_LINES
+    ]
+
+
+def face(path: str, text: str) -> list[str]:
+    if not (_ours(path) and path.endswith("__init__.py")):
+        return []
+    names: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            if node.targets[0].id == "__all__":
+                names = set(ast.literal_eval(node.value))
+                break
+            names.add(node.targets[0].id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+    shown = {name for name in names if not name.startswith("_") and name != "annotations"}
+    return [f"shows {len(shown)} names, more than {FACE}"] if len(shown) > FACE else []
+
+
+def file_name(path: str, text: str) -> list[str]:
+    if not path.endswith((".py", ".sql", ".proto")):
+        return []
+    parts = {part.partition(".")[0] for part in path.split("/")}
+    return [f"the name {name!r} says nothing" for name in sorted(parts & BANNED_NAMES)]
+
+
+def catch_all(path: str, text: str) -> list[str]:
+    """Catching everything hides bugs; cleaning up and raising again (``raise`` as the last word) does not."""
+    if not _ours(path):
+        return []
+    return [
+        f"line {handler.lineno}: {function} catches everything"
+        for function, handler in _handlers(ast.parse(text), "")
+        if _too_wide(handler) and not _raises_again(handler) and (path, function) not in CATCH_ALL
+    ]
+
+
+def _handlers(node: ast.AST, function: str) -> Iterator[tuple[str, ast.ExceptHandler]]:
+    for child in ast.iter_child_nodes(node):
+        inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        if isinstance(child, ast.ExceptHandler):
+            yield inside, child
+        yield from _handlers(child, inside)
+
+
+def _too_wide(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or ast.unparse(kind) in ("Exception", "BaseException") for kind in caught)
+
+
+def _raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    return isinstance(last, ast.Raise) and last.exc is None
+
+
+def tasks(path: str, text: str) -> list[str]:
+    if not _ours(path) or path == "src/fairlead/common/tasks.py":
+        return []
+    return [
+        f"line {node.lineno}: {node.attr}: use common.tasks.spawn"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
+    ]
+
+
+_CLOCKS = re.compile(
+    r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"
+    r"|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
+    r"|uuid\.uuid[1-7]|random\.(?!Random$)\w+|secrets\.(?!compare_digest$)\w+|os\.urandom)$"
+)
+
+
+def clock(path: str, text: str) -> list[str]:
+    """Time and chance come from a Clock. A generator seeded by one (``random.Random(seed)``) is no chance."""
+    if not _ours(path) or path in OWN_CLOCK:
+        return []
+    complaints = []
+    for node in ast.walk(ast.parse(text)):
+        used: list[str] = []
+        if isinstance(node, ast.Attribute):
+            used = [ast.unparse(node)]
+        elif isinstance(node, ast.ImportFrom):
+            used = [f"{node.module}.{alias.name}" for alias in node.names]
+        complaints += [f"line {node.lineno}: {name}: take a Clock" for name in used if _CLOCKS.match(name)]
+    return complaints
+
+
+def mocks(path: str, text: str) -> list[str]:
+    if not (_python(path) and path.startswith(("tests/", "benchmarks/"))):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        if any(name == "mock" or name.startswith("unittest.mock") for name in names):
+            found.append(f"line {node.lineno}: use a real part, or a fake that we ship")
+    return found
+
+
+_LATER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+_MACHINE = re.compile(
+    r"(?<![\w.])/(?:root|work)/\w|/home/(?!user\b)\w+/"
+    r"|\b(?:10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+)\b"
+    r"|(?://|@)[\w.-]+\.(?:internal|corp|lan)\b"
+    r"|\b(?:extra-)?index-url\s*=\s*\S*//"
+)
+
+
+def later(path: str, text: str) -> list[str]:
+    return [
+        f"line {number}: do it now, or write an issue"
+        for number, line in enumerate(text.splitlines(), 1)
+        if _LATER.search(line)
+    ]
+
+
+def machine(path: str, text: str) -> list[str]:
+    """Nothing of the machine on which it was written: paths of somebody's, hosts of a private network."""
+    return [
+        f"line {number}: {found[0]!r} belongs to one machine or network"
+        for number, line in enumerate(text.splitlines(), 1)
+        if (found := _MACHINE.search(line))
+    ]
+
+
+def lock_hosts(path: str, text: str) -> list[str]:
+    if path != "uv.lock":
+        return []
+    hosts = set(re.findall(r"\w+://([^/\"\s]+)", text))
+    return [f"unknown host {host}: make lock" for host in sorted(hosts - CANONICAL_HOSTS)]
+
+
+def requirements(path: str, text: str) -> list[str]:
+    """Nothing but names, versions and conditions: no address, no option, no path."""
+    if path != "requirements.lock":
+        return []
+    pin = re.compile(r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?$")
+    return [
+        f"line {number}: {line!r} is not a plain pin: make lock"
+        for number, line in enumerate(text.splitlines(), 1)
+        if not pin.match(line)
+    ]
+
+
+MEASURES: list[Measure] = [
+    file_length, line_length, function_length, face, file_name, catch_all, tasks, clock, mocks, later,
+    machine, lock_hosts, requirements,
+]  # fmt: skip
+
+
+def same_pins(uv_lock: str, requirements_lock: str) -> list[str]:
+    """The two locks name the same packages in the same versions (but ourselves)."""
+    resolved = {
+        (p["name"], p["version"]) for p in tomllib.loads(uv_lock)["package"] if p["name"] != "fairlead"
+    }
+    pinned = {
+        (name.partition("[")[0], version)
+        for name, _, version in (
+            line.partition(" ;")[0].partition("==") for line in requirements_lock.splitlines()
+        )
+    }
+    return [
+        f"{name}=={version} is only in one of the two locks" for name, version in sorted(resolved ^ pinned)
+    ]
