@@ -1,0 +1,137 @@
+"""What a kernel's main program is, how it is called, and when it is ready. Pure: values in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fairlead.common.spec import KernelSpec
+from fairlead.common.status import SessionType
+
+# What the agent must not hand down: its own settings, database secrets, and what a service manager told it.
+_WITHHELD_PREFIXES = ("FAIRLEAD_", "LISTEN_", "WATCHDOG_")
+_WITHHELD = frozenset(
+    {
+        "PGPASSWORD",
+        "PGPASSFILE",
+        "DATABASE_URL",
+        "NOTIFY_SOCKET",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "MAINPID",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What engines need to know of their node. ``cores``: CPUs that the agent may use."""
+
+    python: str = "python3"
+    vllm_command: str = "vllm"
+    cores: int = 1
+    home: str = "/"
+    user_base: str = ""  # where Python keeps packages installed for one user
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One HTTP request. A GET has no ``body``; ``path`` begins with a slash."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """``defaults`` may be overridden by the user's ``env``, ``env`` may not.
+
+    ``probes``: ready when one is answered well; the next is asked only where the server says that it has no
+    such route. Empty: ready as soon as the process runs.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    defaults: dict[str, str] = field(default_factory=dict)
+    probes: tuple[Probe, ...] = ()
+
+
+class Engine(Protocol):
+    name: str
+
+    def launch(self, spec: KernelSpec, *, host: str, port: int, site: Site) -> Invocation: ...
+
+    def ready(self, status: int, body: bytes) -> bool:
+        """Whether this answer to a probe means that requests are served now."""
+        ...
+
+
+def needs_port(spec: KernelSpec) -> bool:
+    """Batch work gets a port only if it names one."""
+    asks = any("{port}" in word for word in spec.command)
+    return spec.answers_requests or spec.session_type is not SessionType.BATCH or asks
+
+
+def visible_devices(spec: KernelSpec) -> str:
+    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel takes none."""
+    granted = [
+        grant.device_id for grant in spec.devices if grant.slot.startswith("cuda.") and grant.amount > 0
+    ]
+    return ",".join(dict.fromkeys(granted))
+
+
+def environment(
+    base: Mapping[str, str], spec: KernelSpec, invocation: Invocation, *, work_dir: str, site: Site
+) -> dict[str, str]:
+    """The whole environment of a kernel: the agent's own, less what is its alone, then engine, user and ours.
+
+    Caches stay those of the agent's user although HOME is the kernel's own: a model is downloaded once.
+    """
+    kept = {
+        name: value
+        for name, value in base.items()
+        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIXES)
+    }
+    cache = f"{site.home.rstrip('/')}/.cache"
+    kept.setdefault("XDG_CACHE_HOME", cache)
+    kept.setdefault("HF_HOME", f"{kept['XDG_CACHE_HOME']}/huggingface")
+    if site.user_base:
+        kept.setdefault("PYTHONUSERBASE", site.user_base)
+    ours = {
+        "HOME": work_dir,
+        "PWD": work_dir,
+        "CUDA_VISIBLE_DEVICES": visible_devices(spec),
+        "FAIRLEAD_KERNEL_ID": spec.kernel_id,
+        "FAIRLEAD_SESSION_ID": spec.session_id,
+        "FAIRLEAD_SESSION_NAME": spec.session_name,
+        "FAIRLEAD_SESSION_TYPE": spec.session_type.value,
+    }
+    return kept | invocation.defaults | spec.env | invocation.env | ours
+
+
+def bearer(spec: KernelSpec) -> dict[str, str]:
+    return {"Authorization": f"Bearer {spec.secret}"} if spec.secret else {}
+
+
+def generation_probe(spec: KernelSpec) -> Probe:
+    """One real token: a server that answers it has its weights loaded and its kernels compiled."""
+    body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}
+    return _post(spec, "/v1/completions", body)
+
+
+def embedding_probe(spec: KernelSpec) -> Probe:
+    return _post(spec, "/v1/embeddings", {"model": spec.served_name, "input": "Hi"})
+
+
+def _post(spec: KernelSpec, path: str, body: dict[str, object]) -> Probe:
+    headers = {"Content-Type": "application/json", **bearer(spec)}
+    return Probe("POST", path, json.dumps(body).encode(), headers)
+
+
+def is_path(model: str) -> bool:
+    """Whether ``model`` means a file or directory of the node rather than a name on a hub."""
+    return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")

@@ -1,0 +1,25 @@
+"""Any program: ``{port}``, ``{host}`` and ``{model}`` in its command are replaced, nothing else is."""
+
+from __future__ import annotations
+
+from fairlead.agent.engines.base import Invocation, Probe, Site, bearer
+from fairlead.common.spec import KernelSpec
+
+
+class CustomEngine:
+    name = "custom"
+
+    def launch(self, spec: KernelSpec, *, host: str, port: int, site: Site) -> Invocation:
+        words = {"{port}": str(port), "{host}": host, "{model}": spec.model}
+        env = {"HOST": host, "FAIRLEAD_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
+        probes = (Probe("GET", spec.probe_path, headers=bearer(spec)),) if spec.probe_path else ()
+        return Invocation(tuple(_fill(word, words) for word in spec.command), env=env, probes=probes)
+
+    def ready(self, status: int, body: bytes) -> bool:
+        return 200 <= status < 300
+
+
+def _fill(word: str, words: dict[str, str]) -> str:
+    for name, value in words.items():
+        word = word.replace(name, value)
+    return word

@@ -1,0 +1,207 @@
+"""The agent's side of the gRPC link: whole reports up, whole orders down, logs when asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+import grpc
+import structlog
+
+from fairlead.common.clock import Clock
+from fairlead.common.errors import FairleadError
+from fairlead.common.messages import LogRequest, Orders, Report
+from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.wire import agent_pb2, codec
+from fairlead.common.wire.agent_pb2_grpc import AgentLinkStub
+
+log = structlog.get_logger("fairlead.agent.link")
+
+MAX_MESSAGE = 64 * 1024 * 1024
+OPTIONS = [
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    # A manager that vanished without a word is noticed after 5 + 4 s. The manager must allow such pings:
+    # grpc.http2.min_recv_ping_interval_without_data_ms at most 4000.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Every attempt is new: our own backoff decides, not one inside a connection that is shared.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_retries", 0),
+]
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
+_COALESCE_S = 0.01
+_CHUNK = 65_536
+_LOG_DEADLINE_S = 300.0  # of a log that is not followed
+_BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+
+
+class Link:
+    """Dials ``target`` (host:port) for as long as ``run`` runs.
+
+    ``report`` makes the newest whole report; ``take`` takes orders in and says whether it did; ``logs`` opens
+    a kernel's log. ``connected`` is called when the first orders of a connection were taken in.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        token: str,
+        *,
+        clock: Clock,
+        interval_s: float,
+        report: Callable[[], Report],
+        take: Callable[[Orders], bool],
+        logs: Callable[[LogRequest], AsyncIterator[bytes]],
+        connected: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target, self._clock, self._interval_s = target, clock, interval_s
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._report, self._take, self._logs, self._connected = report, take, logs, connected
+        self._dirty = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._sent_last = asyncio.Event()
+        self._obeyed = False
+        self._said = ""
+
+    def changed(self) -> None:
+        """There is something new to report."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        backoff = _FIRST_BACKOFF_S
+        while not self._leaving.is_set():
+            self._obeyed = False
+            try:
+                await self._attach()
+                self._complain("the manager ended the connection")
+            except grpc.aio.AioRpcError as error:
+                self._complain(_explain(self._target, error))
+            if self._obeyed:
+                backoff = _FIRST_BACKOFF_S
+            await asyncio.sleep(backoff * self._clock.jitter(0.25))
+            backoff = min(_LONGEST_BACKOFF_S, backoff * 2)
+
+    async def farewell(self, timeout_s: float = 2.0) -> None:
+        """Send a last report and give the manager a moment to take it in. Returns at once when not
+        connected."""
+        if not self._obeyed:
+            return
+        self._leaving.set()
+        self._dirty.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._sent_last.wait()
+        except TimeoutError:
+            log.warning("the manager did not take the last report")
+
+    def _complain(self, text: str) -> None:
+        # Once per cause, not once per attempt.
+        if text != self._said and not self._leaving.is_set():
+            log.warning("not connected to the manager, trying again", manager=self._target, why=text)
+        self._said = text
+
+    async def _attach(self) -> None:
+        async with grpc.aio.insecure_channel(self._target, options=OPTIONS) as channel:
+            stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
+            call = stub.Attach(metadata=self._metadata)
+            sender = spawn("link.send", self._send(call))
+            followers: set[asyncio.Task[None]] = set()
+            try:
+                async for wire in call:
+                    message = _decode(wire)
+                    if isinstance(message, Orders):
+                        self._obey(message)
+                    elif message is not None:
+                        task = spawn(f"link.logs.{message.request_id}", self._send_logs(stub, message))
+                        followers.add(task)
+                        task.add_done_callback(followers.discard)
+            finally:
+                await cancel_and_wait(sender, *followers)
+                call.cancel()
+                if self._leaving.is_set():
+                    self._sent_last.set()
+
+    def _obey(self, orders: Orders) -> None:
+        if not self._take(orders):
+            log.error(
+                "refusing orders that are older than those obeyed before",
+                generation=orders.generation,
+                next_step="if the manager's database was replaced, stop this agent, remove agent.json from "
+                "its state directory, and start it: kernels that are not ordered are then ended",
+            )
+            return
+        if not self._obeyed:
+            self._obeyed, self._said = True, ""
+            log.info("connected to the manager", manager=self._target, generation=orders.generation)
+            self._connected()
+
+    async def _send(
+        self, call: grpc.aio.StreamStreamCall[agent_pb2.Report, agent_pb2.ManagerMessage]
+    ) -> None:
+        try:
+            while True:
+                self._dirty.clear()
+                leaving = self._leaving.is_set()
+                await call.write(codec.report_to_wire(self._report()))
+                if leaving:
+                    await call.done_writing()
+                    return
+                sent = self._clock.monotonic()
+                try:
+                    async with asyncio.timeout(self._interval_s):
+                        await self._dirty.wait()
+                except TimeoutError:
+                    continue
+                # Changes come in bursts: at most one report in 10 ms, and the first of a burst goes at once.
+                await asyncio.sleep(max(0.0, sent + _COALESCE_S - self._clock.monotonic()))
+        except _BROKEN:
+            pass  # the reading side says what happened
+
+    async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
+        timeout_s = None if request.follow else _LOG_DEADLINE_S
+        call = stub.SendLogs(metadata=self._metadata, timeout=timeout_s)
+        me = asyncio.current_task()
+        assert me is not None
+        # The manager ends the call when its reader has left: then there may be nothing to write for long.
+        call.add_done_callback(lambda _: me.cancel())
+
+        def chunk(data: bytes = b"", error: str = "") -> agent_pb2.LogChunk:
+            return agent_pb2.LogChunk(request_id=request.request_id, data=data, error=error)
+
+        try:
+            await call.write(chunk())  # says whose log this will be, even if it is empty for long
+            try:
+                async with aclosing(self._logs(request)) as pieces:  # type: ignore[type-var]
+                    async for data in pieces:
+                        for at in range(0, len(data), _CHUNK):
+                            await call.write(chunk(data[at : at + _CHUNK]))
+            except (FairleadError, OSError) as error:
+                await call.write(chunk(error=str(error)))
+            await call.done_writing()
+            await call
+        except _BROKEN:
+            pass
+        finally:
+            call.cancel()
+
+
+def _decode(wire: agent_pb2.ManagerMessage) -> Orders | LogRequest | None:
+    try:
+        return codec.manager_message_from_wire(wire)
+    except ValueError as error:
+        log.error("a message of the manager is not understood, ignoring it", error=str(error))
+        return None
+
+
+def _explain(target: str, error: grpc.aio.AioRpcError) -> str:
+    code, details = error.code(), error.details()
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return f"it refuses this agent's link token: {details}; set common.link_token to the manager's"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"nothing answers at {target}: {details}"
+    return f"{code.name}: {details}"

@@ -1,0 +1,16 @@
+"""How kernels run. ``base`` is the seam; ``process`` and ``fake`` are behind it."""
+
+from fairlead.agent.runtimes.base import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, Seen
+from fairlead.agent.runtimes.fake import FakeRuntime
+from fairlead.agent.runtimes.process import ProcessRuntime
+
+__all__ = [
+    "CreateFailed",
+    "FakeRuntime",
+    "Handle",
+    "Launch",
+    "ProcessRuntime",
+    "Runtime",
+    "RuntimeFailed",
+    "Seen",
+]

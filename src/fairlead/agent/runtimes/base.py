@@ -1,0 +1,125 @@
+"""How kernels run: the seam behind which processes, containers and HPC jobs look the same.
+
+A runtime's conformance suite is ``tests/conformance/test_runtime.py``; a new runtime passes it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fairlead.common.errors import FairleadError
+from fairlead.common.ids import KernelId
+from fairlead.common.status import ObservedState
+
+# Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
+# where it listens.
+KERNEL_MARK, OWNER_MARK, PORT_MARK = "FAIRLEAD_KERNEL_ID", "FAIRLEAD_AGENT_STATE", "FAIRLEAD_PORT"
+
+
+class CreateFailed(FairleadError):
+    """The runtime could not start it."""
+
+    code = "create-failed"
+
+
+class RuntimeFailed(FairleadError):
+    """The runtime did not do what was asked; asking again may help."""
+
+    code = "runtime-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """``runs_engines``: false for a runtime that only pretends, so nothing is checked before or probed
+    after."""
+
+    runs_engines: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: ``env`` is the whole environment, nothing is added to it but the runtime's marks.
+
+    ``port``: where it will listen, 0 for nowhere.
+    """
+
+    kernel_id: KernelId
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    port: int = 0
+    stop_grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """How a runtime finds its kernel again, kept in the ledger. ``state`` is JSON that only it understands.
+
+    ``port`` is told by ``find``, for a kernel that nobody remembers; 0 where it cannot be known.
+    """
+
+    runtime: str
+    state: dict[str, Any] = field(default_factory=dict)
+    version: int = 1
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A look at a kernel. ``state`` is CREATING, RUNNING (its process lives), EXITED, GONE or UNKNOWN.
+
+    ``exit_code`` is negative for a signal, None where it cannot be known. ``whole``: nothing of an EXITED
+    kernel is left running. ``refused``: it never ran, ``detail`` says why.
+    """
+
+    state: ObservedState
+    exit_code: int | None = None
+    oom: bool = False
+    whole: bool = True
+    refused: bool = False
+    detail: str = ""
+
+
+class Runtime(Protocol):
+    name: str
+
+    async def probe(self) -> Capabilities:
+        """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
+        ...
+
+    async def create(self, launch: Launch) -> Handle:
+        """Start it and return before it is ready. The same kernel id again starts nothing and returns the
+        same kernel. Raises ``CreateFailed``."""
+        ...
+
+    async def observe(self, handle: Handle) -> Seen:
+        """Look, never wait. UNKNOWN when there was no answer; that is never GONE."""
+        ...
+
+    async def wait(self, handle: Handle, seen: ObservedState) -> None:
+        """Return once ``observe`` may answer something else than ``seen``; may return for nothing."""
+        ...
+
+    async def stop(self, handle: Handle, grace_s: float) -> None:
+        """Ask it to end and return at once; after ``grace_s`` seconds it is killed. Again: the grace anew."""
+        ...
+
+    async def destroy(self, handle: Handle) -> None:
+        """End and remove all of it, its whole process tree, but not its log. Idempotent.
+
+        Raises ``RuntimeFailed`` when something of it could not be ended."""
+        ...
+
+    async def find(self) -> dict[KernelId, Handle]:
+        """Every kernel of this agent that the outside world knows, whether or not anybody remembers it."""
+        ...
+
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+        """Its log from the last ``tail_lines`` lines on (0: from the beginning of what is kept); ``follow``
+        goes on until it has ended."""
+        ...
+
+    def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+        """The end of its log, whole lines where possible, at most ``max_bytes`` as UTF-8, no NUL."""
+        ...

@@ -1,0 +1,346 @@
+"""Kernels as plain processes, each under its own supervisor (``process_shim.py``) that outlives the agent.
+
+STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace`` and
+``lock``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import py_compile
+import select
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from fairlead.agent.logs import LogStore
+from fairlead.agent.runtimes import procfs
+from fairlead.agent.runtimes.base import (
+    KERNEL_MARK,
+    OWNER_MARK,
+    PORT_MARK,
+    Capabilities,
+    CreateFailed,
+    Handle,
+    Launch,
+    RuntimeFailed,
+    Seen,
+)
+from fairlead.agent.runtimes.process_shim import SHIM_MARK
+from fairlead.agent.runtimes.process_tree import Tree
+from fairlead.common.ids import KernelId
+from fairlead.common.status import ObservedState
+
+log = structlog.get_logger("fairlead.agent.process")
+_SAY_TIMEOUT_MS = 15_000
+_HURRY_S = 3.0
+
+
+class ProcessRuntime:
+    """``state`` is the agent's state directory: it names this agent's processes among all of the node."""
+
+    name = "process"
+
+    def __init__(self, state: Path, logs: LogStore, *, log_max_bytes: int, log_keep_files: int) -> None:
+        self._owner = str(state.resolve())
+        self._kernels = state / "kernels"
+        self._logs = logs
+        self._log_limits = (str(log_max_bytes), str(log_keep_files))
+        self._boot_id = procfs.boot_id()
+        self._shim = state / "process_shim.pyc"
+        self._compile = threading.Lock()
+
+    async def probe(self) -> Capabilities:
+        if not hasattr(os, "pidfd_open") or procfs.stat(os.getpid()) is None:
+            raise RuntimeFailed(
+                "the process runtime needs Linux 5.3 or later with /proc",
+                next_step="mount /proc, or use another runtime",
+            )
+        await asyncio.to_thread(self._compile_shim)
+        return Capabilities(runs_engines=True)
+
+    def work_dir(self, kernel_id: KernelId) -> Path:
+        """HOME and working directory of a kernel."""
+        return self._folder(kernel_id) / "work"
+
+    async def create(self, launch: Launch) -> Handle:
+        return await asyncio.to_thread(self._create, launch)
+
+    async def observe(self, handle: Handle) -> Seen:
+        try:
+            return self._observe(handle)
+        except (OSError, ValueError) as error:
+            return Seen(ObservedState.UNKNOWN, detail=f"the node did not answer: {error}")
+
+    async def wait(self, handle: Handle, seen: ObservedState) -> None:
+        pid, start = self._shim_of(handle)
+        try:
+            pin = os.pidfd_open(pid) if pid > 0 else -1
+        except ProcessLookupError:
+            pin = -1
+        if pin < 0:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            if not procfs.alive(pid, start):
+                return
+            loop.add_reader(pin, ended.set)
+            try:
+                # A supervisor that we adopted before it had started its engine tells nobody when it does.
+                async with asyncio.timeout(0.02 if seen is ObservedState.CREATING else None):
+                    await ended.wait()
+            except TimeoutError:
+                pass
+            finally:
+                loop.remove_reader(pin)
+        finally:
+            os.close(pin)
+
+    async def stop(self, handle: Handle, grace_s: float) -> None:
+        await asyncio.to_thread(self._stop, handle, grace_s)
+
+    async def destroy(self, handle: Handle) -> None:
+        await asyncio.to_thread(self._destroy, handle)
+
+    async def find(self) -> dict[KernelId, Handle]:
+        return await asyncio.to_thread(self._find)
+
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+        return self._logs.read(_id(handle), tail_lines, follow, lambda: procfs.alive(*self._shim_of(handle)))
+
+    def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+        return self._logs.tail(_id(handle), max_bytes)
+
+    # Where things are.
+
+    def _folder(self, kernel_id: KernelId) -> Path:
+        return self._kernels / kernel_id
+
+    def _shim_of(self, handle: Handle) -> tuple[int, int]:
+        """Number and start time of the supervisor; (0, 0) when it cannot live any more."""
+        if handle.state["boot_id"] != self._boot_id:
+            return 0, 0
+        return handle.state["shim_pid"], handle.state["shim_start"]
+
+    def _handle(
+        self, kernel_id: KernelId, shim: tuple[int, int], engine: tuple[int, int], boot: str
+    ) -> Handle:
+        state: dict[str, str | int] = {"kernel_id": kernel_id, "boot_id": boot}
+        state |= {
+            "shim_pid": shim[0],
+            "shim_start": shim[1],
+            "engine_pid": engine[0],
+            "engine_start": engine[1],
+        }
+        return Handle(self.name, state)
+
+    def _remembered(self, kernel_id: KernelId) -> Handle | None:
+        """From the folder: None if it was never started, as far as the folder knows."""
+        try:
+            words = (self._folder(kernel_id) / "pids").read_text().split()
+            shim_pid, shim_start, engine_pid, engine_start = map(int, words[:4])
+            return self._handle(kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), words[4])
+        except FileNotFoundError:
+            if (self._folder(kernel_id) / "exit").exists():
+                return self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
+            return None
+        except (ValueError, IndexError):
+            log.warning("unreadable pids file", kernel=kernel_id)
+            return None
+
+    # Looking.
+
+    def _observe(self, handle: Handle) -> Seen:
+        # The exit file comes before the supervisor's end, so: file, supervisor, and the file once more.
+        if seen := self._ending(handle):
+            return seen
+        pid, start = self._shim_of(handle)
+        folder = self._folder(_id(handle))
+        if procfs.alive(pid, start):
+            started = handle.state["engine_pid"] or (folder / "pids").exists()
+            return Seen(ObservedState.RUNNING if started else ObservedState.CREATING)
+        self._reap(pid)
+        if seen := self._ending(handle):
+            return seen
+        if handle.state["boot_id"] != self._boot_id:
+            return Seen(ObservedState.GONE, detail="the node was restarted")
+        if not (folder / "pids").exists() and not self._tree(handle).members():
+            return Seen(ObservedState.GONE, detail="" if folder.exists() else "its files are gone too")
+        return Seen(
+            ObservedState.EXITED, whole=False, detail="its supervisor was killed, so it was ended too"
+        )
+
+    def _ending(self, handle: Handle) -> Seen | None:
+        try:
+            text = (self._folder(_id(handle)) / "exit").read_text()
+        except FileNotFoundError:
+            return None
+        said = json.loads(text)
+        if said["exec"]:
+            return Seen(
+                ObservedState.EXITED, 127, refused=True, detail=f"cannot run it: {os.strerror(said['exec'])}"
+            )
+        return Seen(ObservedState.EXITED, said["code"], oom=bool(said["oom"]))
+
+    @staticmethod
+    def _reap(pid: int) -> None:
+        # Only an agent that started it is its parent; an adopted one is reaped by init.
+        if pid > 0:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _tree(self, handle: Handle) -> Tree:
+        engine = (handle.state["engine_pid"], handle.state["engine_start"])
+        if not engine[0] and (remembered := self._remembered(_id(handle))):
+            engine = (remembered.state["engine_pid"], remembered.state["engine_start"])
+        if handle.state["boot_id"] != self._boot_id:
+            engine = (0, 0)
+        return Tree(_id(handle), self._owner, engine)
+
+    def _find(self) -> dict[KernelId, Handle]:
+        found: dict[KernelId, Handle] = {}
+        if self._kernels.is_dir():
+            for folder in self._kernels.iterdir():
+                kernel_id = KernelId(folder.name)
+                remembered = self._remembered(kernel_id)
+                found[kernel_id] = remembered or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
+        for pid in procfs.pids():
+            env = procfs.environ(pid)
+            if not env or env.get(OWNER_MARK) != self._owner or KERNEL_MARK not in env:
+                continue
+            kernel_id, now = KernelId(env[KERNEL_MARK]), procfs.stat(pid)
+            if now is None or not now.alive:
+                continue
+            handle = found.get(kernel_id) or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
+            if SHIM_MARK in env and not handle.state["shim_pid"]:
+                handle = self._handle(kernel_id, (pid, now.start), (0, 0), self._boot_id)
+            found[kernel_id] = replace(handle, port=int(env.get(PORT_MARK) or 0))
+        return found
+
+    # Acting, in a thread.
+
+    def _compile_shim(self) -> None:
+        # Compiled once per start of the agent: a script that is run is compiled anew each time (4 ms).
+        with self._compile:
+            self._shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            source = Path(__file__).with_name("process_shim.py")
+            py_compile.compile(str(source), cfile=str(self._shim), doraise=True)
+
+    def _create(self, launch: Launch) -> Handle:
+        if there := self._remembered(launch.kernel_id):
+            return there
+        folder = self._folder(launch.kernel_id)
+        try:
+            self.work_dir(launch.kernel_id).mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._shim.exists():
+                self._compile_shim()
+            pid, said = self._spawn(launch, folder)
+        except (OSError, ValueError, py_compile.PyCompileError) as error:
+            raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}") from None
+        word, *rest = said.split() or [""]
+        if word == "started":
+            now = procfs.stat(pid)
+            start = now.start if now else 0
+            return self._handle(launch.kernel_id, (pid, start), (int(rest[0]), int(rest[1])), self._boot_id)
+        if word == "exec":
+            self._reap_soon(pid)
+            raise CreateFailed(
+                f"cannot run {launch.argv[0]!r}: {os.strerror(int(rest[0]))}",
+                next_step="give the path of a program that is on the agent's node",
+            )
+        if word == "busy" and (there := self._remembered(launch.kernel_id)):
+            self._reap_soon(pid)
+            return there
+        detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
+        raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
+
+    def _spawn(self, launch: Launch, folder: Path) -> tuple[int, str]:
+        """Number of the supervisor, and what it said. posix_spawn shares our memory, so it takes well under 1
+        ms however large the agent is."""
+        say_r, say_w = os.pipe2(os.O_CLOEXEC)
+        try:
+            logs = self._logs.folder(launch.kernel_id)
+            arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
+            marks = {KERNEL_MARK: launch.kernel_id, OWNER_MARK: self._owner, PORT_MARK: str(launch.port)}
+            env = launch.env | marks | {SHIM_MARK: "1"}
+            shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", str(self._shim), *arguments],
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, *shim_log),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                    (os.POSIX_SPAWN_DUP2, say_w, 3),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD],
+            )
+            os.close(say_w)
+            say_w = -1
+            poll = select.poll()
+            poll.register(say_r, select.POLLIN)
+            return pid, os.read(say_r, 100).decode() if poll.poll(_SAY_TIMEOUT_MS) else ""
+        finally:
+            os.close(say_r)
+            if say_w >= 0:
+                os.close(say_w)
+
+    def _reap_soon(self, pid: int) -> None:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)  # it has said its last word
+
+    def _stop(self, handle: Handle, grace_s: float) -> None:
+        pid, start = self._shim_of(handle)
+        if not procfs.alive(pid, start):
+            return
+        temporary = self._folder(_id(handle)) / f"grace.{os.getpid()}.{threading.get_ident()}"
+        try:
+            temporary.write_text(str(grace_s))
+            temporary.replace(temporary.with_name("grace"))
+        except FileNotFoundError:
+            pass  # its folder was deleted: it uses the grace that it was started with
+        procfs.send_signal(pid, signal.SIGTERM, lambda: procfs.alive(pid, start))
+
+    def _destroy(self, handle: Handle) -> None:
+        pid, start = self._shim_of(handle)
+        if procfs.alive(pid, start):
+            # The supervisor knows its tree exactly, whatever it did to hide: let it end it.
+            self._stop(handle, 0)
+            self._await_end(pid, start)
+            if procfs.alive(pid, start):
+                procfs.send_signal(pid, signal.SIGKILL, lambda: procfs.alive(pid, start))
+                self._await_end(pid, start)
+        self._reap(pid)
+        folder = self._folder(_id(handle))
+        if not (folder / "exit").exists():
+            self._tree(handle).kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _await_end(self, pid: int, start: int) -> None:
+        try:
+            pin = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            if procfs.alive(pid, start):
+                poll = select.poll()
+                poll.register(pin, select.POLLIN)
+                poll.poll(int(_HURRY_S * 1000))
+        finally:
+            os.close(pin)
+
+
+def _id(handle: Handle) -> KernelId:
+    return KernelId(handle.state["kernel_id"])

@@ -1,0 +1,228 @@
+"""The agent as one object: what it is made of, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import platform
+import re
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import structlog
+
+from fairlead import __version__
+from fairlead.agent import inventory, preflight
+from fairlead.agent.keeper import Keeper
+from fairlead.agent.ledger import Ledger
+from fairlead.agent.life import Surroundings
+from fairlead.agent.link import Link
+from fairlead.agent.logs import LogStore
+from fairlead.agent.ports import Ports
+from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
+from fairlead.common.clock import Clock
+from fairlead.common.errors import ConfigError, StartupError
+from fairlead.common.ids import AgentId
+from fairlead.common.loop import Loop
+from fairlead.common.messages import AgentInfo, Report, SlotOffer
+from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.tasks import cancel_and_wait, spawn
+
+log = structlog.get_logger("fairlead.agent")
+_INVENTORY_S, _LOOK_AROUND_S = 30.0, 60.0
+_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+
+
+class Agent:
+    """Use as an async context manager.
+
+    ``home`` is the state directory of the installation (``common.home`` if left out); the agent keeps its own
+    state in ``home/agent-<id>``. ``ready`` is called each time orders are taken in on a new connection.
+
+    Starting raises ``ConfigError`` or ``StartupError``; a manager that is away is no error.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        common: CommonSettings,
+        *,
+        clock: Clock,
+        link_token: str | None = None,
+        home: Path | None = None,
+        ready: Callable[[], None] | None = None,
+    ) -> None:
+        self._settings, self._clock = settings, clock
+        self._token = link_token or common.link_token or ""
+        self._ready = ready or (lambda: None)
+        self.id = AgentId(_agent_id(settings))
+        self.state = (home or common.home).expanduser() / f"agent-{self.id}"
+        self.incarnation = clock.new_id()
+        self._inventory = inventory.load(
+            settings.inventory, reserved_mem=settings.reserved_mem, owner=self.id
+        )
+        self._site = preflight.this_site(settings.vllm_command)
+        self._offers: tuple[SlotOffer, ...] = ()
+        self._runtimes: dict[str, Runtime] = {}
+        self._engines: tuple[str, ...] = ()
+        self._stack = AsyncExitStack()
+        self._link: Link | None = None
+        self._keeper: Keeper | None = None
+
+    async def __aenter__(self) -> Agent:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._link is not None
+        assert self._keeper is not None
+        try:
+            if self._settings.stop_kernels_on_exit:
+                self._keeper.draining = True
+                self._link.changed()
+                await self._keeper.drain()
+                await self._link.farewell()
+        finally:
+            await self._stack.aclose()
+
+    def report(self) -> Report:
+        """The whole truth at this moment."""
+        assert self._keeper is not None
+        info = AgentInfo(
+            agent_id=self.id,
+            resource_group=self._settings.resource_group,
+            address=self._settings.address,
+            version=__version__,
+            arch=platform.machine(),
+            runtimes=tuple(self._runtimes),
+            engines=self._engines,
+            offers=self._offers,
+            labels=dict(self._settings.labels),
+        )
+        keeper = self._keeper
+        return Report(info, self.incarnation, keeper.taken, keeper.observations(), keeper.draining)
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings, clock = self._settings, self._clock
+        if not self._token:
+            raise ConfigError(
+                "the agent has no link token", next_step="set common.link_token to the manager's"
+            )
+        stack.enter_context(_Lock(self.state, self.id))
+        ports = Ports(settings.port_range, settings.address, clock=clock, seed=self.id)
+        await asyncio.to_thread(ports.check_host)
+        logs = LogStore(self.state / "logs")
+        process = ProcessRuntime(
+            self.state, logs, log_max_bytes=settings.log_max_bytes, log_keep_files=settings.log_keep_files
+        )
+        pretending = await self._probe((process, FakeRuntime(logs)))
+        # Kernels are asked directly, each time anew: no proxy of the environment, no kept connection.
+        connector = aiohttp.TCPConnector(force_close=True, limit=0)
+        http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
+        around = Surroundings(
+            clock=clock,
+            ledger=Ledger(self.state),
+            ports=ports,
+            logs=logs,
+            runtimes=self._runtimes,
+            pretending=pretending,
+            site=self._site,
+            host=settings.address,
+            http=http,
+            work_dir=process.work_dir,
+        )
+        await self._look()
+        keeper = self._keeper = Keeper(around, changed=lambda: link.changed())
+        link = self._link = self._make_link(keeper)
+        stack.push_async_callback(keeper.close)
+        await keeper.recover()
+        stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
+        for name, tick, interval_s in (
+            ("agent.inventory", self._look, _INVENTORY_S),
+            ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
+        ):
+            await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=clock))
+        log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
+
+    def _make_link(self, keeper: Keeper) -> Link:
+        return Link(
+            self._settings.manager,
+            self._token,
+            clock=self._clock,
+            interval_s=self._settings.report_interval_s,
+            report=self.report,
+            take=keeper.take,
+            logs=keeper.logs,
+            connected=self._ready,
+        )
+
+    async def _probe(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:
+        pretending = set()
+        for runtime in runtimes:
+            try:
+                capabilities = await runtime.probe()
+            except RuntimeFailed as error:
+                log.warning("a runtime cannot be used here", runtime=runtime.name, why=str(error))
+                continue
+            self._runtimes[runtime.name] = runtime
+            if not capabilities.runs_engines:
+                pretending.add(runtime.name)
+        return frozenset(pretending)
+
+    async def _look(self) -> None:
+        """Look at the node again; what changed is reported at once."""
+        offers = await asyncio.to_thread(self._inventory.offers)
+        engines = await asyncio.to_thread(preflight.installed, self._site)
+        if (offers, engines) != (self._offers, self._engines):
+            self._offers, self._engines = offers, engines
+            if self._link is not None:
+                self._link.changed()
+
+
+class _Lock:
+    """Two agents must never share a state directory: each would end the other's kernels."""
+
+    def __init__(self, state: Path, agent_id: str) -> None:
+        self._state, self._agent_id, self._fd = state, agent_id, -1
+
+    def __enter__(self) -> None:
+        try:
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StartupError(
+                f"the agent cannot use its state directory {self._state}: {error}",
+                next_step="set common.home (FAIRLEAD_HOME) to a directory that it may write",
+            ) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(fd, 32).decode(errors="replace").strip()
+            os.close(fd)
+            raise StartupError(
+                f"agent {self._agent_id!r} runs already, as process {pid}: it holds {self._state}",
+                next_step="stop it, or give this one another agent.id",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def __exit__(self, *exc: Any) -> None:
+        os.close(self._fd)
+
+
+def _agent_id(settings: AgentSettings) -> str:
+    agent_id = settings.id or socket.gethostname()
+    if not _ID.match(agent_id):
+        raise ConfigError(
+            f"agent.id = {agent_id!r} is not a name for an agent",
+            next_step="use 1 to 128 letters, digits, dots, - and _, the first a letter or digit",
+        )
+    return agent_id
