@@ -1,0 +1,123 @@
+"""The one loop that all background work is made of, and the one way to start a task."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+
+from fairlead.common.clock import ManualClock
+from fairlead.common.loop import Loop
+from fairlead.common.tasks import cancel_and_wait, spawn
+
+FAR = 3600.0
+
+
+async def test_it_ticks_at_once_and_after_every_nudge() -> None:
+    seen: asyncio.Queue[int] = asyncio.Queue()
+
+    async def tick() -> None:
+        seen.put_nowait(1)
+
+    loop = Loop("test", tick, interval_s=FAR, clock=ManualClock())
+    async with loop, asyncio.timeout(5):
+        await seen.get()
+        loop.nudge()
+        await seen.get()
+        assert seen.empty()
+
+
+async def test_many_nudges_during_a_tick_are_one_more_tick() -> None:
+    started, release = asyncio.Event(), asyncio.Event()
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        started.set()
+        await release.wait()
+
+    loop = Loop("test", tick, interval_s=FAR, clock=ManualClock())
+    async with loop:
+        await started.wait()
+        for _ in range(10):
+            loop.nudge()
+        release.set()
+        await loop.ticked()
+    assert ticks == 2
+
+
+async def test_without_a_nudge_the_interval_does_it() -> None:
+    enough = asyncio.Event()
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 3:
+            enough.set()
+
+    async with Loop("test", tick, interval_s=0.01, clock=ManualClock()), asyncio.timeout(5):
+        await enough.wait()
+
+
+async def test_a_tick_that_fails_is_logged_and_the_next_one_is_the_retry() -> None:
+    results = [ValueError("bad weather"), None]
+
+    async def tick() -> None:
+        if results and (error := results.pop(0)):
+            raise error
+
+    loop = Loop("test", tick, interval_s=0.01, clock=ManualClock())
+    with structlog.testing.capture_logs() as logs:
+        async with loop, asyncio.timeout(5):
+            while results:
+                await loop.ticked()
+    assert loop.failures == 1
+    assert [(line["event"], line["loop"]) for line in logs] == [("tick failed", "test")]
+    assert "bad weather" in logs[0]["error"]
+
+
+async def test_leaving_ends_a_tick_that_hangs() -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def tick() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with Loop("test", tick, interval_s=FAR, clock=ManualClock()):
+        await started.wait()
+    assert ended.is_set()
+
+
+async def test_a_task_has_its_name_and_its_failure_is_logged() -> None:
+    async def fails() -> None:
+        raise ValueError("bad weather")
+
+    with structlog.testing.capture_logs() as logs:
+        task = spawn("doomed", fails())
+        with pytest.raises(ValueError, match="bad weather"):
+            await task
+        await asyncio.sleep(0)
+    assert task.get_name() == "doomed"
+    assert [(line["event"], line["task"]) for line in logs] == [("task failed", "doomed")]
+
+
+async def test_cancelled_tasks_have_really_ended() -> None:
+    ended = []
+
+    async def slow(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    one, two = spawn("one", slow("one")), spawn("two", slow("two"))
+    await asyncio.sleep(0)
+    await cancel_and_wait(one, None, two)
+    assert sorted(ended) == ["one", "two"]

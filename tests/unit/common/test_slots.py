@@ -1,0 +1,104 @@
+"""Resource amounts as people write them, in and out of base units."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.common.errors import InvalidInput
+from fairlead.common.slots import parse_amount, parse_size, parse_slots, show_amount, show_slots
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (0, 0),
+        (17, 17),
+        ("17", 17),
+        ("17b", 17),
+        ("1k", 1000),
+        ("1KiB", 1024),
+        ("512MiB", 512 * 1024**2),
+        ("2g", 2 * 1000**3),
+        ("1.5 GB", 1_500_000_000),
+        (" 1 tib ", 1024**4),
+    ],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", -1, "1 PiB", "1e3", "1..5g", "0x10", True, "∞", "9" * 40])
+def test_what_is_no_size(text: str | int) -> None:
+    with pytest.raises(InvalidInput, match="is not a size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("slot", "value", "amount"),
+    [
+        ("cpu", 2, 2000),
+        ("cpu", "0.5", 500),
+        ("cpu", 0.001, 1),
+        ("mem", "1GiB", 1024**3),
+        ("mem", 7, 7),
+        ("cuda.device", 1, 1),
+        ("cuda.device", "8", 8),
+        ("cuda.shares", 0.25, 250),
+        ("tpu.device", 4, 4),
+    ],
+)
+def test_amounts(slot: str, value: str | float, amount: int) -> None:
+    assert parse_amount(slot, value) == amount
+
+
+@pytest.mark.parametrize(
+    ("slot", "value", "message"),
+    [
+        ("gpu", 1, "unknown slot 'gpu'"),
+        ("cuda", 1, "unknown slot"),
+        ("CUDA.device", 1, "unknown slot"),
+        ("cpu", -1, r"cpu = -1 is not allowed \(cpu takes a number with at most three decimals"),
+        ("cpu", "0.0001", "at most three decimals"),
+        ("cpu", "NaN", "is not allowed"),
+        ("cpu", float("inf"), "is not allowed"),
+        ("cpu", "two", "is not allowed"),
+        ("cuda.device", 0.5, "cuda.device takes a whole number"),
+        ("mem", "much", "is not a size"),
+    ],
+)
+def test_amounts_that_are_refused_say_what_is_allowed(slot: str, value: str | float, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        parse_amount(slot, value)
+
+
+def test_zeros_are_dropped_and_slots_sorted() -> None:
+    parsed = parse_slots({"mem": "1KiB", "cpu": 1, "cuda.device": 0})
+    assert list(parsed.items()) == [("cpu", 1000), ("mem", 1024)]
+
+
+@pytest.mark.parametrize(
+    ("slot", "amount", "shown"),
+    [
+        ("cpu", 1500, "1.5"),
+        ("cpu", 2000, "2"),
+        ("cpu", 10, "0.01"),
+        ("mem", 4 * 1024**3, "4GiB"),
+        ("mem", 100, "100B"),
+        ("cuda.device", 3, "3"),
+        ("cuda.shares", 250, "0.25"),
+    ],
+)
+def test_shown(slot: str, amount: int, shown: str) -> None:
+    assert show_amount(slot, amount) == shown
+
+
+def test_nothing_is_shown_as_nothing() -> None:
+    assert show_slots({}) == "nothing"
+    assert show_slots({"mem": 1024, "cpu": 1000}) == "cpu=1 mem=1KiB"
+
+
+@given(st.sampled_from(["cpu", "cuda.device", "cuda.shares"]), st.integers(0, 10**9))
+def test_what_is_shown_can_be_typed_again(slot: str, amount: int) -> None:
+    assert parse_amount(slot, show_amount(slot, amount)) == amount

@@ -1,0 +1,168 @@
+"""Every message survives its way over the wire, and what a newer peer says does not break an older one."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.common import messages as m
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.status import ObservedState, SessionType
+from fairlead.common.wire import agent_pb2, codec, routes_pb2
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+WHOLE = st.integers(0, 2**53)
+# Binary fractions: times travel as doubles.
+SECONDS = st.integers(0, 2**30).map(lambda eighths: eighths / 8)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+LABELS = st.dictionaries(TEXT, TEXT, max_size=3)
+PORTS = st.integers(0, 65535)
+
+OFFERS = st.builds(
+    m.SlotOffer,
+    slot=TEXT,
+    capacity=WHOLE,
+    device_id=TEXT,
+    model=TEXT,
+    memory_bytes=WHOLE,
+    healthy=st.booleans(),
+)
+INFOS = st.builds(
+    m.AgentInfo,
+    agent_id=TEXT,
+    resource_group=TEXT,
+    address=TEXT,
+    version=TEXT,
+    arch=TEXT,
+    runtimes=TEXTS,
+    engines=TEXTS,
+    offers=st.lists(OFFERS, max_size=3).map(tuple),
+    labels=LABELS,
+)
+OBSERVATIONS = st.builds(
+    m.Observation,
+    kernel_id=TEXT,
+    session_id=TEXT,
+    state=st.sampled_from(ObservedState),
+    host=TEXT,
+    port=PORTS,
+    exit_code=st.none() | st.integers(-64, 255),
+    reason=st.sampled_from(Reason),
+    detail=TEXT,
+    log_tail=TEXT,
+)
+REPORTS = st.builds(
+    m.Report,
+    info=INFOS,
+    incarnation=TEXT,
+    orders_generation=WHOLE,
+    kernels=st.lists(OBSERVATIONS, max_size=3).map(tuple),
+    draining=st.booleans(),
+)
+KERNELS = st.builds(
+    KernelSpec,
+    kernel_id=TEXT,
+    session_id=TEXT,
+    session_name=TEXT,
+    session_type=st.sampled_from(SessionType),
+    runtime=TEXT,
+    engine=TEXT,
+    served_name=TEXT,
+    model=TEXT,
+    args=TEXTS,
+    command=TEXTS,
+    env=LABELS,
+    probe_path=TEXT,
+    probe_period_s=SECONDS,
+    slots=st.dictionaries(TEXT, WHOLE, max_size=3),
+    devices=st.lists(st.builds(DeviceGrant, slot=TEXT, device_id=TEXT, amount=WHOLE), max_size=3).map(tuple),
+    secret=TEXT,
+    start_timeout_s=SECONDS,
+    stop_grace_s=SECONDS,
+    endpoint_id=st.none() | TEXT.filter(bool),
+)
+ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
+LOG_REQUESTS = st.builds(
+    m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans()
+)
+TARGETS = st.builds(
+    m.Target,
+    session_id=TEXT,
+    kernel_id=TEXT,
+    host=TEXT,
+    port=PORTS,
+    key=TEXT,
+    engine=TEXT,
+    draining=st.booleans(),
+)
+ROUTES = st.builds(m.ModelRoute, name=TEXT, created=WHOLE, targets=st.lists(TARGETS, max_size=3).map(tuple))
+TABLES = st.builds(
+    m.RouteTable,
+    generation=WHOLE,
+    models=st.lists(ROUTES, max_size=3).map(tuple),
+    keys=st.lists(st.builds(m.KeyGrant, sha256=TEXT, expires_at=WHOLE), max_size=3).map(tuple),
+)
+
+
+@given(REPORTS)
+def test_reports(report: m.Report) -> None:
+    wire = agent_pb2.Report.FromString(codec.report_to_wire(report).SerializeToString())
+    assert codec.report_from_wire(wire) == report
+
+
+@given(ORDERS | LOG_REQUESTS)
+def test_what_the_manager_says(message: m.Orders | m.LogRequest) -> None:
+    wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
+    assert codec.manager_message_from_wire(wire) == message
+
+
+@given(TABLES)
+def test_route_tables(table: m.RouteTable) -> None:
+    wire = routes_pb2.RouteTable.FromString(codec.routes_to_wire(table).SerializeToString())
+    assert codec.routes_from_wire(wire) == table
+
+
+@pytest.mark.parametrize(
+    "strategy", [OFFERS, INFOS, OBSERVATIONS, REPORTS, KERNELS, ORDERS, LOG_REQUESTS, TARGETS, ROUTES, TABLES]
+)
+@given(data=st.data())
+def test_no_field_is_left_out_above(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:
+    """Fields with defaults are easily forgotten in a strategy, and would then never be seen to travel."""
+    example = data.draw(strategy)
+    given_names = set(strategy.wrapped_strategy.kwargs)  # type: ignore[attr-defined]
+    assert given_names == {one.name for one in fields(example)}  # type: ignore[arg-type]
+
+
+OBSERVED = m.Observation("k", "s", ObservedState.RUNNING)  # type: ignore[arg-type]
+REPORT = m.Report(
+    m.AgentInfo("a", "default", "h", "1", "x86_64", (), (), ()),  # type: ignore[arg-type]
+    "i",
+    0,
+    (OBSERVED,),
+)
+
+
+def test_a_state_that_we_do_not_know_is_unknown_and_never_gone() -> None:
+    wire = codec.report_to_wire(REPORT)
+    wire.kernels[0].state = "HIBERNATING"
+    assert codec.report_from_wire(wire).kernels == (replace(OBSERVED, state=ObservedState.UNKNOWN),)
+
+
+def test_a_reason_that_we_do_not_know_is_still_a_failure() -> None:
+    wire = codec.report_to_wire(REPORT)
+    wire.kernels[0].reason = "struck-by-lightning"
+    assert codec.report_from_wire(wire).kernels[0].reason is Reason.CREATE_FAILED
+
+
+def test_a_kind_of_message_that_we_do_not_know_is_none() -> None:
+    assert codec.manager_message_from_wire(agent_pb2.ManagerMessage()) is None
+
+
+def test_no_exit_code_is_not_zero() -> None:
+    for code in (None, 0, -9):
+        wire = codec.report_to_wire(replace(REPORT, kernels=(replace(OBSERVED, exit_code=code),)))
+        assert codec.report_from_wire(wire).kernels[0].exit_code == code
