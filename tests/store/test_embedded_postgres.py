@@ -282,3 +282,25 @@ def test_reach_is_read_from_the_modes_of_all_parents(
     outer.chmod(modes[0])
     assert reaches(User("stranger", 54321, 54321), outer / "inner") is reached
     assert reaches(None, outer / "inner")
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(state: Path) -> None:
+    starting = asyncio.ensure_future(embedded(state).__aenter__())
+    async with asyncio.timeout(10):
+        while not (state / "data.new").exists():
+            await asyncio.sleep(0.01)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    mark = str(state).encode()
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(path)]
+    assert left == []
+    async with embedded(state) as postgres:
+        assert await ask(postgres.dsn, "SELECT 1") == 1
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -166,11 +166,11 @@ class EmbeddedPostgres:
                 os.chown(path, self._user.uid, self._user.gid)
         try:
             # Not synced file by file: one sync at the end does the same in a fraction of the time.
-            process = await self._launch(
+            self._process = await self._launch(
                 "initdb", "-D", str(self._half_made), "-U", "fairlead", "--auth=scram-sha-256",
                 f"--pwfile={password}", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
             )  # fmt: skip
-            if await process.wait() != 0:
+            if await self._process.wait() != 0:
                 raise StartupError(f"initdb failed:\n{self._last_words()}", next_step=self._see_log())
         finally:
             password.unlink()
