@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 
 from fairlead.common.errors import InvalidInput
 
@@ -17,8 +17,11 @@ Slots = Mapping[str, int]
 # One whole device, in the units of device capacity and of ``.shares``.
 WHOLE_DEVICE = 1000
 
+# The most of anything: what fits in a database's 64 bits even when two are added.
+MOST = 2**62
+
 _NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*\.(device|shares))$")
-_SIZE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
+_SIZE = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
 _FACTORS = {"": 1} | {
     f"{letter}{binary}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -31,14 +34,15 @@ def parse_size(text: str | int) -> int:
 
     Raises ``InvalidInput`` for anything else, negative numbers included.
     """
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
         return text
     match = _SIZE.match(str(text))
-    if not match:
+    size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
+    if size is None or size > MOST:
         raise InvalidInput(
             f"{text!r} is not a size", next_step="write it like 512MiB, 16GiB or a number of bytes"
         )
-    return int(Decimal(match[1]) * _FACTORS[(match[2] or "").lower()])
+    return int(size)
 
 
 def parse_amount(slot: str, value: str | int | float) -> int:
@@ -50,13 +54,13 @@ def parse_amount(slot: str, value: str | int | float) -> int:
         )
     if slot == "mem":
         return parse_size(value if isinstance(value, int) else str(value))
+    scale = 1 if slot.endswith(".device") else 1000
     try:
         number = Decimal(str(value))
-    except InvalidOperation:
-        number = Decimal(-1)
-    scale = 1 if slot.endswith(".device") else 1000
-    amount = number * scale
-    if not number.is_finite() or number < 0 or amount != int(amount):
+        amount = number * scale
+    except (InvalidOperation, Overflow):
+        number = amount = Decimal(-1)
+    if not number.is_finite() or not 0 <= amount <= MOST or amount != int(amount):
         allowed = "a whole number" if scale == 1 else "a number with at most three decimals"
         raise InvalidInput(
             f"{slot} = {value!r} is not allowed", next_step=f"{slot} takes {allowed}, 0 or more"

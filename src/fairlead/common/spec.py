@@ -53,6 +53,7 @@ def _check_slots(value: Any) -> Any:
 Name = Annotated[str, AfterValidator(_check_name)]
 Env = Annotated[dict[str, str], AfterValidator(_check_env)]
 Resources = Annotated[dict[str, str | int | float], BeforeValidator(_check_slots)]
+Seconds = Annotated[float, Field(gt=0, le=315_360_000)]  # ten years: more is a slip, and no database takes it
 NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
 
 
@@ -117,15 +118,11 @@ class SessionSpec(Workload):
 
     name: Name | None = Field(None, description="Unique among live sessions; made up when left out.")
     type: SessionType = SessionType.BATCH
-    pending_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
+    pending_timeout_s: Seconds | None = Field(
         None, description="Longest wait for the scheduler; none means for ever."
     )
-    timeout_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Longest run of a batch session."
-    )
-    max_lifetime_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="Longest run of any session."
-    )
+    timeout_s: Seconds | None = Field(None, description="Longest run of a batch session.")
+    max_lifetime_s: Seconds | None = Field(None, description="Longest run of any session.")
 
     @model_validator(mode="after")
     def _type_has_its_features(self) -> Self:
