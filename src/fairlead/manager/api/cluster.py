@@ -1,0 +1,33 @@
+"""Handlers for agents and resource groups."""
+
+from __future__ import annotations
+
+from fairlead.common.api import AgentView, GroupOptions, GroupView
+from fairlead.common.spec import Model, Name
+from fairlead.manager.api.reading import read_path
+from fairlead.manager.api.route import Call, Items, NoQuery
+
+
+class _Named(Model):
+    name: Name
+
+
+async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
+    return Items[AgentView](items=await call.deps.store.list_agents())
+
+
+async def get_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.get_agent(call.path("id"))
+
+
+async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
+    return Items[GroupView](items=await call.deps.store.list_groups())
+
+
+async def get_group(call: Call[None, NoQuery]) -> GroupView:
+    return await call.deps.store.get_group(call.path("name"))
+
+
+async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
+    name = read_path({"name": call.path("name")}, _Named).name
+    return await call.deps.store.put_group(name, call.body, actor=call.actor)

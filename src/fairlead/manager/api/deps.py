@@ -1,0 +1,95 @@
+"""What the API needs from the rest of the manager, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead.common.api import (
+    AgentView,
+    EndpointView,
+    GroupOptions,
+    GroupView,
+    HistoryEntry,
+    Page,
+    SessionView,
+)
+from fairlead.common.clock import Clock
+from fairlead.common.spec import EndpointSpec, SessionSpec
+from fairlead.common.status import SessionType, Status
+from fairlead.manager.keys import ApiKey
+
+
+class ApiStore(Protocol):
+    """The store as the API sees it. All may raise ``StoreUnavailable``; unknown names raise ``NotFound``.
+
+    A ``ref`` is a session's id, else the name of a live session, else the newest session of that name.
+    ``actor`` goes into the history. A ``cursor`` is what the page before gave as ``next``.
+    """
+
+    async def create_session(self, spec: SessionSpec, *, actor: str) -> SessionView: ...
+
+    async def get_session(self, ref: str) -> SessionView: ...
+
+    async def list_sessions(
+        self,
+        *,
+        statuses: frozenset[Status] | None,
+        resource_group: str | None,
+        type: SessionType | None,
+        name: str | None,
+        endpoint: str | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[SessionView]: ...
+
+    async def stop_session(self, ref: str, *, actor: str) -> SessionView: ...
+
+    async def history(self, ref: str) -> list[HistoryEntry]: ...
+
+    async def create_endpoint(self, spec: EndpointSpec, *, actor: str) -> EndpointView: ...
+
+    async def get_endpoint(self, name: str) -> EndpointView: ...
+
+    async def list_endpoints(self, *, cursor: str | None, limit: int) -> Page[EndpointView]: ...
+
+    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> EndpointView: ...
+
+    async def delete_endpoint(self, name: str, *, actor: str) -> EndpointView: ...
+
+    async def list_agents(self) -> list[AgentView]: ...
+
+    async def get_agent(self, agent_id: str) -> AgentView: ...
+
+    async def list_groups(self) -> list[GroupView]: ...
+
+    async def get_group(self, name: str) -> GroupView: ...
+
+    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> GroupView: ...
+
+    async def find_key(self, sha256: str) -> ApiKey | None: ...
+
+    async def ping(self) -> None: ...
+
+
+class LogSource(Protocol):
+    def read(self, session: SessionView, *, tail_lines: int, follow: bool) -> AsyncIterator[bytes]:
+        """The session's log: its last ``tail_lines`` lines (0: all that is kept), then what is to come.
+
+        Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the reader leaves.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDeps:
+    """``checks`` answers ``/readyz``: "ok" or what is wrong, by part. ``metrics``: Prometheus text."""
+
+    store: ApiStore
+    logs: LogSource
+    checks: Callable[[], Awaitable[dict[str, str]]]
+    metrics: Callable[[], bytes]
+    max_body_bytes: int
+    version: str
+    clock: Clock

@@ -1,0 +1,28 @@
+"""Handlers for endpoints: models served under a name."""
+
+from __future__ import annotations
+
+from fairlead.common.api import EndpointView, Page, Scale
+from fairlead.common.spec import EndpointSpec
+from fairlead.manager.api.route import Call, NoQuery
+from fairlead.manager.api.sessions import PageQuery
+
+
+async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:
+    return await call.deps.store.create_endpoint(call.body, actor=call.actor)
+
+
+async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
+    return await call.deps.store.list_endpoints(cursor=call.query.cursor, limit=call.query.limit)
+
+
+async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
+    return await call.deps.store.get_endpoint(call.path("name"))
+
+
+async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
+    return await call.deps.store.delete_endpoint(call.path("name"), actor=call.actor)
+
+
+async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
+    return await call.deps.store.scale_endpoint(call.path("name"), call.body.replicas, actor=call.actor)

@@ -1,0 +1,118 @@
+"""The table of routes. Handlers, validation and ``/openapi.json`` all come from it, so they cannot drift.
+
+Names may contain slashes, and clients may write them as they are or as %2F. A longer path therefore comes
+before a shorter one, and only an encoded slash reaches a thing whose name ends in ``/logs`` or the like.
+"""
+
+from __future__ import annotations
+
+from fairlead.common.api import (
+    AgentView,
+    EndpointView,
+    GroupOptions,
+    GroupView,
+    Health,
+    HistoryEntry,
+    Page,
+    Scale,
+    SessionView,
+)
+from fairlead.common.spec import EndpointSpec, SessionSpec
+from fairlead.manager.api import cluster, endpoints, service, sessions
+from fairlead.manager.api.route import Items, Route, route
+
+_SESSION = "/v1/sessions/{ref:.+}"
+_ENDPOINT = "/v1/endpoints/{name:.+}"
+_GROUP = "/v1/groups/{name:.+}"
+
+ROUTES: tuple[Route, ...] = (
+    route(
+        "POST",
+        "/v1/sessions",
+        sessions.create_session,
+        "Create a session",
+        SessionView,
+        body=SessionSpec,
+        status=201,
+        location="/v1/sessions/{id}",
+    ),
+    route(
+        "GET",
+        "/v1/sessions",
+        sessions.list_sessions,
+        "List sessions, newest first",
+        Page[SessionView],
+        query=sessions.SessionQuery,
+    ),
+    route("POST", f"{_SESSION}/stop", sessions.stop_session, "Stop a session", SessionView, status=202),
+    route(
+        "GET",
+        f"{_SESSION}/history",
+        sessions.get_history,
+        "Everything that happened to a session",
+        Items[HistoryEntry],
+    ),
+    route(
+        "GET",
+        f"{_SESSION}/logs",
+        sessions.get_logs,
+        "The log of a session's newest kernel",
+        "text/plain",
+        query=sessions.LogQuery,
+    ),
+    route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
+    route(
+        "POST",
+        "/v1/endpoints",
+        endpoints.create_endpoint,
+        "Serve a model under a name",
+        EndpointView,
+        body=EndpointSpec,
+        status=201,
+        location="/v1/endpoints/{name}",
+    ),
+    route(
+        "GET",
+        "/v1/endpoints",
+        endpoints.list_endpoints,
+        "List endpoints, newest first",
+        Page[EndpointView],
+        query=sessions.PageQuery,
+    ),
+    route(
+        "POST",
+        f"{_ENDPOINT}/scale",
+        endpoints.scale_endpoint,
+        "Set how many replicas are wanted",
+        EndpointView,
+        body=Scale,
+    ),
+    route("GET", _ENDPOINT, endpoints.get_endpoint, "One endpoint", EndpointView),
+    route(
+        "DELETE",
+        _ENDPOINT,
+        endpoints.delete_endpoint,
+        "Stop serving and end the replicas",
+        EndpointView,
+        status=202,
+    ),
+    route("GET", "/v1/agents", cluster.list_agents, "List agents", Items[AgentView]),
+    route("GET", "/v1/agents/{id}", cluster.get_agent, "One agent", AgentView),
+    route("GET", "/v1/groups", cluster.list_groups, "List resource groups", Items[GroupView]),
+    route("GET", _GROUP, cluster.get_group, "One resource group", GroupView),
+    route(
+        "PUT",
+        _GROUP,
+        cluster.put_group,
+        "Create a resource group, or change how it schedules",
+        GroupView,
+        body=GroupOptions,
+        access="admin",
+    ),
+    route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
+    route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
+    route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),
+    route("GET", "/version", service.version, "The manager's version", service.Version, access="open"),
+    route("GET", "/openapi.json", service.openapi, "This description", "application/json", access="open"),
+    route("GET", "/", service.start, "Where to go from here", service.Start, access="open"),
+)

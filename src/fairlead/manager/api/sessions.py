@@ -1,0 +1,127 @@
+"""Handlers for sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any
+
+from aiohttp import web
+from pydantic import BeforeValidator, Field
+
+from fairlead.common.api import HistoryEntry, Page, SessionView
+from fairlead.common.errors import FairleadError
+from fairlead.common.spec import Model, NoNul, SessionSpec
+from fairlead.common.status import SessionType, Status
+from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.manager.api.route import Call, Items, NoQuery
+
+# A log that stays silent is answered with a status all the same, so that a follower knows it is connected.
+_FIRST_CHUNK_S = 1.0
+_LOG_HEADERS = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+# Where a request keeps its answer once that has begun: there is no other status to be had then.
+STREAM = "fairlead.stream"
+
+
+def _split(value: Any) -> Any:
+    """``RUNNING,PENDING`` and the parameter given twice mean the same; small letters will do."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return value
+    return [word.strip().upper() for part in parts for word in str(part).split(",") if word.strip()]
+
+
+class PageQuery(Model):
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    cursor: Annotated[NoNul | None, Field(description="`next` of the page before.")] = None
+
+
+class SessionQuery(PageQuery):
+    status: Annotated[list[Status], BeforeValidator(_split)] = Field(
+        [], description="Only these; several by commas or by repetition."
+    )
+    resource_group: NoNul | None = None
+    type: SessionType | None = None
+    name: NoNul | None = None
+    endpoint: NoNul | None = Field(None, description="Only replicas of the endpoint of this name.")
+
+
+class LogQuery(Model):
+    tail: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Only so many last lines; 0: all that is kept."
+    )
+    follow: bool = Field(False, description="Go on as the log grows, until the session ends.")
+
+
+async def create_session(call: Call[SessionSpec, NoQuery]) -> SessionView:
+    return await call.deps.store.create_session(call.body, actor=call.actor)
+
+
+async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
+    query = call.query
+    return await call.deps.store.list_sessions(
+        statuses=frozenset(query.status) or None,
+        resource_group=query.resource_group,
+        type=query.type,
+        name=query.name,
+        endpoint=query.endpoint,
+        cursor=query.cursor,
+        limit=query.limit,
+    )
+
+
+async def get_session(call: Call[None, NoQuery]) -> SessionView:
+    return await call.deps.store.get_session(call.path("ref"))
+
+
+async def stop_session(call: Call[None, NoQuery]) -> SessionView:
+    return await call.deps.store.stop_session(call.path("ref"), actor=call.actor)
+
+
+async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
+    return Items[HistoryEntry](items=await call.deps.store.history(call.path("ref")))
+
+
+async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
+    """Errors before the first chunk get a status of their own; later ones cut the stream off."""
+    session = await call.deps.store.get_session(call.path("ref"))
+    chunks = call.deps.logs.read(session, tail_lines=call.query.tail, follow=call.query.follow)
+    # In a task of its own: waiting only so long for it must not cancel the reading.
+    first = spawn("api.logs", _next(chunks))
+    try:
+        await asyncio.wait({first}, timeout=_FIRST_CHUNK_S)
+        if first.done() and isinstance(failure := first.result(), FairleadError):
+            raise failure
+        response = web.StreamResponse(headers=_LOG_HEADERS)
+        response.enable_chunked_encoding()
+        await response.prepare(call.request)
+        call.request[STREAM] = response
+        chunk = await first
+        while chunk is not None:
+            if isinstance(chunk, FairleadError):
+                raise chunk
+            if chunk:
+                await response.write(chunk)
+            chunk = await _next(chunks)
+        await response.write_eof()
+        return response
+    finally:
+        await cancel_and_wait(first)
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | FairleadError | None:
+    """The next chunk, None at the end, or what went wrong."""
+    try:
+        return await anext(chunks)
+    except StopAsyncIteration:
+        return None
+    except FairleadError as error:
+        return error

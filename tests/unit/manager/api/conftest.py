@@ -1,0 +1,43 @@
+"""A real aiohttp server on loopback with the API on it, run as the manager runs it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from memory_store import MemoryLogs, MemoryStore
+from served_api import MAX_BODY, Api
+
+from fairlead.common.clock import ManualClock
+from fairlead.manager.api import ApiDeps, ApiStore, LogSource, build_app
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    clock = ManualClock()
+    checks = {"postgres": "ok"}
+    served = Api(MemoryStore(clock), MemoryLogs(), clock, checks)
+    store: ApiStore = served.store
+    logs: LogSource = served.logs
+
+    async def check() -> dict[str, str]:
+        return checks
+
+    deps = ApiDeps(
+        store=store,
+        logs=logs,
+        checks=check,
+        metrics=lambda: b"fairlead_sessions 3\n",
+        max_body_bytes=MAX_BODY,
+        version="1.2.3",
+        clock=clock,
+    )
+    runner = web.AppRunner(build_app(deps), handler_cancellation=True, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    served.port = runner.addresses[0][1]
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as served.http:
+        yield served
+    await runner.cleanup()

@@ -1,0 +1,322 @@
+"""Every error: a problem that names what is wrong, what was found and what to do next."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+from typing import Any
+
+import pytest
+from memory_store import ADMIN_KEY, MEMBER_KEY
+from served_api import MAX_BODY, Api
+
+BATCH = {"name": "job", "command": ["true"]}
+JSON = {"Content-Type": "application/json"}
+
+
+def check_problem(answer: Any, problem: Any, status: int, code: str) -> None:
+    assert answer.status == status
+    assert answer.content_type == "application/problem+json"
+    assert problem["status"] == status
+    assert problem["code"] == code
+    assert problem["title"]
+    assert problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "found", "message"),
+    [
+        ({"comand": ["true"]}, "comand", '["true"]', "there is no such field, did you mean 'command'?"),
+        ({**BATCH, "xyzzy": 1}, "xyzzy", "1", "there is no such field"),
+        (
+            {**BATCH, "engine": "vlm"},
+            "engine",
+            '"vlm"',
+            "allowed is llamacpp, vllm, custom, did you mean 'vllm'?",
+        ),
+        (
+            {**BATCH, "type": "batsch"},
+            "type",
+            '"batsch"',
+            "allowed is interactive, batch, inference, did you mean 'batch'?",
+        ),
+        ({**BATCH, "priority": 101}, "priority", "101", "Input should be less than or equal to 100"),
+        ({**BATCH, "command": ["a", 5]}, "command[1]", "5", "Input should be a valid string"),
+        (
+            {**BATCH, "probe": {"paht": "/"}},
+            "probe.paht",
+            '"/"',
+            "there is no such field, did you mean 'path'?",
+        ),
+        (
+            {**BATCH, "name": "a b"},
+            "name",
+            '"a b"',
+            "a name has 1 to 128 letters, digits or any of . _ - / : "
+            "and begins and ends with a letter or digit",
+        ),
+        ({**BATCH, "pending_timeout_s": 1e300}, "pending_timeout_s", "1e+300", None),
+        ({**BATCH, "resources": {"cpu": 1e30}}, "resources", '{"cpu": 1e+30}', None),
+        ({**BATCH, "resources": {"gpu": 1}}, "resources", '{"gpu": 1}', None),
+        ({**BATCH, "env": {"A": "\0"}}, "env", None, "the value of 'A' contains a NUL character"),
+        (
+            {},
+            "body",
+            "{}",
+            "engine 'custom' needs `command`: the program and its arguments",
+        ),
+        ([1], "body", "[1]", "Input should be an object"),
+    ],
+)
+async def test_a_bad_field_is_named(
+    api: Api, body: Any, field: str, found: str | None, message: str | None
+) -> None:
+    answer, problem = await api.ask("POST", "/v1/sessions", json=body)
+    check_problem(answer, problem, 422, "invalid-input")
+    (entry,) = [entry for entry in problem["errors"] if entry["field"] == field]
+    assert entry["in"] == "body"
+    assert field in problem["detail"]
+    if found is not None:
+        assert entry["found"] == found
+    if message is not None:
+        assert entry["message"] == message
+    assert not api.store.sessions
+
+
+async def test_all_bad_fields_are_named_and_long_values_are_shortened(api: Api) -> None:
+    answer, problem = await api.ask(
+        "POST", "/v1/endpoints", json={"engine": "x" * 5000, "replicas": -1, "command": ["a"]}
+    )
+    check_problem(answer, problem, 422, "invalid-input")
+    by_field = {entry["field"]: entry for entry in problem["errors"]}
+    assert set(by_field) == {"engine", "replicas", "name"}
+    assert by_field["name"]["message"] == "it is required"
+    assert len(by_field["engine"]["found"]) < 150
+    assert "5002 characters" in by_field["engine"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "message"),
+    [
+        ("limit=0", "limit", "Input should be greater than or equal to 1"),
+        ("limit=501", "limit", "Input should be less than or equal to 500"),
+        ("limit=many", "limit", None),
+        ("limit=1&limit=2", "limit", None),
+        ("status=RUNING", "status[0]", None),
+        ("stauts=RUNNING", "stauts", "there is no such field, did you mean 'status'?"),
+        ("name=%00", "name", None),
+    ],
+)
+async def test_a_bad_query_is_named(api: Api, query: str, field: str, message: str | None) -> None:
+    answer, problem = await api.ask("GET", f"/v1/sessions?{query}")
+    check_problem(answer, problem, 422, "invalid-input")
+    assert [(entry["field"], entry["in"]) for entry in problem["errors"]] == [(field, "query")]
+    if message:
+        assert problem["errors"][0]["message"] == message
+    if field == "status[0]":
+        assert "did you mean 'RUNNING'?" in problem["detail"]
+
+
+async def test_a_cursor_that_is_not_ours(api: Api) -> None:
+    answer, problem = await api.ask("GET", "/v1/sessions?cursor=forged")
+    check_problem(answer, problem, 422, "invalid-input")
+    assert problem["next_step"]
+
+
+async def test_a_group_name_that_cannot_be(api: Api) -> None:
+    answer, problem = await api.ask("PUT", "/v1/groups/a%20b", json={})
+    check_problem(answer, problem, 422, "invalid-input")
+    assert (problem["errors"][0]["field"], problem["errors"][0]["in"]) == ("name", "path")
+    assert set(api.store.groups) == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"name": "a",\n "command": }', "line 2 column 13"),
+        (b'{"name": "a"', "line 1 column 12"),
+        (b'{"name": "\xff"}', "line 1 column"),
+        (b'{"name": "\\ud800"}', "line 1 column"),
+        (b"[" * 10_000, "line 1 column"),
+        (b"", "the body is empty"),
+    ],
+)
+async def test_malformed_json_says_where(api: Api, body: bytes, said: str) -> None:
+    answer, problem = await api.ask("POST", "/v1/sessions", data=body, headers=JSON)
+    check_problem(answer, problem, 400, "malformed-body")
+    assert said in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
+)
+async def test_a_body_of_another_type(api: Api, kind: str) -> None:
+    answer, problem = await api.ask(
+        "POST", "/v1/sessions", data=json.dumps(BATCH).encode(), headers={"Content-Type": kind}
+    )
+    check_problem(answer, problem, 415, "unsupported-media-type")
+    assert "application/json" in problem["next_step"]
+
+
+async def test_compressed_bodies(api: Api) -> None:
+    """A small body that unpacks into a large one is too large; one that does not unpack is malformed."""
+    headers = JSON | {"Content-Encoding": "gzip"}
+    packed = gzip.compress(json.dumps(BATCH | {"args": ["x" * MAX_BODY]}).encode())
+    answer, problem = await api.ask("POST", "/v1/sessions", data=packed, headers=headers)
+    check_problem(answer, problem, 413, "body-too-large")
+    answer, problem = await api.ask("POST", "/v1/sessions", data=b"not gzip at all", headers=headers)
+    check_problem(answer, problem, 400, "malformed-body")
+
+
+TEN_MB = 10 * 1024 * 1024
+
+
+async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes, Any]:
+    """As a simple client does: the whole request first, then the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    start = f"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\n".encode()
+    async with asyncio.timeout(20):
+        writer.write(start + b"Content-Type: application/json\r\n" + head + b"\r\n")
+        for begin in range(0, len(body), 65_536):
+            writer.write(body[begin : begin + 65_536])
+            await writer.drain()
+        heading = await reader.readuntil(b"\r\n\r\n")
+        (length,) = re.findall(rb"Content-Length: (\d+)", heading)
+        content = await reader.readexactly(int(length))
+    writer.close()
+    await writer.wait_closed()
+    return heading, json.loads(content)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_ten_megabytes_get_their_answer(api: Api, chunked: bool) -> None:
+    body = json.dumps(BATCH | {"args": ["x" * TEN_MB]}).encode()
+    if chunked:
+        head = b"Transfer-Encoding: chunked\r\n"
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        head = b"Content-Length: %d\r\n" % len(body)
+    heading, problem = await send_all_then_read(api, head, body)
+    assert heading.startswith(b"HTTP/1.1 413 ")
+    assert problem["code"] == "body-too-large"
+    assert str(MAX_BODY) in problem["detail"]
+    assert "manager.max_body_bytes" in problem["next_step"]
+    assert not api.store.sessions
+    assert (await api.ask("GET", "/livez"))[0].status == 200
+
+
+async def test_a_client_that_asks_first_is_told_before_it_sends(api: Api) -> None:
+    head = b"Content-Length: %d\r\nExpect: 100-continue\r\n" % TEN_MB
+    heading, problem = await send_all_then_read(api, head, b"")
+    assert heading.startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close" in heading
+    assert problem["code"] == "body-too-large"
+
+
+async def test_a_client_that_asks_first_may_send_a_small_body(api: Api) -> None:
+    answer, made = await api.ask("POST", "/v1/sessions", json=BATCH, expect100=True)
+    assert (answer.status, made["name"]) == (201, "job")
+
+
+@pytest.mark.parametrize(
+    "header", [None, "Bearer", "Bearer ", "Bearer wrong", "Basic cm9vdDpyb290", ADMIN_KEY, "Bearer ключ"]
+)
+async def test_without_a_valid_key(api: Api, header: str | None) -> None:
+    headers = {"Authorization": header} if header else {}
+    answer, problem = await api.ask("GET", "/v1/sessions", key=None, headers=headers)
+    check_problem(answer, problem, 401, "unauthenticated")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="fairlead"'
+    assert problem["next_step"]
+
+
+async def test_the_key_is_checked_before_the_body_is_read(api: Api) -> None:
+    answer, problem = await api.ask("POST", "/v1/sessions", key="wrong", data=b"{", headers=JSON)
+    check_problem(answer, problem, 401, "unauthenticated")
+
+
+async def test_a_key_is_remembered_for_two_seconds_and_no_longer(api: Api) -> None:
+    for _ in range(3):
+        assert (await api.ask("GET", "/v1/groups"))[0].status == 200
+    assert api.store.lookups == 1
+    api.store.keys.clear()
+    api.clock.advance(2.1)
+    assert (await api.ask("GET", "/v1/groups"))[0].status == 401
+
+
+async def test_a_member_may_not_change_groups(api: Api) -> None:
+    answer, problem = await api.ask("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
+    check_problem(answer, problem, 403, "forbidden")
+    assert api.store.groups["default"].hol == "skip"
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/sessions/nobody"),
+        ("GET", "/v1/sessions/nobody/history"),
+        ("GET", "/v1/sessions/nobody/logs"),
+        ("POST", "/v1/sessions/nobody/stop"),
+        ("GET", "/v1/sessions/a%00b"),
+        ("GET", "/v1/endpoints/nobody"),
+        ("DELETE", "/v1/endpoints/nobody"),
+        ("GET", "/v1/agents/nobody"),
+        ("GET", "/v1/groups/nobody"),
+        ("GET", "/v2/sessions"),
+        ("GET", "/v1/sessions/"),
+    ],
+)
+async def test_what_is_not_there(api: Api, method: str, path: str) -> None:
+    answer, problem = await api.ask(method, path)
+    check_problem(answer, problem, 404, "not-found")
+
+
+async def test_an_unknown_path_is_told_the_nearest_one(api: Api) -> None:
+    _, problem = await api.ask("GET", "/v1/session", key=None)
+    assert "did you mean '/v1/sessions'?" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/sessions", "GET, POST"),
+        ("DELETE", "/v1/sessions/a", "GET"),
+        ("GET", "/v1/sessions/a/stop/stop", None),
+        ("POST", "/livez", "GET, HEAD"),
+        ("PATCH", "/v1/endpoints/a/b", "DELETE, GET"),
+    ],
+)
+async def test_a_method_that_is_not_allowed(api: Api, method: str, path: str, allowed: str | None) -> None:
+    answer, problem = await api.ask(method, path)
+    if allowed is None:  # a session could have this name
+        check_problem(answer, problem, 404, "not-found")
+    else:
+        check_problem(answer, problem, 405, "method-not-allowed")
+        assert answer.headers["Allow"] == allowed
+
+
+async def test_a_conflict(api: Api) -> None:
+    await api.ask("POST", "/v1/sessions", json=BATCH)
+    answer, problem = await api.ask("POST", "/v1/sessions", json=BATCH)
+    check_problem(answer, problem, 409, "conflict")
+    assert problem["next_step"] == "choose another name"
+
+
+async def test_the_database_is_away(api: Api) -> None:
+    api.store.away = True
+    answer, problem = await api.ask("GET", "/v1/sessions")
+    check_problem(answer, problem, 503, "store-unavailable")
+    assert answer.headers["Retry-After"] == "2"
+
+
+async def test_an_unexpected_failure_leaks_nothing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (await api.ask("GET", "/v1/groups"))[0].status == 200
+    api.store.broken = True
+    answer, problem = await api.ask("GET", "/v1/sessions", headers={"x-request-id": "req-7"})
+    check_problem(answer, problem, 500, "internal-error")
+    assert "req-7" in problem["detail"]
+    assert "secret" not in json.dumps(problem)
+    logged = capsys.readouterr()
+    assert "secret detail" in logged.out + logged.err
+    assert "req-7" in logged.out + logged.err

@@ -1,0 +1,149 @@
+"""Every route once, as a client sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from memory_store import MEMBER_KEY
+from served_api import Api
+
+BATCH = {"name": "job", "command": ["true"]}
+MODEL = {"engine": "vllm", "model": "Qwen/Qwen3-0.6B"}
+
+
+async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
+    answer, made = await api.ask("POST", "/v1/sessions", json=BATCH)
+    assert answer.status == 201
+    assert answer.headers["Location"] == f"/v1/sessions/{made['id']}"
+    assert (made["status"], made["slots"]) == ("PENDING", {"cpu": 1000, "mem": 1024**3})
+
+    for ref in (made["id"], "job"):
+        answer, found = await api.ask("GET", f"/v1/sessions/{ref}")
+        assert (answer.status, found) == (200, made)
+
+    answer, page = await api.ask("GET", "/v1/sessions")
+    assert (answer.status, page) == (200, {"items": [made], "next": None})
+
+    answer, stopped = await api.ask("POST", "/v1/sessions/job/stop")
+    assert (answer.status, stopped["status"]) == (202, "CANCELLED")
+
+    answer, history = await api.ask("GET", f"/v1/sessions/{made['id']}/history", key=MEMBER_KEY)
+    assert answer.status == 200
+    assert [(row["event"], row["to_status"], row["actor"]) for row in history["items"]] == [
+        ("create", "PENDING", "key:root"),
+        ("stop", "CANCELLED", "key:root"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["c", "b", "a"]),
+        ("?status=PENDING", ["c", "b"]),
+        ("?status=pending,CANCELLED", ["c", "b", "a"]),
+        ("?status=PENDING&status=CANCELLED", ["c", "b", "a"]),
+        ("?status=", ["c", "b", "a"]),
+        ("?status=CANCELLED&type=batch", ["a"]),
+        ("?type=interactive", ["b"]),
+        ("?resource_group=gpu", ["c"]),
+        ("?name=b", ["b"]),
+        ("?endpoint=nothing", []),
+        ("?limit=2", ["c", "b"]),
+        ("?limit=2&cursor=2", ["a"]),
+    ],
+)
+async def test_listing_sessions(api: Api, query: str, names: list[str]) -> None:
+    for more in ({"name": "a"}, {"name": "b", "type": "interactive"}, {"name": "c", "resource_group": "gpu"}):
+        await api.ask("POST", "/v1/sessions", json=BATCH | more)
+    await api.ask("POST", "/v1/sessions/a/stop")
+    answer, page = await api.ask("GET", f"/v1/sessions{query}")
+    assert answer.status == 200
+    assert [item["name"] for item in page["items"]] == names
+    assert page["next"] == ("2" if query == "?limit=2" else None)
+
+
+@pytest.mark.parametrize("written", ["Qwen/Qwen3-0.6B", "Qwen%2FQwen3-0.6B"])
+async def test_an_endpoint_with_a_slash_in_its_name(api: Api, written: str) -> None:
+    answer, made = await api.ask("POST", "/v1/endpoints", json=MODEL | {"name": "Qwen/Qwen3-0.6B"})
+    assert answer.status == 201
+    assert answer.headers["Location"] == "/v1/endpoints/Qwen%2FQwen3-0.6B"
+    path = f"/v1/endpoints/{written}"
+    assert (await api.ask("GET", path))[1] == made
+    answer, scaled = await api.ask("POST", f"{path}/scale", json={"replicas": 3})
+    assert (answer.status, scaled["replicas"]) == (200, 3)
+    assert [item["replicas"] for item in (await api.ask("GET", "/v1/endpoints"))[1]["items"]] == [3]
+    answer, gone = await api.ask("DELETE", path)
+    assert (answer.status, gone["status"]) == (202, "stopped")
+    assert (await api.ask("GET", path))[0].status == 404
+
+
+async def test_names_that_end_like_an_action(api: Api) -> None:
+    """A slash as it is belongs to the action, an encoded one to the name."""
+    await api.ask("POST", "/v1/endpoints", json=MODEL | {"name": "team/scale"})
+    await api.ask("POST", "/v1/sessions", json=BATCH | {"name": "team/logs"})
+    assert (await api.ask("GET", "/v1/endpoints/team/scale"))[0].status == 200
+    assert (await api.ask("POST", "/v1/endpoints/team/scale/scale", json={"replicas": 2}))[0].status == 200
+    assert (await api.ask("GET", "/v1/sessions/team%2Flogs"))[1]["name"] == "team/logs"
+    assert (await api.ask("GET", "/v1/sessions/team/logs"))[0].status == 404
+    assert (await api.ask("POST", "/v1/sessions/team/logs/stop"))[0].status == 202
+
+
+async def test_agents(api: Api) -> None:
+    answer, listed = await api.ask("GET", "/v1/agents")
+    assert (answer.status, [item["id"] for item in listed["items"]]) == (200, ["node-1"])
+    answer, one = await api.ask("GET", "/v1/agents/node-1")
+    assert (answer.status, one["status"]) == (200, "ALIVE")
+    assert (await api.ask("GET", "/v1/agents/node-2"))[0].status == 404
+
+
+async def test_resource_groups(api: Api) -> None:
+    options = {"hol": "strict", "num_retries_to_skip": 0, "agent_selection": "dispersed"}
+    answer, put = await api.ask("PUT", "/v1/groups/hpc/gpu", json=options)
+    assert (answer.status, put["name"], put["options"]) == (200, "hpc/gpu", options)
+    assert (await api.ask("GET", "/v1/groups/hpc%2Fgpu"))[1] == put
+    answer, listed = await api.ask("GET", "/v1/groups", key=MEMBER_KEY)
+    assert [item["name"] for item in listed["items"]] == ["default", "hpc/gpu"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/livez", {"status": "ok", "checks": {}}),
+        ("/readyz", {"status": "ok", "checks": {"postgres": "ok"}}),
+        ("/version", {"version": "1.2.3"}),
+        ("/metrics", "fairlead_sessions 3\n"),
+    ],
+)
+async def test_what_needs_no_key(api: Api, path: str, expected: Any) -> None:
+    answer, found = await api.ask("GET", path, key=None)
+    assert (answer.status, found) == (200, expected)
+    head, nothing = await api.ask("HEAD", path, key=None)
+    assert (head.status, nothing or "") == (200, "")
+
+
+async def test_the_root_points_to_the_description(api: Api) -> None:
+    answer, start = await api.ask("GET", "/", key=None)
+    assert answer.status == 200
+    answer, described = await api.ask("GET", start["openapi"], key=None)
+    assert (answer.status, described["info"]["version"]) == (200, "1.2.3")
+
+
+async def test_not_ready_says_which_part(api: Api) -> None:
+    api.checks["postgres"] = "does not answer"
+    answer, health = await api.ask("GET", "/readyz", key=None)
+    assert (answer.status, health) == (
+        503,
+        {"status": "unavailable", "checks": {"postgres": "does not answer"}},
+    )
+    assert (await api.ask("GET", "/livez", key=None))[0].status == 200
+
+
+async def test_a_request_id_is_echoed_or_made(api: Api) -> None:
+    answer, _ = await api.ask("GET", "/livez", headers={"x-request-id": "abc-1"})
+    assert answer.headers["x-request-id"] == "abc-1"
+    first, _ = await api.ask("GET", "/nowhere", headers={"x-request-id": "a b" * 100})
+    second, _ = await api.ask("GET", "/livez")
+    ids = {first.headers["x-request-id"], second.headers["x-request-id"]}
+    assert len(ids) == 2
+    assert all(len(made) == 36 for made in ids)
