@@ -21,7 +21,9 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
         last = structlog.processors.JSONRenderer()
         shared.append(structlog.processors.format_exc_info)
     else:
-        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Plain tracebacks: the pretty ones print local variables, and those hold secrets.
+        plain = structlog.dev.plain_traceback
+        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, last],

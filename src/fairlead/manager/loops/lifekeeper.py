@@ -27,7 +27,7 @@ class Lifekeeper:
             return
         for move in moves:
             log.info(
-                "session", id=move.session_id, event=move.event, status=move.new, reason=move.reason or None
+                "session", id=move.session_id, step=move.event, status=move.new, reason=move.reason or None
             )
         await self._store.move_all(moves)
         # A move may make the next one possible (a kernel that is ready before its start was seen).

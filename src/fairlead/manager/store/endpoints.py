@@ -14,7 +14,7 @@ from fairlead.common.ids import EndpointId, SessionId
 from fairlead.common.messages import RouteTable
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import EndpointSpec
-from fairlead.common.status import TERMINAL, Status
+from fairlead.common.status import TERMINAL, EndpointStatus, Status
 from fairlead.manager.desired import route_table
 from fairlead.manager.replicas import (
     EndpointFacts,
@@ -102,7 +102,7 @@ class Endpoints:
         if not await self._line.fetch(SQL["endpoint_delete"], name):
             raise _no_endpoint(name)
         self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
-        return view.model_copy(update={"status": "stopped", "replicas": 0})
+        return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
 
     async def endpoint_facts(self) -> list[EndpointFacts]:
         """All that the replica keeper must look at."""

@@ -1,0 +1,271 @@
+"""The manager's gRPC side, over real gRPC and a real Postgres, with the test speaking as agent and proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import StartupError
+from fairlead.common.ids import AgentId, KernelId
+from fairlead.common.messages import AgentInfo, LogRequest, Observation, Orders, Report, SlotOffer
+from fairlead.common.reasons import Reason
+from fairlead.common.settings import ManagerSettings
+from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
+from fairlead.common.status import ObservedState, Status
+from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec, routes_pb2, routes_pb2_grpc
+from fairlead.manager import Manager
+from fairlead.sdk import Client
+
+TOKEN = "link-secret"
+ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+
+
+@pytest_asyncio.fixture
+async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
+    settings = ManagerSettings(
+        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", suspect_after_s=2, lost_grace_s=2
+    )
+    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def client(manager: Manager) -> AsyncIterator[Client]:
+    assert manager.first_key is not None
+    async with Client(f"http://{manager.api_address}", manager.first_key) as made:
+        yield made
+
+
+class Stream:
+    """One agent's stream. ``orders`` is the newest set that it was given."""
+
+    def __init__(self, call: Any, stub: Any, name: str, incarnation: str) -> None:
+        self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
+        self.orders = Orders(0, ())
+        self.seen: dict[str, Observation] = {}
+
+    async def report(self, generation: int | None = None) -> None:
+        info = AgentInfo(
+            AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
+            (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
+        )  # fmt: skip
+        generation = self.orders.generation if generation is None else generation
+        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()))
+        await self.call.write(codec.report_to_wire(whole))
+
+    async def next(self) -> Orders | LogRequest:
+        async with asyncio.timeout(10):
+            message = codec.manager_message_from_wire(await self.call.read())
+        assert message is not None
+        if isinstance(message, Orders):
+            assert message.generation > self.orders.generation
+            self.orders = message
+        return message
+
+    async def orders_with(self, count: int) -> Orders:
+        while len(self.orders.kernels) != count:
+            await self.next()
+        return self.orders
+
+    def see(self, state: ObservedState, **more: Any) -> None:
+        for k in self.orders.kernels:
+            self.seen[k.kernel_id] = Observation(k.kernel_id, k.session_id, state, **more)
+
+
+@asynccontextmanager
+async def attach(
+    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1"
+) -> AsyncIterator[Stream]:
+    async with grpc.aio.insecure_channel(manager.link_address) as channel:
+        stub = agent_pb2_grpc.AgentLinkStub(channel)
+        call = stub.Attach(metadata=[("authorization", f"Bearer {token}")])
+        stream = Stream(call, stub, name, life)
+        await stream.report()
+        try:
+            yield stream
+        finally:
+            call.cancel()
+
+
+async def until(client: Client, ref: str, good: Callable[[Any], bool]) -> Any:
+    async with asyncio.timeout(10):
+        while True:
+            view = await client.get_session(ref)
+            if good(view):
+                return view
+            await asyncio.sleep(0.02)
+
+
+async def test_a_session_from_request_to_result(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="job", command=["true"], resources={"cpu": 2}))
+        orders = await agent.orders_with(1)
+        assert orders.kernels[0].command == ("true",)
+        assert orders.kernels[0].slots == {"cpu": 2000}
+        agent.see(ObservedState.CREATING)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.CREATING)
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+        agent.see(ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+        await agent.report()
+        view = await until(client, "job", lambda v: v.status is Status.TERMINATED)
+        assert view.result == "SUCCESS"
+        assert (await agent.orders_with(0)).kernels == ()
+        assert [e.event for e in await client.history("job")] == [
+            "created", "placed", "creating", "ready", "ended",
+        ]  # fmt: skip
+        assert (await client.get_agent("node-1")).offers[0].used == 0
+
+
+async def test_a_second_attach_gets_the_same_orders_and_replaces_the_first(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager) as first:
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        before = await first.orders_with(1)
+        async with attach(manager, life="2") as second:
+            after = await second.orders_with(1)
+            assert after.kernels == before.kernels
+            assert after.generation > before.generation
+            async with asyncio.timeout(10):
+                assert await first.call.read() is grpc.aio.EOF
+
+
+async def test_a_report_from_before_the_orders_does_not_end_the_kernel(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        orders = await agent.orders_with(1)
+        await agent.report(generation=0)  # sent before the orders came
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+        agent.seen.clear()
+        await agent.report()  # it had it: now it is gone
+        view = await until(client, "job", lambda v: v.status is Status.TERMINATED or v.status is Status.ERROR)
+        assert view.kernels[0].id == orders.kernels[0].kernel_id
+        assert view.reason is Reason.KERNEL_GONE
+
+
+async def test_logs_go_up_on_request(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", tail=3, follow=True)])
+
+        reading = asyncio.create_task(read())
+        request = await agent.next()
+        while not isinstance(request, LogRequest):
+            request = await agent.next()
+        assert (request.tail_lines, request.follow) == (3, True)
+
+        async def chunks() -> AsyncIterator[agent_pb2.LogChunk]:
+            for data in (b"one\n", b"two\n"):
+                yield agent_pb2.LogChunk(request_id=request.request_id, data=data)
+
+        await agent.stub.SendLogs(chunks(), metadata=[("authorization", f"Bearer {TOKEN}")])
+        assert await asyncio.wait_for(reading, 10) == b"one\ntwo\n"
+
+
+async def test_a_silent_agent_is_suspect_then_lost_and_its_kernels_are_given_up(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager) as agent:
+        spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
+        await client.create_session(spec)
+        await agent.orders_with(1)
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+    view = await until(client, "job", lambda v: v.status is Status.ERROR)
+    assert view.reason is Reason.AGENT_LOST
+    assert (await client.get_agent("node-1")).status == "LOST"
+    async with attach(manager) as agent:  # it comes back, told that nothing should run there
+        agent.seen = {}
+        assert (await agent.next()) == agent.orders
+        assert agent.orders.kernels == ()
+
+
+async def test_routes_reach_a_proxy_when_a_replica_is_ready(manager: Manager, client: Client) -> None:
+    async with grpc.aio.insecure_channel(manager.link_address) as channel, attach(manager) as agent:
+        stub = routes_pb2_grpc.RouteFeedStub(channel)
+        watch = stub.Watch(routes_pb2.WatchRequest(), metadata=[("authorization", f"Bearer {TOKEN}")])
+
+        async def table_where(good: Callable[[Any], bool]) -> Any:
+            async with asyncio.timeout(10):
+                while not good(table := codec.routes_from_wire(await watch.read())):
+                    pass
+            return table
+
+        await client.create_endpoint(ENDPOINT)
+        first = await table_where(lambda t: t.models and not t.models[0].targets)
+        assert len(first.keys) == 1
+        orders = await agent.orders_with(1)
+        assert orders.kernels[0].served_name == "m"
+        agent.see(ObservedState.RUNNING, host="127.0.0.1", port=21000)
+        await agent.report()
+        ready = await table_where(lambda t: t.models[0].targets)
+        assert ready.generation > first.generation
+        target = ready.models[0].targets[0]
+        assert (target.port, target.key) == (21000, orders.kernels[0].secret)
+        await client.delete_endpoint("m")
+        gone = await table_where(lambda t: not t.models)
+        assert gone.generation > ready.generation
+        assert (await agent.orders_with(0)).kernels == ()
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_a_wrong_link_token_is_refused(manager: Manager, token: str) -> None:
+    async with attach(manager, token=token) as agent:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await agent.call.read()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "link token" in str(caught.value.details())
+
+
+@pytest.mark.parametrize("which", ["listen", "link_listen"])
+async def test_a_taken_port_is_told(
+    manager: Manager, empty_database: str, tmp_path: Path, which: str
+) -> None:
+    taken = {"listen": manager.api_address, "link_listen": manager.link_address}[which]
+    settings = ManagerSettings.model_validate(
+        {"dsn": empty_database, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | {which: taken}
+    )
+    with pytest.raises(StartupError, match=f"manager.{which} = {taken}"):
+        async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path):
+            pass
+
+
+async def test_a_kernel_id_is_never_given_out_twice(manager: Manager, client: Client) -> None:
+    async with attach(manager, "a") as one, attach(manager, "b") as two:
+        for n in range(8):
+            await client.create_session(SessionSpec(name=f"j{n}", command=["x"], resources={"cpu": 1}))
+
+        def held() -> set[KernelId]:
+            return {k.kernel_id for agent in (one, two) for k in agent.orders.kernels}
+
+        # A read that is given up would end its call: each agent has a reader of its own until all is there.
+        async def listen(agent: Stream) -> None:
+            while True:
+                await agent.next()
+
+        readers = [asyncio.create_task(listen(agent)) for agent in (one, two)]
+        async with asyncio.timeout(10):
+            while len(held()) < 8:
+                await asyncio.sleep(0.02)
+        for reader in readers:
+            reader.cancel()
+        assert not {k.kernel_id for k in one.orders.kernels} & {k.kernel_id for k in two.orders.kernels}
