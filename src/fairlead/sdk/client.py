@@ -1,0 +1,231 @@
+"""The management API (``/v1``) as typed calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+from yarl import URL
+
+import fairlead
+from fairlead.common.api import (
+    AgentView,
+    EndpointView,
+    GroupOptions,
+    GroupView,
+    Health,
+    HistoryEntry,
+    Page,
+    Scale,
+    SessionView,
+    View,
+)
+from fairlead.common.errors import InvalidInput
+from fairlead.common.spec import EndpointSpec, SessionSpec
+from fairlead.common.status import SessionType, Status
+from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _History(View):
+    items: list[HistoryEntry]
+
+
+class Client:
+    """Calls one manager; use it as ``async with Client(url, key) as client``.
+
+    ``timeout`` in seconds bounds each call; of followed logs only the connecting. Every call raises
+    ``ApiError`` when the manager refuses and ``Unreachable`` when it does not answer.
+    """
+
+    def __init__(self, url: str, key: str = "", *, timeout: float = 30.0) -> None:
+        try:
+            self._base = URL(url.rstrip("/"))
+        except ValueError:
+            self._base = URL()
+        if self._base.scheme not in ("http", "https") or not self._base.host:
+            raise InvalidInput(
+                f"{url!r} is not the address of a manager", next_step="write it like http://127.0.0.1:8700"
+            )
+        if not all("!" <= letter <= "~" for letter in key):
+            raise InvalidInput("the API key has letters that no key has", next_step="copy it again, whole")
+        self.url, self._timeout = str(self._base), timeout
+        self._headers = {"User-Agent": f"fairlead/{fairlead.__version__}"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(headers=self._headers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    # -- sessions --
+
+    async def create_session(self, spec: SessionSpec) -> SessionView:
+        return await self._call(SessionView, "POST", "/v1/sessions", body=spec)
+
+    async def get_session(self, ref: str) -> SessionView:
+        """By id or name."""
+        return await self._call(SessionView, "GET", f"/v1/sessions/{_part(ref)}")
+
+    async def list_sessions(
+        self,
+        *,
+        statuses: Collection[Status] = (),
+        resource_group: str | None = None,
+        type: SessionType | None = None,
+        name: str | None = None,
+        endpoint: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[SessionView]:
+        """One page, newest first; pass its ``next`` as ``cursor`` for the following one.
+
+        ``statuses``: only these; none means all.
+        """
+        query = {
+            "status": ",".join(sorted(statuses)) or None,
+            "resource_group": resource_group,
+            "type": type,
+            "name": name,
+            "endpoint": endpoint,
+            "cursor": cursor,
+            "limit": str(limit),
+        }
+        return await self._call(Page[SessionView], "GET", "/v1/sessions", query=query)
+
+    async def stop_session(self, ref: str) -> SessionView:
+        return await self._call(SessionView, "POST", f"/v1/sessions/{_part(ref)}/stop")
+
+    async def history(self, ref: str) -> list[HistoryEntry]:
+        """Every move of a session, oldest first."""
+        return (await self._call(_History, "GET", f"/v1/sessions/{_part(ref)}/history")).items
+
+    async def logs(self, ref: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[bytes]:
+        """The log in pieces as they come. ``tail``: only so many last lines. ``follow``: until it ends."""
+        query = {"tail": None if tail is None else str(tail), "follow": "true" if follow else None}
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._timeout, sock_read=None if follow else self._timeout
+        )
+        url = self._address(f"/v1/sessions/{_part(ref)}/logs", query)
+        try:
+            async with self._open().get(url, timeout=timeout) as answer:
+                if answer.status >= 300:
+                    body = await answer.read()
+                    raise ApiError(answer.status, problem_of(self.url, answer.status, body))
+                async for piece in answer.content.iter_any():
+                    yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    # -- endpoints --
+
+    async def create_endpoint(self, spec: EndpointSpec) -> EndpointView:
+        return await self._call(EndpointView, "POST", "/v1/endpoints", body=spec)
+
+    async def get_endpoint(self, name: str) -> EndpointView:
+        return await self._call(EndpointView, "GET", f"/v1/endpoints/{_part(name)}")
+
+    async def list_endpoints(self, *, cursor: str | None = None, limit: int = 50) -> Page[EndpointView]:
+        query = {"cursor": cursor, "limit": str(limit)}
+        return await self._call(Page[EndpointView], "GET", "/v1/endpoints", query=query)
+
+    async def scale_endpoint(self, name: str, replicas: int) -> EndpointView:
+        body = Scale(replicas=replicas)
+        return await self._call(EndpointView, "POST", f"/v1/endpoints/{_part(name)}/scale", body=body)
+
+    async def delete_endpoint(self, name: str) -> EndpointView:
+        return await self._call(EndpointView, "DELETE", f"/v1/endpoints/{_part(name)}")
+
+    # -- agents and resource groups --
+
+    async def list_agents(self) -> list[AgentView]:
+        return (await self._call(Page[AgentView], "GET", "/v1/agents")).items
+
+    async def get_agent(self, agent_id: str) -> AgentView:
+        return await self._call(AgentView, "GET", f"/v1/agents/{_part(agent_id)}")
+
+    async def list_groups(self) -> list[GroupView]:
+        return (await self._call(Page[GroupView], "GET", "/v1/groups")).items
+
+    async def get_group(self, name: str) -> GroupView:
+        return await self._call(GroupView, "GET", f"/v1/groups/{_part(name)}")
+
+    async def update_group(self, name: str, options: GroupOptions) -> GroupView:
+        return await self._call(GroupView, "PUT", f"/v1/groups/{_part(name)}", body=options)
+
+    async def health(self) -> Health:
+        """Whether the manager is ready; needs no key. A manager that is not ready answers too."""
+        return await self._call(Health, "GET", "/readyz", also=503)
+
+    # -- the one way out --
+
+    async def _call(
+        self,
+        answer_type: type[M],
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | None] | None = None,
+        body: BaseModel | None = None,
+        also: int = 200,
+    ) -> M:
+        request: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=self._timeout)}
+        if body is not None:
+            request["data"] = body.model_dump_json(exclude_unset=True).encode()
+            request["headers"] = {"Content-Type": "application/json"}
+        try:
+            async with self._open().request(method, self._address(path, query or {}), **request) as answer:
+                status, raw = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(error) from error
+        if not 200 <= status < 300 and status != also:
+            raise ApiError(status, problem_of(self.url, status, raw))
+        try:
+            return answer_type.model_validate_json(raw)
+        except ValidationError as error:
+            raise ApiError(status, not_fairlead(self.url, status, raw)) from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            raise RuntimeError("use the client within `async with Client(...) as client`")
+        return self._http
+
+    def _address(self, path: str, query: Mapping[str, str | None]) -> URL:
+        given = {name: value for name, value in query.items() if value is not None}
+        # Encoded by us: a name may hold slashes, which must not become parts of the path.
+        return URL(f"{self.url}{path}", encoded=True).with_query(given or None)
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        if isinstance(error, TimeoutError):
+            return Unreachable(
+                f"the manager at {self.url} did not answer within {self._timeout:g} s",
+                next_step="see its log; `fairlead doctor` looks for what is wrong",
+            )
+        if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+            return Unreachable(
+                f"the manager at {self.url} broke off its answer", next_step="try again; see its log"
+            )
+        return Unreachable(
+            f"no manager answers at {self.url} ({why(error)})",
+            next_step="start one with `fairlead up`, or give its address with --url or FAIRLEAD_URL",
+        )
+
+
+def _part(name: str) -> str:
+    """``name`` as one part of a path. Raises ``InvalidInput`` for an empty one."""
+    if not name:
+        raise InvalidInput("the name is empty", next_step="`fairlead ps` lists names")
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")

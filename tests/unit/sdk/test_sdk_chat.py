@@ -1,0 +1,77 @@
+"""Chat over a real HTTP stream that is cut in odd places."""
+
+from typing import Any
+
+import pytest
+from rest_manager import KEY, RestManager
+
+from fairlead.sdk import ApiError, Message, Unreachable, chat
+from fairlead.sdk.chat import EventReader
+
+ASK: list[Message] = [{"role": "user", "content": "Hello"}]
+
+
+async def answer(manager: RestManager, key: str = KEY, **options: Any) -> list[str]:
+    return [text async for text in chat(manager.openai_url, key, "tiny", ASK, **options)]
+
+
+async def test_streamed_and_whole(manager: RestManager) -> None:
+    manager.answer = ["Ünï", " 🚢", "."]
+    assert await answer(manager) == ["Ünï", " 🚢", "."]
+    assert await answer(manager, stream=False) == ["Ünï 🚢."]
+    assert await answer(manager, max_tokens=3) == ["Ünï", " 🚢", "."]
+    assert [ask.get("max_tokens") for ask in manager.asked] == [None, None, 3]
+    assert manager.asked[0] == {"model": "tiny", "messages": ASK, "stream": True}
+
+
+async def test_an_error_in_mid_stream(manager: RestManager) -> None:
+    manager.answer = [
+        "so far",
+        {"error": {"message": "the engine died", "type": "server_error", "code": 500}},
+    ]
+    pieces = chat(manager.openai_url, KEY, "tiny", ASK)
+    assert await anext(pieces) == "so far"
+    with pytest.raises(ApiError, match="the engine died") as caught:
+        await anext(pieces)
+    assert caught.value.status == 500
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (
+            404,
+            '{"error": {"message": "no model", "type": "x", "code": "model_not_found"}}',
+            "no model.*fairlead ps",
+        ),
+        (401, '{"error": "Unauthorized"}', "Unauthorized.*--key"),
+        (503, '{"detail": "?"}', "not an OpenAI API"),
+        (200, "<html>", "not an OpenAI API"),
+        (200, '{"error": null, "choices": []}', "not an OpenAI API"),
+    ],
+)
+async def test_refusals_of_all_shapes(manager: RestManager, status: int, body: str, said: str) -> None:
+    manager.refuse["POST", "/openai/v1/chat/completions"] = (status, body)
+    with pytest.raises(ApiError, match=said):
+        await answer(manager, stream=False)
+
+
+async def test_a_stream_that_just_ends_is_not_whole(manager: RestManager) -> None:
+    manager.done_event = False
+    with pytest.raises(Unreachable, match="broke off"):
+        await answer(manager)
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(Unreachable, match=r"--openai-url"):
+        _ = [text async for text in chat("http://127.0.0.1:1/v1", KEY, "tiny", ASK)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_events_out_of_pieces_of_any_size(size: int) -> None:
+    raw = b": hi\n\ndata: a\r\ndata: b\r\n\r\n"
+    raw += b"event: error\ndata:c\n\nid: 7\ndata: \xc3\xbc\n\ndata: unfinished\n"
+    reader, found = EventReader(), []
+    for start in range(0, len(raw), size):
+        found += list(reader.feed(raw[start : start + size]))
+    assert found == [("", "a\nb"), ("error", "c"), ("", "ü")]

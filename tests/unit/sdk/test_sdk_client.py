@@ -1,0 +1,139 @@
+"""The client against a server that answers by the contract."""
+
+import socket
+
+import pytest
+from played import batch
+from rest_manager import KEY, RestManager
+
+from fairlead.common.api import GroupOptions, Problem
+from fairlead.common.errors import InvalidInput
+from fairlead.common.spec import EndpointSpec, Probe
+from fairlead.common.status import LIVE, EndpointStatus, Status
+from fairlead.sdk import ApiError, Client, Unreachable
+
+
+def endpoint(name: str) -> EndpointSpec:
+    return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
+
+
+async def test_a_session_from_creation_to_its_history(manager: RestManager) -> None:
+    async with Client(manager.url, KEY) as client:
+        made = await client.create_session(batch("train/1"))
+        assert (made.name, made.status) == ("train/1", Status.PENDING)
+        assert (await client.get_session("train/1")).id == made.id
+        stopped = await client.stop_session(made.id)
+        assert stopped.status is Status.TERMINATING
+        story = await client.history(made.id)
+        assert [e.to_status for e in story] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
+
+
+async def test_a_listing_goes_on_by_its_cursor(manager: RestManager) -> None:
+    for number in range(5):
+        manager.add_session(batch(f"job-{number}"))
+    async with Client(manager.url, KEY) as client:
+        first = await client.list_sessions(statuses=LIVE, limit=3)
+        assert [view.name for view in first.items] == ["job-4", "job-3", "job-2"]
+        rest = await client.list_sessions(statuses=LIVE, limit=3, cursor=first.next)
+        assert [view.name for view in rest.items] == ["job-1", "job-0"]
+        assert rest.next is None
+        assert (await client.list_sessions(statuses=[Status.ERROR])).items == []
+
+
+@pytest.mark.parametrize("name", ["org/model", "a/../b", "a:b", "x/stop"])
+async def test_names_with_any_allowed_letters_reach_their_endpoint(manager: RestManager, name: str) -> None:
+    async with Client(manager.url, KEY) as client:
+        await client.create_endpoint(endpoint(name))
+        assert (await client.get_endpoint(name)).name == name
+        assert (await client.scale_endpoint(name, 3)).replicas == 3
+        assert (await client.delete_endpoint(name)).status is EndpointStatus.STOPPED
+        assert (await client.list_endpoints()).items == []
+
+
+async def test_groups_agents_and_health(manager: RestManager) -> None:
+    async with Client(manager.url, KEY) as client:
+        changed = await client.update_group("default", GroupOptions(agent_selection="dispersed"))
+        assert changed == await client.get_group("default")
+        assert [group.name for group in await client.list_groups()] == ["default"]
+        [agent] = await client.list_agents()
+        assert agent == await client.get_agent("agent-1")
+        health = await client.health()
+        assert health.checks == {"postgres": "not yet"}
+
+
+async def test_logs_come_in_pieces_and_by_tail(manager: RestManager) -> None:
+    manager.add_session(batch("job"), log=[b"one\ntw", b"o\nthree\n"])
+    async with Client(manager.url, KEY) as client:
+        assert b"".join([p async for p in client.logs("job", follow=True)]) == b"one\ntwo\nthree\n"
+        assert b"".join([p async for p in client.logs("job", tail=1)]) == b"three\n"
+        with pytest.raises(ApiError) as caught:
+            _ = [p async for p in client.logs("nobody")]
+        assert caught.value.status == 404
+
+
+async def test_a_log_that_breaks_off_is_no_end(manager: RestManager) -> None:
+    manager.add_session(batch("job"), log=[b"one\n"], log_breaks=True)
+    async with Client(manager.url, KEY) as client:
+        with pytest.raises(Unreachable, match="broke off"):
+            _ = [p async for p in client.logs("job", follow=True)]
+
+
+async def test_a_refusal_keeps_its_problem(manager: RestManager) -> None:
+    async with Client(manager.url, KEY) as client:
+        await client.create_endpoint(endpoint("tiny"))
+        with pytest.raises(ApiError) as caught:
+            await client.create_endpoint(endpoint("tiny"))
+    assert caught.value.status == 409
+    assert isinstance(caught.value.problem, Problem)
+    assert (caught.value.problem.code, caught.value.next_step) == ("conflict", "choose another")
+
+
+async def test_a_wrong_key_is_401(manager: RestManager) -> None:
+    async with Client(manager.url, "wrong") as client:
+        with pytest.raises(ApiError) as caught:
+            await client.list_agents()
+    assert caught.value.status == 401
+
+
+@pytest.mark.parametrize("status", [200, 502])
+async def test_something_else_at_the_address_is_named(manager: RestManager, status: int) -> None:
+    manager.refuse["GET", "/v1/agents"] = (status, "<html>It works!</html>")
+    async with Client(manager.url, KEY) as client:
+        with pytest.raises(ApiError, match=r"It works.*not a Fairlead manager.*--url"):
+            await client.list_agents()
+
+
+async def test_nobody_at_the_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        async with Client(f"http://127.0.0.1:{taken.getsockname()[1]}", KEY) as client:
+            with pytest.raises(Unreachable, match=r"no manager answers.*fairlead up"):
+                await client.list_agents()
+
+
+async def test_a_silent_server_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        async with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", KEY, timeout=0.1) as client:
+            with pytest.raises(Unreachable, match=r"within 0\.1 s"):
+                await client.list_agents()
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://host", "http://", "http://host:port"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(InvalidInput, match="http://127"):
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["two words", "line\nbreak", "ключ"])
+def test_a_key_that_is_none(key: str) -> None:
+    with pytest.raises(InvalidInput, match="API key"):
+        Client("http://127.0.0.1:1", key)
+
+
+async def test_an_empty_name_asks_nobody(manager: RestManager) -> None:
+    async with Client(manager.url, KEY) as client:
+        with pytest.raises(InvalidInput, match="empty"):
+            await client.get_session("")
+    assert manager.seen == []
