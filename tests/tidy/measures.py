@@ -40,12 +40,16 @@ def file_length(path: str, text: str) -> list[str]:
     return [f"{lines} lines, more than {FILE_LINES}"] if _python(path) and lines > FILE_LINES else []
 
 
+# What is said to the tools at a line's end is not read by people; ruff does not count it either.
+_REMARKS = re.compile(r"  # (type: ignore|noqa|fmt:|pragma:).*$", re.MULTILINE)
+
+
 def line_length(path: str, text: str) -> list[str]:
     if not _python(path):
         return []
     return [
         f"line {number}: {len(line)} columns, more than {COLUMNS}"
-        for number, line in enumerate(text.splitlines(), 1)
+        for number, line in enumerate(_REMARKS.sub("", text).splitlines(), 1)
         if len(line) > COLUMNS
     ]
 
