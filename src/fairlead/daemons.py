@@ -224,10 +224,8 @@ def proxy(
     def ready(entered: Proxy) -> None:
         url = "http://{}:{}/v1".format(*entered.address)
         note_connection(start.home, openai_url=url)
-        print(
-            f"OpenAI API  {url}\ninternal    http://{entered.internal_address[0]}:{entered.internal_address[1]}",
-            flush=True,
-        )
+        internal = "http://{}:{}".format(*entered.internal_address)
+        print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)
 
     run(_serve(part, ready))
 
