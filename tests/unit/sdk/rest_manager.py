@@ -48,6 +48,7 @@ class RestManager:
         self.endpoints: dict[str, EndpointSpec] = {}
         self.next_session: dict[str, Any] = {}
         self.refuse: dict[tuple[str, str], tuple[int, BaseModel | str]] = {}
+        self._refusals_left: dict[tuple[str, str], int] = {}
         self.answer: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
         self.done_event = True
         self.asked: list[Any] = []
@@ -112,6 +113,7 @@ class RestManager:
             return problem(401, "unauthenticated", "no valid API key was given")
         if refusal := self.refuse.get((request.method, request.path)):
             status, body = refusal
+            self._count_refusal(request.method, request.path)
             text = body if isinstance(body, str) else body.model_dump_json()
             return web.Response(status=status, text=text)
         try:
@@ -120,6 +122,17 @@ class RestManager:
             return problem(422, "invalid-input", str(error.errors()[0]["msg"]))
         assert isinstance(answer, web.StreamResponse)
         return answer
+
+    def lift_after(self, method: str, path: str, times: int) -> None:
+        """That refusal happens only so often."""
+        self._refusals_left[method, path] = times
+
+    def _count_refusal(self, method: str, path: str) -> None:
+        left = self._refusals_left.get((method, path))
+        if left is not None:
+            self._refusals_left[method, path] = left - 1
+            if left <= 1:
+                del self.refuse[method, path]
 
     # -- sessions --
 

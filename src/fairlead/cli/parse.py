@@ -1,0 +1,51 @@
+"""What people type, as specs: resources, environment, model names, paths. Only looks at paths, else pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairlead.common.errors import InvalidInput
+
+# What a workload gets that names only some of its resources.
+BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}
+
+
+def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
+    """``NAME=VALUE`` texts as a dict. Raises ``InvalidInput`` naming the option and the text."""
+    parsed: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidInput(f"{option} {text!r} is not NAME=VALUE", next_step=f"write it like {example}")
+        parsed[name] = value
+    return parsed
+
+
+def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | float] | None:
+    """Slots as asked for, over the base; None when nothing was asked for."""
+    asked = pairs(given, "--resources", "cpu=2 or mem=4GiB")
+    if gpus is not None:
+        asked["cuda.device"] = str(gpus)
+    return {**BASE_RESOURCES, **asked} if asked else None
+
+
+def guess_engine(model: str) -> str:
+    return "llamacpp" if model.lower().endswith(".gguf") else "vllm"
+
+
+def locate_model(model: str) -> str:
+    """A local path made absolute, a hub id as it is."""
+    path = Path(model).expanduser()
+    looks_local = model.startswith((".", "~", "/")) or model.lower().endswith(".gguf") or path.exists()
+    return str(path.resolve()) if looks_local else model
+
+
+def guess_name(model: str) -> str:
+    """The model's base name as an endpoint's name. Raises ``InvalidInput`` when nothing is left of it."""
+    base = re.sub(r"\.gguf$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE)
+    name = re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
+    if not name:
+        raise InvalidInput(f"no name can be made of {model!r}", next_step="give one with --name")
+    return name

@@ -1,0 +1,127 @@
+"""``fairlead run``: a batch session, its log as it comes, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.text import Text
+
+from fairlead.cli import parse
+from fairlead.cli.app import app
+from fairlead.cli.context import Cli, Output, verb
+from fairlead.cli.failures import FAILURE, INTERRUPTED
+from fairlead.cli.progress import Progress
+from fairlead.cli.render import current_kernel, printable
+from fairlead.cli.story import ended, why_failed
+from fairlead.cli.waiting import until_session
+from fairlead.common.api import SessionView
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import LIVE, STARTING, Result, SessionType, Status
+from fairlead.sdk import ApiError, Client, Unreachable
+
+_NOT_YET = frozenset({Status.PENDING, *STARTING})
+
+
+@verb(app)
+def run(
+    cli: Cli,
+    command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
+    name: Annotated[str | None, typer.Option(help="Name of the session; else one is made up.")] = None,
+    resources: Annotated[list[str] | None, typer.Option(help="Like cpu=2 or mem=4GiB; repeat it.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")] = None,
+    group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Longest run in seconds; then it is ended.")] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
+) -> None:
+    """Run a program on a node, show its output, and exit with its exit code.
+
+    \b
+    Examples:
+      fairlead run -- python train.py --epochs 3
+      fairlead run --gpus 1 --resources mem=16GiB --timeout 3600 -- ./job.sh
+    """
+    asked: dict[str, Any] = {
+        "name": name,
+        "resources": parse.resources(resources or [], gpus),
+        "env": parse.pairs(env, "--env", "SEED=1") if env else None,
+        "resource_group": group,
+        "timeout_s": timeout,
+    }
+    given = {field: value for field, value in asked.items() if value is not None}
+    spec = SessionSpec(type=SessionType.BATCH, engine="custom", command=command, **given)
+    made: list[SessionView] = []
+
+    async def work(client: Client) -> SessionView:
+        made.append(await client.create_session(spec))
+        return await _follow(cli, client, made[0]) if wait else made[0]
+
+    try:
+        view = cli.run(work)
+    except KeyboardInterrupt:
+        ref = made[0].name if made else "it"
+        cli.say(
+            f"fairlead: {ref} runs on; `fairlead logs -f {ref}` follows it, `fairlead stop {ref}` ends it"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME or not wait:
+        print(view.name)
+    if ended(view):
+        raise typer.Exit(_exit_code(cli, view))
+
+
+async def _follow(cli: Cli, client: Client, made: SessionView) -> SessionView:
+    """Its log to stdout, again for each attempt, until it has ended."""
+    sink = (sys.stdout if cli.output is Output.TABLE else sys.stderr).buffer
+    while True:
+        with Progress(cli.err, made.name) as progress:
+            view = await until_session(
+                client, made.id, lambda view: view.status not in _NOT_YET, clock=cli.clock, progress=progress
+            )
+        attempt = view.attempt
+        shown = await _copy_log(cli, client, view, sink)
+        view = await until_session(
+            client, made.id, lambda view: view.status in _NOT_YET or ended(view), clock=cli.clock
+        )
+        if ended(view):
+            kernel = current_kernel(view)
+            if not shown and kernel is not None and kernel.log_tail:
+                sink.write(kernel.log_tail.encode())
+                sink.flush()
+            return view
+        cli.say(f"fairlead: {made.name} is tried again after attempt {attempt}")
+
+
+async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO) -> bool:
+    """False when there was nothing to copy."""
+    shown = False
+    try:
+        async for piece in client.logs(view.id, follow=True):
+            sink.write(piece)
+            sink.flush()
+            shown = True
+    except (ApiError, Unreachable) as error:
+        if shown or view.status in LIVE:
+            cli.say(
+                f"fairlead: the log broke off ({printable(str(error), one_line=True)}); waiting for the end"
+            )
+    return shown
+
+
+def _exit_code(cli: Cli, view: SessionView) -> int:
+    kernel = current_kernel(view)
+    code = kernel.exit_code if kernel else None
+    if view.result is Result.SUCCESS:
+        return 0
+    words, step = why_failed(view.reason, view.detail)
+    if code is None or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
+        line = "; ".join(part for part in (f"fairlead: {view.name} did not succeed: {words}", step) if part)
+        cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+    if code is None or code == 0:
+        return FAILURE
+    return 128 - code if code < 0 else min(code, 255)

@@ -1,0 +1,171 @@
+"""What ``describe`` prints."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from fairlead.cli.render import (
+    current_kernel,
+    print_facts,
+    print_table,
+    printable,
+    show_age,
+    show_duration,
+)
+from fairlead.cli.story import why_failed
+from fairlead.common.api import AgentView, EndpointView, HistoryEntry, SessionView
+from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.slots import show_amount, show_slots
+from fairlead.common.spec import Workload
+from fairlead.common.status import Status
+
+
+def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntry], now: datetime) -> None:
+    result = f" ({view.result})" if view.status is Status.TERMINATED else ""
+    left = f"{show_age(view.deadline_at, now)} left" if view.deadline_at else ""
+    facts = [
+        ("session", view.name),
+        ("id", view.id),
+        ("type", str(view.type)),
+        ("status", f"{view.status}{result} for {show_age(now, view.status_since)}"),
+        ("deadline", left),
+        ("endpoint", view.endpoint or ""),
+        ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("slots", show_slots(view.slots)),
+        *_workload(view.spec),
+        *_reason(view.reason, view.detail),
+    ]
+    print_facts(out, facts)
+    if view.hold is not None and view.status is Status.PENDING:
+        hold = view.hold
+        tried = f"tried {hold.attempts} times, last {show_age(now, hold.at)} ago"
+        print_facts(
+            out, [("waits for", f"{hold.text} ({tried})"), ("next step", REASONS[hold.reason].next_step)]
+        )
+        print_facts(out, [("", refusal) for refusal in hold.refusals])
+    if view.kernels:
+        _heading(out, "kernels")
+        rows = []
+        for k in view.kernels:
+            devices = " ".join(d.device_id for d in k.devices if d.device_id)
+            code = "" if k.exit_code is None else str(k.exit_code)
+            address = f"{k.host}:{k.port}" if k.port else ""
+            rows.append((k.role, str(k.attempt), str(k.status), k.agent_id or "", address, devices, code))
+        columns = ("ROLE", "ATTEMPT", "STATUS", "AGENT", "ADDRESS", "DEVICES", "EXIT")
+        print_table(out, columns, rows)
+    _story(out, history)
+    kernel = current_kernel(view)
+    _log(out, kernel.log_tail if kernel else "", f"fairlead logs {view.name}")
+
+
+def print_endpoint(
+    out: Console, view: EndpointView, stories: Mapping[str, Sequence[HistoryEntry]], now: datetime
+) -> None:
+    failures = f"{view.failures} in a row" if view.failures else ""
+    facts = [
+        ("endpoint", view.name),
+        ("status", f"{view.status} ({view.ready} of {view.replicas} replicas ready)"),
+        ("id", view.id),
+        ("created", f"{show_age(now, view.created_at)} ago"),
+        ("group", f"{view.spec.resource_group}, priority {view.spec.priority}"),
+        ("slots", ", ".join(f"{slot}={amount}" for slot, amount in view.spec.resources.items())),
+        *_workload(view.spec),
+        ("failures", failures),
+        ("next try in", show_age(view.retry_at, now) if view.retry_at else ""),
+        *_reason(view.reason, view.detail),
+    ]
+    print_facts(out, facts)
+    if not view.sessions:
+        return
+    newest = max(view.sessions, key=lambda replica: replica.session_id)
+    _heading(out, "replicas")
+    rows = [
+        (r.name, str(r.status), r.agent_id or "", show_age(now, r.status_since), str(r.reason), r.detail)
+        for r in view.sessions
+    ]
+    print_table(out, ("NAME", "STATUS", "AGENT", "SINCE", "REASON", "DETAIL"), rows)
+    _story(out, stories.get(newest.session_id, []), f"story of {newest.name}")
+    _log(out, newest.log_tail, f"fairlead logs {view.name}")
+
+
+def print_agent(out: Console, view: AgentView, now: datetime) -> None:
+    facts = [
+        ("agent", view.id),
+        ("status", f"{view.status}{' draining' if view.draining else ''}"),
+        ("group", view.resource_group),
+        ("address", view.address),
+        ("version", f"{view.version} ({view.arch})"),
+        (
+            "connected",
+            f"for {show_age(now, view.connected_since)}, heard {show_age(now, view.last_seen)} ago",
+        ),
+        ("runtimes", ", ".join(view.runtimes)),
+        ("engines", ", ".join(view.engines)),
+        ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
+        ("kernels", str(view.kernels)),
+    ]
+    print_facts(out, facts)
+    _heading(out, "offers")
+    rows = [
+        (
+            *(o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)),
+            show_amount("mem", o.memory_bytes) if o.memory_bytes else "",
+            "" if o.healthy else "unhealthy",
+        )
+        for o in view.offers
+    ]
+    print_table(out, ("SLOT", "DEVICE", "MODEL", "USED", "MEMORY", "HEALTH"), rows)
+
+
+def _part(slot: str, device_id: str, used: int, capacity: int) -> str:
+    if device_id:
+        return f"{100 * used // capacity if capacity else 0}%"
+    return f"{show_amount(slot, used)}/{show_amount(slot, capacity)}"
+
+
+def _workload(spec: Workload) -> list[tuple[str, str]]:
+    return [
+        ("engine", f"{spec.engine} on runtime {spec.runtime}"),
+        ("model", spec.model or ""),
+        ("command", shlex.join(spec.command)),
+        ("args", shlex.join(spec.args)),
+        ("env", " ".join(sorted(spec.env))),  # names only: values are often secrets
+    ]
+
+
+def _reason(reason: Reason, detail: str) -> list[tuple[str, str]]:
+    if reason is Reason.NONE:
+        return [("detail", detail)]
+    words, step = why_failed(reason, detail)
+    return [("reason", words), ("next step", step)]
+
+
+def _story(out: Console, history: Sequence[HistoryEntry], title: str = "story") -> None:
+    if not history:
+        return
+    _heading(out, title)
+    before = history[0].at
+    rows = []
+    for entry in history:
+        step = (entry.at - before).total_seconds()
+        before = entry.at
+        moment = entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        move = (str(entry.to_status), entry.event, entry.actor, str(entry.reason), entry.detail)
+        rows.append((moment, f"+{show_duration(step)}", *move))
+    print_table(out, ("AT (UTC)", "AFTER", "STATUS", "EVENT", "BY", "REASON", "DETAIL"), rows)
+
+
+def _log(out: Console, tail: str, more: str) -> None:
+    if tail:
+        _heading(out, f"last lines of its log (`{more}`)")
+        out.print(Text(printable(tail).rstrip()), soft_wrap=True)
+
+
+def _heading(out: Console, title: str) -> None:
+    out.print()
+    out.print(Text(printable(title, one_line=True), "bold"))

@@ -1,0 +1,202 @@
+"""What there is: ``ps``, ``describe``, ``agents``, ``groups``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from fairlead.cli import render
+from fairlead.cli.app import app
+from fairlead.cli.context import Cli, Output, verb, with_shared_options
+from fairlead.cli.verbs import details
+from fairlead.cli.verbs.find import find
+from fairlead.cli.waiting import all_endpoints, all_sessions, live_sessions
+from fairlead.common.api import EndpointView, GroupOptions, GroupView
+from fairlead.common.errors import InvalidInput
+from fairlead.sdk import Client
+
+groups = typer.Typer(invoke_without_command=True)
+app.add_typer(groups, name="groups")
+
+
+@verb(app)
+def ps(
+    cli: Cli,
+    all_: Annotated[bool, typer.Option("--all", "-a", help="Also sessions that have ended.")] = False,
+) -> None:
+    """List endpoints and sessions.
+
+    \b
+    Examples:
+      fairlead ps
+      fairlead ps --all -o wide
+      fairlead ps -o json | jq '.sessions[].name'
+    """
+
+    async def work(client: Client) -> Any:
+        sessions = all_sessions(client) if all_ else live_sessions(client)
+        return await asyncio.gather(all_endpoints(client), sessions)
+
+    endpoints, sessions = cli.run(work)
+    now, wide = cli.clock.now(), cli.wide
+    if cli.json:
+        cli.print_json({"endpoints": endpoints, "sessions": sessions})
+    elif cli.output is Output.NAME:
+        for view in (*endpoints, *(s for s in sessions if s.endpoint is None)):
+            print(view.name)
+    elif not endpoints and not sessions:
+        cli.say(
+            "nothing is here yet; `fairlead serve MODEL` serves a model, `fairlead run -- CMD` runs a job"
+        )
+    else:
+        if endpoints:
+            columns = render.ENDPOINT_COLUMNS + (render.ENDPOINT_WIDE if wide else ())
+            render.print_table(cli.out, columns, [render.endpoint_row(e, now, wide=wide) for e in endpoints])
+        if endpoints and sessions:
+            cli.out.print()
+        if sessions:
+            columns = render.SESSION_COLUMNS + (render.SESSION_WIDE if wide else ())
+            render.print_table(cli.out, columns, [render.session_row(s, now, wide=wide) for s in sessions])
+
+
+@verb(app)
+def describe(
+    cli: Cli, name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")]
+) -> None:
+    """Everything about one endpoint or session: state, story, why it waits or failed, last log lines.
+
+    \b
+    Examples:
+      fairlead describe tiny
+      fairlead describe batch-1a2b3c4d -o json
+    """
+
+    async def work(client: Client) -> Any:
+        found = await find(client, name)
+        if isinstance(found, EndpointView):
+            refs = [replica.session_id for replica in found.sessions]
+        else:
+            refs = [found.id]
+        stories = await asyncio.gather(*(client.history(ref) for ref in refs))
+        return found, dict(zip(refs, stories, strict=True))
+
+    found, stories = cli.run(work)
+    if cli.output is Output.NAME:
+        print(found.name)
+    elif isinstance(found, EndpointView):
+        if cli.json:
+            cli.print_json({"endpoint": found, "histories": stories})
+        else:
+            details.print_endpoint(cli.out, found, stories, cli.clock.now())
+    elif cli.json:
+        cli.print_json({"session": found, "history": stories[found.id]})
+    else:
+        details.print_session(cli.out, found, stories[found.id], cli.clock.now())
+
+
+@verb(app)
+def agents(
+    cli: Cli, agent_id: Annotated[str | None, typer.Argument(help="Only this one, in full.")] = None
+) -> None:
+    """List agents: what each offers and how much of it is in use.
+
+    \b
+    Examples:
+      fairlead agents
+      fairlead agents node-7
+    """
+    if agent_id is not None:
+        one = cli.run(lambda client: client.get_agent(agent_id))
+        if cli.json:
+            cli.print_json(one)
+        else:
+            details.print_agent(cli.out, one, cli.clock.now())
+        return
+    found = cli.run(lambda client: client.list_agents())
+    now = cli.clock.now()
+    if cli.json:
+        cli.print_json({"agents": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.id)
+    elif not found:
+        cli.say("no agent has joined; `fairlead agent` starts one")
+    else:
+        columns = render.AGENT_COLUMNS + (render.AGENT_WIDE if cli.wide else ())
+        render.print_table(cli.out, columns, [render.agent_row(a, now, wide=cli.wide) for a in found])
+
+
+@verb(groups, "list")
+def list_groups(cli: Cli) -> None:
+    """List resource groups."""
+    _print_groups(cli, cli.run(lambda client: client.list_groups()))
+
+
+def _groups(cli: Cli) -> None:
+    """Show and change resource groups; alone, it lists them."""
+    if cli.subcommand is None:
+        list_groups(cli)
+
+
+groups.callback()(with_shared_options(_groups))
+
+
+@verb(groups)
+def show(cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.")]) -> None:
+    """Show one resource group."""
+    _print_groups(cli, [cli.run(lambda client: client.get_group(name))], one=True)
+
+
+@verb(groups, "set")
+def set_group(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A resource group.")],
+    hol: Annotated[
+        str | None, typer.Option(help="What a head that does not fit does: strict or skip.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--num-retries-to-skip", help="For skip: refusals before others go first.")
+    ] = None,
+    selection: Annotated[
+        str | None, typer.Option("--agent-selection", help="concentrated or dispersed.")
+    ] = None,
+) -> None:
+    """Change how a resource group schedules; what is not given stays.
+
+    \b
+    Examples:
+      fairlead groups set default --agent-selection dispersed
+    """
+    asked = {"hol": hol, "num_retries_to_skip": retries, "agent_selection": selection}
+    given = {field: value for field, value in asked.items() if value is not None}
+    if not given:
+        raise InvalidInput("nothing to change was given", next_step="see `fairlead groups set --help`")
+
+    async def work(client: Client) -> GroupView:
+        old = (await client.get_group(name)).options.model_dump()
+        return await client.update_group(name, GroupOptions(**(old | given)))
+
+    _print_groups(cli, [cli.run(work)], one=True)
+
+
+def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> None:
+    if cli.json:
+        cli.print_json(found[0] if one else {"groups": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "AGENTS", "PENDING", "RUNNING", "HOL", "RETRIES", "SELECTION")
+        rows = [
+            (
+                *(g.name, str(g.agents), str(g.pending), str(g.running)),
+                *(g.options.hol, str(g.options.num_retries_to_skip), g.options.agent_selection),
+            )
+            for g in found
+        ]
+        render.print_table(cli.out, columns, rows)
+    if not found:
+        cli.err.print(Text("there is no resource group"))

@@ -1,0 +1,42 @@
+"""The command line as users call it, against the server that plays the REST contract."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fairlead.cli import app
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
+
+from rest_manager import KEY, RestManager
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def manager() -> Iterator[RestManager]:
+    with RestManager() as running:
+        yield running
+
+
+@pytest.fixture
+def fairlead(manager: RestManager, tmp_path: Path) -> Run:
+    """``fairlead("ps", "-o", "json")``, connected by the environment; fails on any traceback."""
+    env = {
+        "FAIRLEAD_HOME": str(tmp_path / "home"),
+        "FAIRLEAD_URL": manager.url,
+        "FAIRLEAD_API_KEY": KEY,
+        "FAIRLEAD_OPENAI_URL": manager.openai_url,
+        "NO_COLOR": None,
+        "FORCE_COLOR": None,
+    }
+
+    def call(*words: str, stdin: str = "", **more: str | None) -> Result:
+        result = CliRunner().invoke(app, list(words), env=env | more, input=stdin, catch_exceptions=False)
+        assert "Traceback" not in result.stderr
+        return result
+
+    return call

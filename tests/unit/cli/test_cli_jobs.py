@@ -1,0 +1,104 @@
+"""``run``, ``logs`` and ``stop``."""
+
+import json
+
+import pytest
+from played import batch, runs
+from rest_manager import RestManager
+
+from conftest import Run
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import EndpointSpec, Probe
+from fairlead.common.status import SessionType, Status
+
+
+def custom(name: str) -> EndpointSpec:
+    return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
+
+
+def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, fairlead: Run) -> None:
+    manager.next_session = runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n")
+    result = fairlead("run", "--env", "A=b=c", "--timeout", "60", "--", "python", "-o", "x", "--name", "y")
+    assert result.exit_code == 0
+    assert result.stdout_bytes == b"\xffone\ntwo\n"
+    [played] = manager.sessions.values()
+    assert played.spec.command == ["python", "-o", "x", "--name", "y"]
+    assert (played.spec.type, played.spec.env, played.spec.timeout_s) == (SessionType.BATCH, {"A": "b=c"}, 60)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "exits"),
+    [
+        (3, Reason.EXIT_NONZERO, 3),
+        (-15, Reason.KILLED, 143),
+        (None, Reason.MODEL_MISSING, 1),
+        (-9, Reason.TIMEOUT, 137),
+    ],
+)
+def test_run_exits_as_the_program_did(
+    manager: RestManager, fairlead: Run, code: int | None, reason: Reason, exits: int
+) -> None:
+    manager.next_session = runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}
+    result = fairlead("run", "--", "false")
+    assert result.exit_code == exits
+    assert result.stdout == "boom\n"  # the log itself was gone: its kept tail is shown
+    assert ("did not succeed" in result.stderr) == (reason is not Reason.EXIT_NONZERO)
+
+
+def test_run_json_keeps_stdout_pure(manager: RestManager, fairlead: Run) -> None:
+    manager.next_session = runs(0, Reason.EXIT_ZERO, b"noise\n")
+    result = fairlead("run", "-o", "json", "--", "true")
+    assert json.loads(result.stdout)["result"] == "SUCCESS"
+    assert "noise" in result.stderr
+
+
+def test_run_without_waiting_prints_its_name(manager: RestManager, fairlead: Run) -> None:
+    assert fairlead("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
+
+
+def test_run_outlives_a_log_that_breaks_off(manager: RestManager, fairlead: Run) -> None:
+    manager.next_session = runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}
+    result = fairlead("run", "--", "x")
+    assert (result.exit_code, result.stdout) == (4, "one\n")
+    assert "broke off" in result.stderr
+
+
+def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: RestManager, fairlead: Run) -> None:
+    manager.add_session(batch("job"), log=[b"one\n", b"two\n"])
+    manager.add_endpoint(custom("org/tiny"), log=[b"\x1b[1mraw\x1b[0m\n"])
+    assert fairlead("logs", "job", "--tail", "1").stdout == "two\n"
+    assert fairlead("logs", "-f", "job").stdout == "one\ntwo\n"
+    result = fairlead("logs", "org/tiny")
+    assert result.stdout == "\x1b[1mraw\x1b[0m\n"
+    assert "newest replica of org/tiny" in result.stderr
+
+
+def test_stop_a_session_waits_until_it_has_ended(manager: RestManager, fairlead: Run) -> None:
+    manager.add_session(batch("job"), stop_needs_looks=3)
+    result = fairlead("stop", "job", "-o", "json")
+    assert json.loads(result.stdout)["status"] == "TERMINATED"
+    assert [s.status for s in manager.sessions.values()] == [Status.TERMINATED]
+
+
+def test_stop_an_endpoint_waits_for_its_replicas(manager: RestManager, fairlead: Run) -> None:
+    manager.add_endpoint(custom("org/tiny").model_copy(update={"replicas": 2}))
+    other = manager.add_session(batch("org-tiny"))
+    assert fairlead("stop", "org/tiny").stdout == "org/tiny\n"
+    replicas = [s.status for s in manager.sessions.values() if s is not other]
+    assert replicas == [Status.TERMINATED, Status.TERMINATED]
+    assert other.status is Status.PENDING
+
+
+def test_stop_gives_up_waiting_in_time(manager: RestManager, fairlead: Run) -> None:
+    manager.add_session(batch("job"), stop_needs_looks=10_000)
+    result = fairlead("stop", "job", "--timeout", "0.2")
+    assert result.exit_code == 124
+    assert "job has not ended within 0.2 s" in result.stderr
+    assert fairlead("stop", "job", "--no-wait").exit_code == 0
+
+
+def test_scale(manager: RestManager, fairlead: Run) -> None:
+    manager.add_endpoint(custom("tiny"))
+    assert json.loads(fairlead("scale", "tiny", "3", "-o", "json").stdout)["replicas"] == 3
+    assert fairlead("scale", "tiny", "1001").exit_code == 2
+    assert fairlead("scale", "nope", "1").exit_code == 3

@@ -1,0 +1,127 @@
+"""``ps``, ``describe``, ``agents``, ``groups``: whole, harmless, and pure JSON."""
+
+import json
+
+from played import BORN, batch, fails_with
+from rest_manager import RestManager
+
+from conftest import Run
+from fairlead.common.api import Hold, OfferView
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import EndpointSpec, Probe
+from fairlead.common.status import Status
+
+
+def tiny() -> EndpointSpec:
+    return EndpointSpec(
+        name="tiny", engine="custom", command=["serve"], probe=Probe(), env={"TOKEN": "s3cret"}
+    )
+
+
+def test_ps_shows_the_living_and_with_all_the_ended(manager: RestManager, fairlead: Run) -> None:
+    manager.add_endpoint(tiny())
+    manager.add_session(batch("going"))
+    manager.add_session(batch("gone"), status=Status.TERMINATED, script=[])
+    living = json.loads(fairlead("ps", "-o", "json").stdout)
+    assert [s["name"] for s in living["sessions"]] == ["going", "tiny-r1"]
+    assert [e["name"] for e in living["endpoints"]] == ["tiny"]
+    assert [s["name"] for s in json.loads(fairlead("ps", "-a", "-o", "json").stdout)["sessions"]] == [
+        "gone",
+        "going",
+        "tiny-r1",
+    ]
+    assert fairlead("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
+
+
+def test_ps_goes_through_all_pages(manager: RestManager, fairlead: Run) -> None:
+    for number in range(205):
+        manager.add_session(batch(f"job-{number}"))
+    assert len(fairlead("ps", "-o", "name").stdout.splitlines()) == 205
+
+
+def test_ps_says_what_to_do_when_there_is_nothing(fairlead: Run) -> None:
+    result = fairlead("ps")
+    assert result.stdout == ""
+    assert "fairlead serve" in result.stderr
+
+
+def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, fairlead: Run) -> None:
+    nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
+    manager.next_session = {"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}
+    manager.add_session(batch("job"))
+    for words in (("ps", "-a", "-o", "wide"), ("describe", "job")):
+        shown = fairlead(*words).stdout
+        assert "[bold]x[/bold] :smile: \ufffd[2J\ufffd \ufffdabc" in shown
+        assert "long end" in shown  # a pipe gets whole cells
+        assert "\x1b" not in shown
+    assert json.loads(fairlead("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
+
+
+def test_describe_a_waiting_session_says_why(manager: RestManager, fairlead: Run) -> None:
+    hold = Hold(reason=Reason.NO_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN)
+    manager.add_session(batch("job"), script=[], hold=hold)
+    shown = fairlead("describe", "job").stdout
+    for part in ("no agent (tried 2 times", "fairlead agent --help", "0 agents in group", "PENDING", "story"):
+        assert part in shown
+
+
+def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManager, fairlead: Run) -> None:
+    manager.add_endpoint(tiny(), **fails_with(Reason.EXIT_NONZERO, "exit code 7", "no such file\n"))
+    for session in manager.sessions.values():
+        while session.script:
+            session.look()
+    result = fairlead("describe", "tiny")
+    for part in (
+        "exit code 7",
+        "read its last log lines",
+        "no such file",
+        "story of tiny-r1",
+        "env",
+        "TOKEN",
+    ):
+        assert part in result.stdout
+    assert "s3cret" not in result.stdout
+    answer = json.loads(fairlead("describe", "tiny", "-o", "json").stdout)
+    assert [move["to_status"] for move in answer["histories"]["session-0001"]][-1] == "ERROR"
+
+
+def test_agents(manager: RestManager, fairlead: Run) -> None:
+    manager.offers = [
+        OfferView(slot="cpu", device_id="", model="", memory_bytes=0, healthy=True, capacity=4000, used=1500),
+        *(
+            OfferView(
+                slot="cuda.device",
+                device_id=f"GPU-{n}",
+                model="H100",
+                memory_bytes=80 << 30,
+                healthy=n == 0,
+                capacity=1000,
+                used=500 * n,
+            )
+            for n in range(2)
+        ),
+    ]
+    assert "1.5/4" in (listed := fairlead("agents").stdout)
+    assert "cuda.device=1/2" in listed
+    one = fairlead("agents", "agent-1").stdout
+    for part in ("room=[red]north[/red]", "GPU-1", "50%", "80GiB", "unhealthy"):
+        assert part in one
+    assert json.loads(fairlead("agents", "-o", "json").stdout)["agents"][0]["id"] == "agent-1"
+    assert fairlead("agents", "nope").exit_code == 3
+
+
+def test_groups(manager: RestManager, fairlead: Run) -> None:
+    assert "default" in fairlead("groups").stdout
+    changed = fairlead("groups", "set", "default", "--hol", "strict", "-o", "json")
+    assert json.loads(changed.stdout)["options"] == {
+        "hol": "strict",
+        "num_retries_to_skip": 1,
+        "agent_selection": "concentrated",
+    }
+    assert "strict" in fairlead("groups", "show", "default").stdout
+    assert fairlead("groups", "-o", "name").stdout == "default\n"
+    assert fairlead("groups", "list", "-o", "name").stdout == "default\n"
+    assert fairlead("groups", "set", "default", "--hol", "maybe").exit_code == 2
+    assert fairlead("groups", "set", "default").exit_code == 2
+    assert fairlead("groups", "show", "nope").exit_code == 3
+    assert manager.groups["default"].hol == "strict"

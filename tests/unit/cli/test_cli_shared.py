@@ -1,0 +1,178 @@
+"""What all verbs share: connection, errors, exit codes, colours, help."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from played import batch
+from rest_manager import KEY, RestManager
+
+from conftest import Run
+from fairlead.cli.connection import find_connection
+from fairlead.cli.parse import guess_engine, guess_name, locate_model
+from fairlead.cli.render import show_duration
+from fairlead.common.errors import ConfigError
+
+CLI = [sys.executable, "-c", "from fairlead.cli import app; app()"]
+
+
+def test_connection_refused_says_what_to_start(fairlead: Run) -> None:
+    result = fairlead("ps", "--url", "http://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("fairlead: no manager answers at http://127.0.0.1:1 (")
+    assert "fairlead up" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("describe", "nope"), 3),
+        (("logs", "nope"), 3),
+        (("stop", "nope"), 3),
+        (("ps", "--key", "wrong"), 4),
+        (("--key", "wrong", "ps"), 4),
+        (("ps", "--url", "nonsense"), 2),
+        (("ps", "-o", "nonsense"), 2),
+        (("describe", ""), 2),
+        (("ps", "--key", "no\nkey"), 2),
+    ],
+)
+def test_exit_codes(fairlead: Run, words: tuple[str, ...], code: int) -> None:
+    result = fairlead(*words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith("fairlead: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_control_character_in_an_error_stays_harmless(manager: RestManager, fairlead: Run) -> None:
+    manager.refuse["GET", "/v1/endpoints"] = (500, "\x1b[2Jboo")
+    result = fairlead("ps")
+    assert "boo" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Path) -> None:
+    env = {"FAIRLEAD_HOME": str(tmp_path)}
+    at = find_connection(env)
+    assert (at.url, at.openai_url, at.key) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1", "")
+    (tmp_path / "connection.json").write_text(
+        json.dumps({"url": "http://file", "openai_url": "http://file/v1"})
+    )
+    (tmp_path / "admin-key").write_text("file-key\n")
+    at = find_connection(env)
+    assert (at.url, at.openai_url, at.key) == ("http://file", "http://file/v1", "file-key")
+    assert at.key_in_shell == f"$(cat {tmp_path}/admin-key)"
+    env |= {"FAIRLEAD_URL": "http://env", "FAIRLEAD_API_KEY": "env-key", "FAIRLEAD_OPENAI_URL": ""}
+    at = find_connection(env)
+    assert (at.url, at.openai_url, at.key) == ("http://env", "http://file/v1", "env-key")
+    at = find_connection(env, url="http://flag", key="flag-key", openai_url="http://flag/v1")
+    assert (at.url, at.openai_url, at.key) == ("http://flag", "http://flag/v1", "flag-key")
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"url": 3}'])
+def test_a_broken_connection_file_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "connection.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"connection\.json is not a JSON object"):
+        find_connection({"FAIRLEAD_HOME": str(tmp_path)})
+
+
+def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
+    manager.add_session(batch("job"))
+    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+
+    def shown(*words: str, **more: str) -> str:
+        done = subprocess.run(
+            [*CLI, *words], env=env | more, capture_output=True, text=True, timeout=30, check=True
+        )
+        return done.stdout
+
+    assert "\x1b" not in shown("ps")
+    assert "\x1b[3" in shown("ps", FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b[3" not in shown("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
+    assert "\x1b[3" not in shown("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
+
+
+def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_path: Path) -> None:
+    manager.next_session = {"script": []}
+    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    waits = subprocess.Popen([*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True)
+    assert waits.stderr is not None
+    try:
+        assert "queued" in waits.stderr.readline()
+        waits.send_signal(signal.SIGINT)
+        _, said = waits.communicate(timeout=30)
+    finally:
+        waits.kill()
+    assert waits.returncode == 130
+    assert "big is left to start by itself" in said
+    assert "fairlead stop big" in said
+    assert "Traceback" not in said
+    assert "big" in manager.endpoints
+
+
+def test_a_reader_that_goes_away_is_no_traceback(manager: RestManager, tmp_path: Path) -> None:
+    for number in range(300):
+        manager.add_session(batch(f"job-{number}"))
+    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [*CLI, "ps", "-o", "json"], env=env, stdout=write, stderr=subprocess.PIPE, text=True, timeout=30
+        )
+    finally:
+        os.close(write)
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
+def test_every_verb_has_help_with_an_example(fairlead: Run) -> None:
+    listed = fairlead().stdout
+    for name in ("serve", "run", "ps", "describe", "logs", "chat", "stop", "scale", "agents", "groups"):
+        assert name in listed
+    for words in (("serve",), ("run",), ("ps",), ("describe",), ("logs",), ("chat",), ("stop",), ("scale",)):
+        shown = fairlead(*words, "--help").stdout
+        assert f"\n    fairlead {words[0]}" in shown
+        assert "--output" in shown
+
+
+def test_version(fairlead: Run) -> None:
+    assert (
+        json.loads(fairlead("version", "-o", "json").stdout)["version"] == fairlead("version").stdout.strip()
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "engine"),
+    [
+        ("./x/tiny.GGUF", "tiny", "llamacpp"),
+        ("Qwen/Qwen3-0.6B", "Qwen3-0.6B", "vllm"),
+        ("/models/my model (1)/", "my-model-1", "vllm"),
+    ],
+)
+def test_guesses(model: str, name: str, engine: str) -> None:
+    assert (guess_name(model), guess_engine(model)) == (name, engine)
+
+
+def test_local_paths_become_absolute_and_hub_ids_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert locate_model("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+    assert locate_model("tiny.gguf") == str(tmp_path / "tiny.gguf")
+    (tmp_path / "Qwen" / "Qwen3-0.6B").mkdir(parents=True)
+    assert locate_model("Qwen/Qwen3-0.6B") == str(tmp_path / "Qwen" / "Qwen3-0.6B")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-1, "0.00s"), (0.314, "0.31s"), (42.9, "42s"), (192, "3m12s"), (18_120, "5h02m"), (277_200, "3d5h")],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert show_duration(seconds) == shown
