@@ -27,6 +27,16 @@ def reachable_dir() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.fixture
+def home(reachable_dir: Path) -> Iterator[Path]:
+    """A state directory for a whole Fairlead, removed after the test with the database in it: in a private
+    one, and started by root, the database would be put (and left) below /var/lib."""
+    path = reachable_dir / f"home-{SystemClock().new_id()}"
+    path.mkdir(mode=0o711)
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def postgres_dsn(reachable_dir: Path) -> AsyncIterator[str]:
     """A real Postgres for the whole test run, without durability. Databases in it: see ``empty_database``."""
