@@ -68,7 +68,8 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     for name, value in facts:
         if value:
             style = _STYLES.get(value.split(" ")[0], "")
-            console.print(Text(f"{name:<14}", "bold") + Text(printable(value), style), soft_wrap=True)
+            line = Text.assemble((f"{name:<14}", "bold"), (printable(value), style))
+            console.print(line, soft_wrap=True)
 
 
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "ENGINE", "MODEL", "AGE", "WHY")

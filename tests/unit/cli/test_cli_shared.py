@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -96,6 +97,28 @@ def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
     assert "\x1b[3" in shown("ps", FORCE_COLOR="1", TERM="xterm")
     assert "\x1b[3" not in shown("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
     assert "\x1b[3" not in shown("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
+
+
+def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManager, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    env |= {"TERM": "xterm", "FAIRLEAD_OPENAI_URL": manager.openai_url}
+    try:
+        done = subprocess.run(
+            [*CLI, "serve", "org/big", "-o", "json"],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=30,
+        )
+        told = os.read(ours, 1 << 20).decode()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    assert json.loads(done.stdout)["endpoint"]["ready"] == 1
+    assert [told.count(f"s  big: {stage}") for stage in ("queued", "loading", "ready")] == [1, 1, 1]
+    assert "\x1b[?25l" in told  # the cursor was hidden,
+    assert "\x1b[?25h" in told  # and came back
 
 
 def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_path: Path) -> None:
