@@ -124,4 +124,4 @@ clean: ## Remove .venv, .venv-vllm, caches, and the demo's state with its databa
 	  case "$$place" in /var/lib/fairlead-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
 	rm -rf .venv .venv-vllm .fairlead .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
