@@ -77,7 +77,7 @@ def _postgres(settings: Settings) -> Finding:
         )
     except FairleadError as error:
         return Finding("missing", "Postgres", error.message, error.next_step)
-    return Finding("ok", "Postgres", f"embedded, with {found}")
+    return Finding("ok", "Postgres", f"embedded: version {found.major} in {found.bin_dir}")
 
 
 def _llamacpp() -> Finding:

@@ -1,0 +1,31 @@
+"""A stand-in engine that streams one word each 50 ms, for tests that need a stream that lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from aiohttp import web
+
+
+async def health(_: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def chat(request: web.Request) -> web.StreamResponse:
+    asked = await request.json()
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for n in range(int(asked.get("max_tokens", 10))):
+        chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": f"{n} "}}]}
+        await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await asyncio.sleep(0.05)
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+app = web.Application()
+app.add_routes([web.get("/health", health), web.post("/v1/chat/completions", chat)])
+print("slow engine starts", flush=True)
+web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
