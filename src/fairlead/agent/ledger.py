@@ -52,7 +52,7 @@ class Entry:
 
 def check_id(kernel_id: str) -> None:
     """A kernel id becomes a file name. Raises ``InvalidInput`` for one that must not."""
-    if not _ID.match(kernel_id):
+    if not _ID.fullmatch(kernel_id):
         raise InvalidInput(f"kernel id {kernel_id!r} is not made of 1 to 64 letters, digits, - and _")
 
 

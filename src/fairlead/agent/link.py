@@ -23,7 +23,7 @@ OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     # A manager that vanished without a word is noticed after 5 + 4 s. The manager must allow such pings:
-    # grpc.http2.min_recv_ping_interval_without_data_ms at most 4000.
+    # grpc.http2.min_ping_interval_without_data_ms below that.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.keepalive_permit_without_calls", 1),

@@ -220,7 +220,7 @@ class _Lock:
 
 def _agent_id(settings: AgentSettings) -> str:
     agent_id = settings.id or socket.gethostname()
-    if not _ID.match(agent_id):
+    if not _ID.fullmatch(agent_id):
         raise ConfigError(
             f"agent.id = {agent_id!r} is not a name for an agent",
             next_step="use 1 to 128 letters, digits, dots, - and _, the first a letter or digit",

@@ -16,7 +16,7 @@ _FAKE = re.compile(r"^fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})$")
 
 def load(setting: str, *, reserved_mem: str = "0", owner: str = "node") -> Inventory:
     """From ``agent.inventory`` and ``agent.reserved_mem``. Raises ``ConfigError``."""
-    if match := _FAKE.match(setting):
+    if match := _FAKE.fullmatch(setting):
         return FakeInventory(int(match[1]), match[2], owner)
     if setting != "auto":
         raise ConfigError(

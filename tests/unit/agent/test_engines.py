@@ -1,0 +1,209 @@
+"""How each engine is called, told its key, and asked whether it is ready."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from fairlead.agent.engines import ENGINES, Site, environment, needs_port
+from fairlead.agent.engines import llamacpp_server as server
+from fairlead.agent.engines.base import is_path, visible_devices
+from fairlead.common.ids import DeviceId, KernelId, SessionId
+from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.status import SessionType
+
+SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/home/agent", user_base="/ub")
+BASE = KernelSpec(
+    KernelId("k1"),
+    SessionId("s1"),
+    "chat",
+    SessionType.INFERENCE,
+    "process",
+    "vllm",
+    "my-model",
+    model="org/weights",
+    secret="hush",
+    stop_grace_s=10,
+)
+
+
+def launch(spec: KernelSpec, port: int = 21000):  # type: ignore[no-untyped-def]
+    return ENGINES[spec.engine].launch(spec, host="127.0.0.1", port=port, site=SITE)
+
+
+def test_vllm_is_called_so_that_it_stops_before_the_grace_ends() -> None:
+    invocation = launch(replace(BASE, args=("--max-model-len", "512", "--port", "1")))
+    assert invocation.argv == (
+        *("/opt/py", "-m", "vllm.main", "serve", "org/weights", "--max-model-len", "512", "--port", "1"),
+        *("--shutdown-timeout", "7", "--served-model-name", "my-model", "--host", "127.0.0.1"),
+        *("--port", "21000"),
+    )
+    assert invocation.env == {"VLLM_API_KEY": "hush"}
+    assert invocation.defaults["VLLM_NO_USAGE_STATS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "args", "shutdown"),
+    [(0, (), "1"), (4, (), "1"), (60, (), "57"), (60, ("--shutdown-timeout", "5"), "5")],
+)
+def test_vllm_shutdown_timeout(grace_s: float, args: tuple[str, ...], shutdown: str) -> None:
+    argv = launch(replace(BASE, stop_grace_s=grace_s, args=args)).argv
+    assert argv.count("--shutdown-timeout") == 1
+    assert argv[argv.index("--shutdown-timeout") + 1] == shutdown
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "paths"),
+    [
+        ("vllm", (), ["/v1/completions", "/v1/embeddings"]),
+        ("vllm", ("--runner", "pooling"), ["/v1/embeddings", "/v1/completions"]),
+        ("vllm", ("--task=embed",), ["/v1/embeddings", "/v1/completions"]),
+        ("llamacpp", (), ["/v1/completions"]),
+        ("llamacpp", ("--embedding",), ["/v1/embeddings"]),
+    ],
+)
+def test_ready_means_a_real_answer(engine: str, args: tuple[str, ...], paths: list[str]) -> None:
+    probes = launch(replace(BASE, engine=engine, args=args, model="/m.gguf")).probes
+    assert [probe.path for probe in probes] == paths
+    for probe in probes:
+        body = json.loads(probe.body or b"")
+        assert (probe.method, body["model"]) == ("POST", "my-model")
+        assert probe.headers["Authorization"] == "Bearer hush"
+    assert [ENGINES[engine].ready(status, b"") for status in (200, 401, 404, 503)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slots", "args", "threads"),
+    [
+        ({}, (), "4"),
+        ({"cpu": 500}, (), "4"),
+        ({"cpu": 2000}, (), "2"),
+        ({"cpu": 64_000}, (), "8"),
+        ({"cpu": 2000}, ("--threads=6",), None),
+    ],
+)
+def test_llamacpp_threads(slots: dict[str, int], args: tuple[str, ...], threads: str | None) -> None:
+    argv = launch(replace(BASE, engine="llamacpp", model="/m.gguf", slots=slots, args=args)).argv
+    assert argv[:3] == ("/py", "-m", "fairlead.agent.engines.llamacpp_server")
+    assert argv[-8:] == (
+        *("--model", "/m.gguf", "--alias", "my-model", "--host", "127.0.0.1", "--port", "21000"),
+    )
+    assert (argv[argv.index("--threads") + 1] if "--threads" in argv else None) == threads
+    assert "hush" not in argv
+
+
+def test_custom_replaces_its_words_and_nothing_else() -> None:
+    spec = replace(
+        BASE,
+        engine="custom",
+        command=("run", "{model}:{port}", "{host}", "{other}", "{{}}"),
+        probe_path="/up",
+    )
+    invocation = launch(spec)
+    assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
+    assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "FAIRLEAD_SECRET": "hush"}
+    assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
+    assert launch(replace(spec, probe_path=""), port=0).probes == ()
+    assert "PORT" not in launch(spec, port=0).env
+    assert [ENGINES["custom"].ready(status, b"") for status in (200, 204, 301, 503)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() -> None:
+    agent = {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf",
+        "FAIRLEAD_COMMON__LINK_TOKEN": "t",
+        "PGPASSWORD": "p",
+        "NOTIFY_SOCKET": "/run/n",
+        "CUDA_VISIBLE_DEVICES": "0,1,2",
+    }
+    mine = {
+        "CUDA_VISIBLE_DEVICES": "7",
+        "VLLM_API_KEY": "x",
+        "VLLM_NO_USAGE_STATS": "0",
+        "MINE": "1",
+        "HOME": "/",
+    }
+    spec = replace(BASE, env=mine, devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),))
+    env = environment(agent, spec, launch(spec), work_dir="/work", site=SITE)
+    assert env == {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf",
+        "HF_HOME": "/home/agent/.cache/huggingface",
+        "XDG_CACHE_HOME": "/home/agent/.cache",
+        "PYTHONUSERBASE": "/ub",
+        "VLLM_NO_USAGE_STATS": "0",
+        "DO_NOT_TRACK": "1",
+        "MINE": "1",
+        "VLLM_API_KEY": "hush",
+        "HOME": "/work",
+        "PWD": "/work",
+        "CUDA_VISIBLE_DEVICES": "GPU-1",
+        "FAIRLEAD_KERNEL_ID": "k1",
+        "FAIRLEAD_SESSION_ID": "s1",
+        "FAIRLEAD_SESSION_NAME": "chat",
+        "FAIRLEAD_SESSION_TYPE": "inference",
+    }
+
+
+@pytest.mark.parametrize(
+    ("grants", "visible"),
+    [
+        ((), ""),
+        ((("cuda.shares", "A", 500), ("cuda.device", "B", 1000), ("cuda.shares", "A", 500)), "A,B"),
+        ((("rocm.device", "R", 1000),), ""),
+    ],
+)
+def test_visible_devices(grants: tuple[tuple[str, str, int], ...], visible: str) -> None:
+    devices = tuple(DeviceGrant(slot, DeviceId(name), amount) for slot, name, amount in grants)
+    assert visible_devices(replace(BASE, devices=devices)) == visible
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "probe", "needed"),
+    [
+        (SessionType.BATCH, ("x",), "", False),
+        (SessionType.BATCH, ("x", "--port={port}"), "", True),
+        (SessionType.BATCH, ("x",), "/", True),
+        (SessionType.INTERACTIVE, ("x",), "", True),
+        (SessionType.INFERENCE, (), "", True),
+    ],
+)
+def test_who_gets_a_port(kind: SessionType, command: tuple[str, ...], probe: str, needed: bool) -> None:
+    assert needs_port(replace(BASE, session_type=kind, command=command, probe_path=probe)) is needed
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [("/m", True), ("./m", True), ("m.GGUF", True), ("org/name", False), ("name", False)],
+)
+def test_paths_and_names(model: str, path: bool) -> None:
+    assert is_path(model) is path
+
+
+@pytest.mark.parametrize("wrong", [("--parallel", "0"), ("--ctx-size", "x"), ("--thread", "1"), ("stray",)])
+def test_llamacpp_refuses_unknown_arguments(
+    wrong: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        server.parse(("--model", "m", "--alias", "a", "--port", "1", *wrong), 4)
+    assert stopped.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_llamacpp_defaults_are_modest() -> None:
+    options = server.parse(("--model", "m", "--alias", "a", "--port", "1"), 8)
+    assert (options.threads, options.parallel, options.ctx_size, options.embedding) == (4, 4, 0, False)
+    assert server.parse(("--model", "m", "--alias", "a", "--port", "1"), 1).threads == 1

@@ -1,0 +1,163 @@
+"""What a node offers, read from pretended /proc and /sys, and from a pretended driver."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fairlead.agent import inventory
+from fairlead.agent.inventory.node import NodeInventory
+from fairlead.agent.inventory.nvidia import NvidiaInventory
+from fairlead.common.errors import ConfigError
+
+CORES = len(os.sched_getaffinity(0)) * 1000
+GIB = 1024**3
+
+
+def node(root: Path, files: dict[str, str]) -> dict[str, int]:
+    for name, text in ({"proc/meminfo": "MemTotal:       8388608 kB\nMemFree: 1 kB\n"} | files).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return {offer.slot: offer.capacity for offer in NodeInventory(GIB, root).offers()}
+
+
+@pytest.mark.parametrize(
+    ("files", "cpu", "mem"),
+    [
+        ({}, CORES, 7 * GIB),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "50000 100000\n",
+                "sys/fs/cgroup/a/b/memory.max": f"{4 * GIB}\n",
+                "sys/fs/cgroup/a/memory.max": "max\n",
+            },
+            500,
+            3 * GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:memory:/m\n3:cpuset:/\n2:cpu,cpuacct:/c\n0::/\n",
+                "sys/fs/cgroup/cpu/c/cpu.cfs_quota_us": "25000\n",
+                "sys/fs/cgroup/cpu/c/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/m/memory.limit_in_bytes": f"{2 * GIB}\n",
+            },
+            250,
+            GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "2:cpu:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            CORES,
+            7 * GIB,
+        ),
+    ],
+    ids=["no limits", "cgroup 2", "cgroup 1", "cgroup 1 without limits"],
+)
+def test_cpu_and_memory_within_limits(tmp_path: Path, files: dict[str, str], cpu: int, mem: int) -> None:
+    assert node(tmp_path, files) == {"cpu": cpu, "mem": mem}
+
+
+def test_this_node() -> None:
+    offers = {offer.slot: offer.capacity for offer in NodeInventory(0).offers()}
+    assert 0 < offers["cpu"] <= CORES
+    assert offers["mem"] > 0
+
+
+class Driver:
+    """A driver library with two GPUs whose faults the test chooses."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        self.broken: set[int] = set()
+        self.away = self.mute = False
+        self.started = 0
+
+    def nvmlInit(self) -> None:
+        self.started += 1
+        if self.away:
+            raise self.NVMLError("Driver Not Loaded")
+
+    def nvmlDeviceGetCount(self) -> int:
+        if self.mute:
+            raise self.NVMLError("Unknown Error")
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index in self.broken:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetUUID(self, gpu: int) -> str:
+        return f"GPU-{gpu}"
+
+    def nvmlDeviceGetName(self, gpu: int) -> bytes:
+        return b"NVIDIA H100"
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
+        return SimpleNamespace(total=80 * GIB)
+
+
+def health(inventory_: NvidiaInventory) -> dict[str, bool]:
+    return {offer.device_id: offer.healthy for offer in inventory_.offers()}
+
+
+def test_gpus_that_err_are_unhealthy_not_absent() -> None:
+    driver = Driver()
+    gpus = NvidiaInventory(driver)
+    first = gpus.offers()[0]
+    assert (first.slot, first.capacity, first.model, first.memory_bytes) == (
+        *("cuda.device", 1000, "NVIDIA H100", 80 * GIB),
+    )
+    assert health(gpus) == {"GPU-0": True, "GPU-1": True}
+    driver.broken = {1}
+    assert health(gpus) == {"GPU-0": True, "GPU-1": False}
+    driver.mute = True
+    assert health(gpus) == {"GPU-0": False, "GPU-1": False}
+    driver.broken, driver.mute = set(), False
+    assert health(gpus) == {"GPU-0": True, "GPU-1": True}
+    assert driver.started == 2  # begun anew after it stopped answering
+    driver.broken = {0}
+    assert health(NvidiaInventory(driver)) == {"unreadable-0": False, "GPU-1": True}
+
+
+def test_no_driver_is_no_gpus_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = Driver()
+    driver.away = True
+    gpus = NvidiaInventory(driver)
+    assert [gpus.offers() for _ in range(3)] == [(), (), ()]
+    assert capsys.readouterr().out.count("no NVIDIA GPUs") == 1
+
+
+def test_pretended_gpus() -> None:
+    offers = inventory.load("fake:8xH100", owner="a").offers()
+    gpus = [offer for offer in offers if offer.slot == "cuda.device"]
+    others = {offer.device_id for offer in inventory.load("fake:8xH100", owner="b").offers()} - {""}
+    assert len({gpu.device_id for gpu in gpus}) == 8
+    assert not others & {gpu.device_id for gpu in gpus}
+    assert {(gpu.capacity, gpu.memory_bytes, gpu.healthy) for gpu in gpus} == {(1000, 80 * GIB, True)}
+    assert {offer.slot for offer in inventory.load("fake:0xT4").offers()} == {"cpu", "mem"}
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "cuda", "fake", "fake:H100", "fake:-1xH100", "fake:2x", "fake:99999xH100"]
+)
+def test_what_is_not_an_inventory(setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.inventory.*fake:8xH100"):
+        inventory.load(setting)
+
+
+def test_reserved_memory_is_a_size() -> None:
+    with pytest.raises(ConfigError, match=r"agent\.reserved_mem"):
+        inventory.load("auto", reserved_mem="much")

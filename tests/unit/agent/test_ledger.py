@@ -1,0 +1,109 @@
+"""What an agent remembers survives it, and damage to it is contained."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from fairlead.agent.ledger import Entry, Ledger
+from fairlead.agent.outcome import Doom, Outcome
+from fairlead.agent.runtimes import Handle
+from fairlead.common.errors import InvalidInput
+from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.status import ObservedState, SessionType
+
+
+def spec(kernel_id: str) -> KernelSpec:
+    return KernelSpec(
+        KernelId(kernel_id),
+        SessionId("s"),
+        "name",
+        SessionType.INFERENCE,
+        "process",
+        "custom",
+        "served",
+        args=("--a", "b"),
+        command=("run", "it"),
+        env={"A": "ü"},
+        slots={"cpu": 1000},
+        devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),),
+        secret="hush",
+        endpoint_id=EndpointId("e"),
+    )
+
+
+ENTRIES = [
+    Entry(spec("k1"), created_at=12.5),
+    Entry(spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True),
+    Entry(
+        spec("k3"),
+        1.0,
+        doom=Doom(Reason.START_TIMEOUT, "late"),
+        outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by somebody"),
+        log_tail="last\nwords",
+    ),
+]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for entry in ENTRIES:
+        ledger.write(entry)
+    ledger.write_generation(41)
+    again = Ledger(tmp_path)
+    assert again.load() == {entry.kernel_id: entry for entry in ENTRIES}
+    assert again.generation() == 41
+    for path in (tmp_path / "ledger").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again.remove(KernelId("k1"))
+    again.remove(KernelId("k1"))
+    assert set(again.load()) == {"k2", "k3"}
+
+
+def test_a_new_agent_remembers_nothing(tmp_path: Path) -> None:
+    assert (Ledger(tmp_path).load(), Ledger(tmp_path).generation()) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", "null", '{"version": 99}', '{"version": 1}', "\x00\x00", '{"version": 1, "spec": {}}'],
+)
+def test_a_damaged_file_is_moved_aside(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = Ledger(tmp_path)
+    for entry in ENTRIES:
+        ledger.write(entry)
+    (tmp_path / "ledger" / "k2.json").write_text(damage)
+    (tmp_path / "agent.json").write_text(damage)
+    assert set(ledger.load()) == {"k1", "k3"}
+    assert ledger.generation() == 0
+    assert (tmp_path / "ledger" / "k2.json.corrupt").read_text() == damage
+    assert "k2.json.corrupt" in capsys.readouterr().out
+    assert set(ledger.load()) == {"k1", "k3"}
+
+
+def test_a_file_about_another_kernel_is_not_believed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.write(ENTRIES[0])
+    (tmp_path / "ledger" / "k1.json").rename(tmp_path / "ledger" / "k9.json")
+    assert ledger.load() == {}
+
+
+def test_a_write_cut_short_leaves_the_old(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.write(ENTRIES[0])
+    (tmp_path / "ledger" / "k1.json.tmp").write_text(json.dumps({"half": 1})[:5])
+    assert ledger.load() == {KernelId("k1"): ENTRIES[0]}
+    assert not (tmp_path / "ledger" / "k1.json.tmp").exists()
+
+
+@pytest.mark.parametrize("kernel_id", ["", "../x", "a/b", ".hidden", "x" * 65, "a b", "a\n"])
+def test_an_id_that_must_not_become_a_file(tmp_path: Path, kernel_id: str) -> None:
+    with pytest.raises(InvalidInput):
+        Ledger(tmp_path).write(Entry(spec(kernel_id), 0.0))

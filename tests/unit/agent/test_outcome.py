@@ -1,0 +1,35 @@
+"""How an end is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.agent.outcome import Doom, judge
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState as S
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "more", "expected"),
+    [
+        (S.EXITED, 0, {}, (S.EXITED, 0, Reason.EXIT_ZERO)),
+        (S.EXITED, 3, {}, (S.EXITED, 3, Reason.EXIT_NONZERO)),
+        (S.EXITED, -9, {}, (S.EXITED, -9, Reason.KILLED)),
+        (S.EXITED, -15, {}, (S.EXITED, -15, Reason.KILLED)),
+        (S.EXITED, -60, {}, (S.EXITED, -60, Reason.KILLED)),
+        (S.EXITED, -9, {"oom": True}, (S.EXITED, -9, Reason.OOM)),
+        (S.EXITED, -11, {}, (S.EXITED, -11, Reason.EXIT_NONZERO)),
+        (S.EXITED, 127, {"refused": True}, (S.EXITED, None, Reason.CREATE_FAILED)),
+        (S.EXITED, None, {}, (S.EXITED, None, Reason.KILLED)),
+        (S.GONE, None, {}, (S.GONE, None, Reason.KERNEL_GONE)),
+        (S.EXITED, -15, {"doom": Doom()}, (S.EXITED, -15, Reason.NONE)),
+        (S.EXITED, 0, {"doom": Doom(Reason.START_TIMEOUT, "x")}, (S.EXITED, 0, Reason.START_TIMEOUT)),
+        (S.GONE, None, {"doom": Doom(Reason.AGENT_SHUTDOWN, "x")}, (S.EXITED, None, Reason.AGENT_SHUTDOWN)),
+    ],
+)
+def test_judge(
+    state: S, code: int | None, more: dict[str, object], expected: tuple[S, int | None, Reason]
+) -> None:
+    given = {"oom": False, "refused": False, "detail": "", "doom": None} | more
+    outcome = judge(state, code, **given)  # type: ignore[arg-type]
+    assert (outcome.state, outcome.exit_code, outcome.reason) == expected

@@ -1,0 +1,223 @@
+"""A manager that says only what it is told, on a real gRPC server; and agents that attach to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from fairlead.agent import Agent
+from fairlead.agent.runtimes import procfs
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.messages import LogRequest, Observation, Orders, Report
+from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.spec import KernelSpec
+from fairlead.common.status import ObservedState, SessionType
+from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
+
+TOKEN = "the-link-token"
+CLOCK = SystemClock()
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class Manager(agent_pb2_grpc.AgentLinkServicer):
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.arrived = asyncio.Condition()
+        self.streams = 0
+        self.generation = 0
+        self.orders: Orders | None = None
+        self._outbox: asyncio.Queue[agent_pb2.ManagerMessage] = asyncio.Queue()
+        self.logs: dict[str, bytearray] = {}
+        self.log_errors: dict[str, str] = {}
+        self.logs_ended: set[str] = set()
+        self.port = 0
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def last(self) -> Report:
+        return self.reports[-1]
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server(options=OPTIONS)
+        agent_pb2_grpc.add_AgentLinkServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        await self._server.stop(grace=0)
+
+    def say(self, message: Orders | LogRequest) -> None:
+        self._outbox.put_nowait(codec.manager_message_to_wire(message))
+
+    def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
+        """Order exactly these, under the next generation unless one is given."""
+        self.generation += 1
+        orders = Orders(self.generation if generation is None else generation, kernels)
+        if generation is None:
+            self.orders = orders
+        self.say(orders)
+        return orders
+
+    async def until(self, true: Callable[[Report], bool], timeout_s: float = 20) -> Report:
+        """The first report, from the newest so far on, of which ``true`` holds."""
+        seen = max(0, len(self.reports) - 1)
+        try:
+            async with asyncio.timeout(timeout_s), self.arrived:
+                while True:
+                    for report in self.reports[seen:]:
+                        if true(report):
+                            return report
+                    seen = len(self.reports)
+                    await self.arrived.wait()
+        except TimeoutError:
+            raise AssertionError(f"no such report; the last: {self.reports[-1:]}") from None
+
+    async def until_kernel(
+        self, kernel_id: str, *states: ObservedState, timeout_s: float = 20
+    ) -> Observation:
+        report = await self.until(
+            lambda r: (k := seen(r, kernel_id)) is not None and k.state in states, timeout_s
+        )
+        found = seen(report, kernel_id)
+        assert found is not None
+        return found
+
+    async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
+        if dict(context.invocation_metadata())["authorization"] != f"Bearer {TOKEN}":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong link token")
+        self.streams += 1
+        self._outbox = asyncio.Queue()
+        if self.orders is not None:
+            self.say(self.orders)
+        writer = asyncio.create_task(self._write(context))
+        try:
+            async for wire in reports:
+                async with self.arrived:
+                    self.reports.append(codec.report_from_wire(wire))
+                    self.arrived.notify_all()
+        finally:
+            writer.cancel()
+
+    async def _write(self, context: Any) -> None:
+        while True:
+            await context.write(await self._outbox.get())
+
+    async def SendLogs(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any) -> agent_pb2.LogAck:
+        async for chunk in chunks:
+            async with self.arrived:
+                self.logs.setdefault(chunk.request_id, bytearray()).extend(chunk.data)
+                if chunk.error:
+                    self.log_errors[chunk.request_id] = chunk.error
+                self.arrived.notify_all()
+            request_id = chunk.request_id
+        async with self.arrived:
+            self.logs_ended.add(request_id)
+            self.arrived.notify_all()
+        return agent_pb2.LogAck()
+
+    async def until_logs(self, true: Callable[[], bool], timeout_s: float = 10) -> None:
+        async with asyncio.timeout(timeout_s), self.arrived:
+            await self.arrived.wait_for(true)
+
+
+def seen(report: Report, kernel_id: str) -> Observation | None:
+    return next((kernel for kernel in report.kernels if kernel.kernel_id == kernel_id), None)
+
+
+@contextlib.asynccontextmanager
+async def manager() -> AsyncIterator[Manager]:
+    boss = Manager()
+    await boss.start()
+    try:
+        yield boss
+    finally:
+        await boss.stop()
+
+
+def make_agent(boss: Manager, home: Path, **settings: Any) -> Agent:
+    chosen = {"id": "one", "inventory": "fake:2xH100", "manager": boss.target, "report_interval_s": 0.5}
+    chosen |= {"port_range": "23000-23999"} | settings
+    return Agent(AgentSettings(**chosen), CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
+
+
+def kernel(*command: str, **fields: Any) -> KernelSpec:
+    given: dict[str, Any] = {
+        "kernel_id": KernelId(CLOCK.new_id()),
+        "session_id": SessionId(CLOCK.new_id()),
+        "session_name": "some-session",
+        "session_type": SessionType.BATCH,
+        "runtime": "process",
+        "engine": "custom",
+        "served_name": "some-model",
+        "command": command,
+        "secret": "kernel-secret",
+        "stop_grace_s": 2.0,
+    }
+    return KernelSpec(**given | fields)
+
+
+def processes(kernel_id: str) -> Iterator[int]:
+    """Live processes that carry the kernel's mark, its supervisor included."""
+    for pid in procfs.pids():
+        now, env = procfs.stat(pid), procfs.environ(pid)
+        if now is not None and now.alive and env and env.get("FAIRLEAD_KERNEL_ID") == kernel_id:
+            yield pid
+
+
+async def until_no_processes(kernel_id: str, timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while list(processes(kernel_id)):
+            await asyncio.sleep(0.02)
+
+
+def is_shim(pid: int) -> bool:
+    return "FAIRLEAD_SHIM" in (procfs.environ(pid) or {})
+
+
+AGENT_PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from fairlead.agent import Agent
+from fairlead.common.clock import SystemClock
+from fairlead.common.settings import AgentSettings, CommonSettings
+
+async def main():
+    target, home, token = sys.argv[1:]
+    settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
+                             port_range="23000-23999")
+    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextlib.asynccontextmanager
+async def agent_process(boss: Manager, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """An agent in a process of its own, which can be killed as if by a power cut."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AGENT_PROGRAM, boss.target, str(home), TOKEN, env=dict(os.environ)
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
