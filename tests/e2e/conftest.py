@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,17 +21,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(tmp_path)
+def platform(home: Path) -> Iterator[Platform]:
+    made = Platform(home)
     yield made
     made.close()
-    assert kernels_below(tmp_path) == {}
+    assert kernels_below(home) == {}
 
 
 @pytest.fixture(scope="module")
-def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+def one_node(reachable_dir: Path) -> Iterator[Platform]:
     """``fairlead up``, shared by the tests of a module."""
-    home = tmp_path_factory.mktemp("up")
+    home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
+    home.chmod(0o711)
     made = Platform(home)
     made.start("up")
     yield made

@@ -57,7 +57,10 @@ REASONS: dict[Reason, ReasonInfo] = {
         "ask for less, or another resource group; `fairlead agents` shows what there is",
         failure=True,
     ),
-    Reason.NO_AGENT: ReasonInfo("the resource group has no live agent", "start one: `fairlead agent --help`"),
+    Reason.NO_AGENT: ReasonInfo(
+        "no live agent of the resource group can run it",
+        "`fairlead agents` shows them; `fairlead agent` adds one",
+    ),
     Reason.IMAGE_MISSING: ReasonInfo(
         "the container image could not be had", "check its name and the registry", True, True
     ),

@@ -293,9 +293,9 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             ask("s", {"mem": 64 * GIB}),
             Reason.NEVER_FITS,
             [
-                "1 agent: without the engine it asks for",
+                "1 agent: has no engine custom; install it there (`fairlead doctor`)",
                 "1 agent: needs 64GiB mem, has 32GiB even when empty",
-                "1 agent: without the runtime it asks for",
+                "1 agent: has no runtime process",
             ],
         ),
         (

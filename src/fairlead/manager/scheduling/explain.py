@@ -14,8 +14,8 @@ def explain(refusal: Refusal) -> str:
     had = show_amount(refusal.slot, refusal.had)
     words = {
         RefusalKind.UNAVAILABLE: "silent or draining: no new work",
-        RefusalKind.RUNTIME: "without the runtime it asks for",
-        RefusalKind.ENGINE: "without the engine it asks for",
+        RefusalKind.RUNTIME: f"has no runtime {refusal.slot}",
+        RefusalKind.ENGINE: f"has no engine {refusal.slot}; install it there (`fairlead doctor`)",
         RefusalKind.AVOIDED: "avoided: an earlier start of this session failed there",
         RefusalKind.CAPACITY: f"{asked}, {'at most ' if several else ''}{had} free",
         RefusalKind.NEVER: f"{asked}, has {'at most ' if several else ''}{had} even when empty",

@@ -53,6 +53,7 @@ def judge(rooms: list[Room], item: Pending, demand: Demand) -> Verdict:
     for room in rooms:
         kind = _kind(room, item, demand)
         kind, slot, had = room.refuse(kind, demand)
+        slot = {RefusalKind.RUNTIME: item.runtime, RefusalKind.ENGINE: item.engine}.get(kind, slot)
         count = counts.setdefault((kind, slot), [0, 0])
         count[0], count[1] = max(count[0], had), count[1] + 1
         if kind not in _ELSEWHERE:

@@ -112,7 +112,10 @@ class RefusalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why ``agents`` agents did not take a session; ``had`` is the most that any of them had of ``slot``."""
+    """Why ``agents`` agents did not take a session; ``had`` is the most that any of them had of ``slot``.
+
+    For RUNTIME and ENGINE, ``slot`` is the name of what is not there.
+    """
 
     kind: RefusalKind
     slot: str = ""
