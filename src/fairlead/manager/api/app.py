@@ -24,7 +24,7 @@ from fairlead.manager.api.sessions import STREAM
 
 log = structlog.get_logger("fairlead.api")
 
-_REQUEST_ID = "fairlead.request_id"
+_REQUEST_ID = web.RequestKey("fairlead.request_id", str)
 _GOOD_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 
 

@@ -26,7 +26,7 @@ _LOG_HEADERS = {
 }
 
 # Where a request keeps its answer once that has begun: there is no other status to be had then.
-STREAM = "fairlead.stream"
+STREAM = web.RequestKey("fairlead.stream", web.StreamResponse)
 
 
 def _split(value: Any) -> Any:
