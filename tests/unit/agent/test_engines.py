@@ -14,7 +14,7 @@ from fairlead.common.ids import DeviceId, KernelId, SessionId
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import SessionType
 
-SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/home/agent", user_base="/ub")
+SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub")
 BASE = KernelSpec(
     KernelId("k1"),
     SessionId("s1"),
@@ -91,7 +91,7 @@ def test_ready_means_a_real_answer(engine: str, args: tuple[str, ...], paths: li
 )
 def test_llamacpp_threads(slots: dict[str, int], args: tuple[str, ...], threads: str | None) -> None:
     argv = launch(replace(BASE, engine="llamacpp", model="/m.gguf", slots=slots, args=args)).argv
-    assert argv[:3] == ("/py", "-m", "fairlead.agent.engines.llamacpp_server")
+    assert argv[:3] == ("/py", "-P", server.__file__)
     assert argv[-8:] == (
         *("--model", "/m.gguf", "--alias", "my-model", "--host", "127.0.0.1", "--port", "21000"),
     )
@@ -141,8 +141,8 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
     assert env == {
         "PATH": "/bin",
         "HF_TOKEN": "hf",
-        "HF_HOME": "/home/agent/.cache/huggingface",
-        "XDG_CACHE_HOME": "/home/agent/.cache",
+        "HF_HOME": "/agent-home/.cache/huggingface",
+        "XDG_CACHE_HOME": "/agent-home/.cache",
         "PYTHONUSERBASE": "/ub",
         "VLLM_NO_USAGE_STATS": "0",
         "DO_NOT_TRACK": "1",

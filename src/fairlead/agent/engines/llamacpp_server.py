@@ -1,5 +1,6 @@
-"""llama.cpp's own OpenAI server on one model: ``python -m fairlead.agent.engines.llamacpp_server --model FILE
-...``.
+"""llama.cpp's own OpenAI server on one model: ``python -P llamacpp_server.py --model FILE ...``.
+
+Run as a file: it imports nothing of ours, so that an engine starts as quickly as llama.cpp does.
 
 The API key comes from the environment (``FAIRLEAD_SECRET``). Exit status 2 means: the arguments or the model
 file are not usable, and standard error says why.
