@@ -61,7 +61,7 @@ def test_describe_a_waiting_session_says_why(manager: RestManager, fairlead: Run
     hold = Hold(reason=Reason.NO_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN)
     manager.add_session(batch("job"), script=[], hold=hold)
     shown = fairlead("describe", "job").stdout
-    for part in ("no agent (tried 2 times", "fairlead agent --help", "0 agents in group", "PENDING", "story"):
+    for part in ("no agent (tried 2 times", "`fairlead agent` adds one", "0 agents in group", "PENDING", "story"):
         assert part in shown
 
 
