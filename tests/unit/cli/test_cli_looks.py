@@ -7,7 +7,7 @@ from rest_manager import RestManager
 
 from conftest import Run
 from fairlead.common.api import Hold, OfferView
-from fairlead.common.reasons import Reason
+from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import EndpointSpec, Probe
 from fairlead.common.status import Status
 
@@ -61,7 +61,8 @@ def test_describe_a_waiting_session_says_why(manager: RestManager, fairlead: Run
     hold = Hold(reason=Reason.NO_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN)
     manager.add_session(batch("job"), script=[], hold=hold)
     shown = fairlead("describe", "job").stdout
-    for part in ("no agent (tried 2 times", "`fairlead agent` adds one", "0 agents in group", "PENDING", "story"):
+    step = REASONS[Reason.NO_AGENT].next_step
+    for part in ("no agent (tried 2 times", step, "0 agents in group", "PENDING", "story"):
         assert part in shown
 
 
@@ -73,7 +74,7 @@ def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManag
     result = fairlead("describe", "tiny")
     for part in (
         "exit code 7",
-        "read its last log lines",
+        REASONS[Reason.EXIT_NONZERO].next_step,
         "no such file",
         "story of tiny-r1",
         "env",

@@ -9,7 +9,7 @@ from rest_manager import RestManager
 
 from conftest import Run
 from fairlead.common.api import Hold, Problem
-from fairlead.common.reasons import Reason
+from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.status import Status
 
 
@@ -62,7 +62,7 @@ def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestMana
     assert last.startswith(
         "fairlead: big failed: it used more memory than it had (oom): used [red]9GiB[/red]"
     )
-    assert "ask for more memory" in last
+    assert REASONS[Reason.OOM].next_step in last
     assert "it was removed again" in last
     assert "Killed \ufffd[31m!" in result.stderr
     assert manager.endpoints == {}
@@ -83,7 +83,8 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager,
     manager.next_session = {"script": [], "hold": hold}
     result = fairlead("serve", "org/big", "--timeout", "0.3")
     assert result.exit_code == 124
-    assert "no free GPU; 2 agents: cuda.device; wait, stop something, or ask for less" in result.stderr
+    step = REASONS[Reason.NO_CAPACITY].next_step
+    assert f"no free GPU; 2 agents: cuda.device; {step}" in result.stderr
     assert result.stderr.count("no free GPU") == 1
     assert "big" in manager.endpoints
 
