@@ -10,6 +10,7 @@ UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
+BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
 WIRE := src/fairlead/common/wire
 
@@ -37,7 +38,7 @@ endif
 
 .PHONY: demo
 demo: $(STAMP) ## The main job: serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
-	FAIRLEAD_HOME=$(CURDIR)/.fairlead $(BIN)/fairlead demo $(DEMO_ARGS)
+	FAIRLEAD_HOME=$(CURDIR)/.fairlead FAIRLEAD_DEMO_SINCE=$(BEGAN) $(BIN)/fairlead demo $(DEMO_ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; under a minute
