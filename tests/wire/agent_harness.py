@@ -42,6 +42,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         self.logs: dict[str, bytearray] = {}
         self.log_errors: dict[str, str] = {}
         self.logs_ended: set[str] = set()
+        self.impatient: set[str] = set()  # requests whose reader leaves after the first words
         self.port = 0
         self._server: grpc.aio.Server | None = None
 
@@ -127,6 +128,8 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
                     self.log_errors[chunk.request_id] = chunk.error
                 self.arrived.notify_all()
             request_id = chunk.request_id
+            if chunk.data and request_id in self.impatient:
+                break
         async with self.arrived:
             self.logs_ended.add(request_id)
             self.arrived.notify_all()

@@ -17,11 +17,9 @@ import pytest_asyncio
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import ProcessRuntime, procfs
-from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import LogRequest
 from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.spec import DeviceGrant
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
@@ -99,11 +97,9 @@ async def test_a_kernel_from_order_to_running_to_nothing(boss: h.Manager, tmp_pa
         assert len(list(h.processes(spec.kernel_id))) == 3  # supervisor, server and its child
         await end_all(boss)
         assert list(h.processes(spec.kernel_id)) == []
-    states = [k.state for r in boss.reports if (k := h.seen(r, spec.kernel_id))]
-    assert list(dict.fromkeys(states)) in (
-        [S.CREATING, S.RUNNING, S.STOPPING, S.EXITED],
-        [S.CREATING, S.RUNNING, S.STOPPING],
-    )
+    states = list(dict.fromkeys(k.state for r in boss.reports if (k := h.seen(r, spec.kernel_id))))
+    assert states[:2] == [S.CREATING, S.RUNNING]
+    assert set(states[2:]) <= {S.STOPPING, S.EXITED}  # short ones may fall between two reports
 
 
 async def test_a_batch_kernel_ends_by_itself_and_is_told_until_withdrawn(
@@ -298,6 +294,20 @@ async def test_logs_are_followed_to_the_end(boss: h.Manager, tmp_path: Path) -> 
         await end_all(boss)
 
 
+async def test_a_log_s_reader_may_leave(boss: h.Manager, tmp_path: Path) -> None:
+    spec = h.kernel("sh", "-c", "echo first words; exec sleep 3600")
+    boss.impatient.add("leaves")
+    async with h.make_agent(boss, tmp_path):
+        boss.order(spec)
+        await boss.until_kernel(spec.kernel_id, S.RUNNING)
+        boss.say(LogRequest("leaves", spec.kernel_id, follow=True))
+        await boss.until_logs(lambda: "leaves" in boss.logs_ended)
+        async with asyncio.timeout(5):  # although there is nothing to send any more
+            while any(task.get_name() == "link.logs.leaves" for task in asyncio.all_tasks()):
+                await asyncio.sleep(0.01)
+        await end_all(boss)
+
+
 async def test_an_orderly_end_ends_kernels_if_told_so(boss: h.Manager, tmp_path: Path) -> None:
     polite, stubborn = h.kernel("sleep", "3600"), h.kernel("sh", "-c", "trap '' TERM; echo up; sleep 3600")
     stubborn = replace(stubborn, stop_grace_s=0.3)
@@ -340,41 +350,24 @@ async def test_a_real_engine(boss: h.Manager, tmp_path: Path) -> None:
         assert list(h.processes(spec.kernel_id)) == []
 
 
-async def test_two_agents_do_not_share_a_state_directory(boss: h.Manager, tmp_path: Path) -> None:
-    async with h.make_agent(boss, tmp_path):
-        with pytest.raises(StartupError, match=f"process {os.getpid()}"):
-            async with h.make_agent(boss, tmp_path):
-                pass
-    async with h.make_agent(boss, tmp_path):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"inventory": "8xH100"}, ConfigError),
-        ({"inventory": "auto", "reserved_mem": "a bit"}, ConfigError),
-        ({"id": "../elsewhere"}, ConfigError),
-        ({"address": "192.0.2.1"}, StartupError),
-    ],
-)
-async def test_bad_settings(
-    boss: h.Manager, tmp_path: Path, settings: dict[str, str], error: type[Exception]
+@pytest.mark.parametrize("after_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.04])
+async def test_killed_at_any_moment_it_starts_nothing_twice(
+    boss: h.Manager, tmp_path: Path, after_s: float
 ) -> None:
-    with pytest.raises(error, match=r"agent\."):
-        async with h.make_agent(boss, tmp_path, **settings):
-            pass
-
-
-async def test_a_wrong_token_is_said(
-    boss: h.Manager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = AgentSettings(id="one", inventory="fake:1xL4", manager=boss.target)
-    agent = h.Agent(settings, CommonSettings(), clock=h.CLOCK, link_token="wrong", home=tmp_path)
-    async with agent, asyncio.timeout(10):
-        said = ""
-        while "link token" not in said:
-            await asyncio.sleep(0.02)
-            captured = capsys.readouterr()
-            said += captured.out + captured.err
-    assert boss.reports == []
+    starts = tmp_path / "starts"
+    spec = h.kernel("sh", "-c", f"echo $$ >> {starts}; exec sleep 3600")
+    async with h.agent_process(boss, tmp_path) as agent:
+        await boss.until(lambda r: True)
+        boss.order(spec)
+        await asyncio.sleep(after_s)  # the moment is the point, not a wait for something
+        agent.kill()
+        await agent.wait()
+    count = len(boss.reports)
+    async with h.make_agent(boss, tmp_path):
+        await boss.until(lambda r: len(boss.reports) > count and r.orders_generation == 1)
+        told = await boss.until_kernel(spec.kernel_id, S.RUNNING, S.EXITED, S.GONE)
+        begun = starts.read_text().split() if starts.exists() else []
+        assert len(begun) == (1 if told.state is S.RUNNING else 0)
+        assert len([pid for pid in h.processes(spec.kernel_id) if not h.is_shim(pid)]) == len(begun)
+        await end_all(boss)
+        await h.until_no_processes(spec.kernel_id)

@@ -36,6 +36,7 @@ log = structlog.get_logger("fairlead.agent.life")
 # A supervisor kills at the end of the grace; if all is not over soon after, the agent does it itself.
 _STOP_MARGIN_S = 3.0
 _AGAIN_S = 1.0
+_ASK_AGAIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Life:
         self._doom = entry.doom
         self._withdrawn = self._served = False
         self._kill_at: float | None = None
+        self._kept_since = around.clock.now().timestamp()
         self._poke, self._forget = asyncio.Event(), asyncio.Event()
         self._readiness: Readiness | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -180,10 +182,17 @@ class Life:
         work_dir = str(self._around.work_dir(spec.kernel_id))
         env = environment(os.environ, spec, invocation, work_dir=work_dir, site=self._around.site)
         launch = Launch(spec.kernel_id, invocation.argv, env, self.entry.port, spec.stop_grace_s)
+        creating = spawn(f"create.{spec.kernel_id}", _try_create(runtime, launch))
         try:
-            return await runtime.create(launch)
-        except CreateFailed as error:
-            raise _Refused(Reason.CREATE_FAILED, str(error)) from None
+            created = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # The agent closes: what is half begun must be there to be found by its next start.
+            await asyncio.wait([creating])
+            raise
+        if isinstance(created, Handle):
+            return created
+        await self._destroy_what_is_there(runtime)
+        raise _Refused(Reason.CREATE_FAILED, str(created))
 
     def _how_to_ask(self, engine: Engine) -> Readiness | None:
         probes = self._invocation(engine).probes
@@ -216,15 +225,18 @@ class Life:
             self._show(ObservedState.RUNNING)
             return None
         if seen.state is ObservedState.RUNNING and (self._readiness is None or self._served):
+            # First on disk: what was once told to be ready stays so, whatever becomes of this agent.
             self.entry = replace(self.entry, ready=True)
-            self._show(ObservedState.RUNNING)
             await self._remember()
+            self._show(ObservedState.RUNNING)
             return None
         self._show(ObservedState.CREATING)
         if self._readiness is not None and self._probing is None:
             self._probing = spawn(f"probe.{self.entry.kernel_id}", self._probe(self._readiness))
         limit = self.entry.spec.start_timeout_s
-        left = self.entry.created_at + limit - self._around.clock.now().timestamp()
+        # An agent that was away when the time ran out asks once more before it gives up.
+        deadline = max(self.entry.created_at + limit, self._kept_since + min(limit, _ASK_AGAIN_S))
+        left = deadline - self._around.clock.now().timestamp()
         if left <= 0:
             last = f"; last attempt: {self._readiness.last}" if self._readiness else ""
             self._doom = Doom(Reason.START_TIMEOUT, f"it was not ready {limit:g} s after it was begun{last}")
@@ -305,9 +317,17 @@ class Life:
         runtime = around.runtimes.get(entry.spec.runtime)
         if entry.handle is not None and runtime is not None:
             await self._destroy(runtime, entry.handle)
+        elif runtime is not None:
+            await self._destroy_what_is_there(runtime)
         await self._persist(lambda: around.ledger.remove(entry.kernel_id))
         around.ports.release(entry.port)
         self._gone(entry.kernel_id)
+
+    async def _destroy_what_is_there(self, runtime: Runtime) -> None:
+        """Without a handle: it was not begun as far as we know, but a crash may have cost us the news."""
+        handle = (await runtime.find()).get(self.entry.kernel_id)
+        if handle is not None:
+            await self._destroy(runtime, handle)
 
     async def _destroy(self, runtime: Runtime, handle: Handle) -> None:
         while True:
@@ -332,3 +352,10 @@ class Life:
             await asyncio.to_thread(write)
         except OSError as error:
             self._log.error("cannot write the ledger", error=str(error))
+
+
+async def _try_create(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
+    try:
+        return await runtime.create(launch)
+    except CreateFailed as error:
+        return error

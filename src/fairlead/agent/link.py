@@ -34,7 +34,9 @@ OPTIONS = [
     ("grpc.enable_retries", 0),
 ]
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
-_COALESCE_S = 0.01
+# Changes come in bursts. The first of a burst goes at once; then there is a pause of ten times what a report
+# costs, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are.
+_PAUSE_S = (0.002, 0.1)
 _CHUNK = 65_536
 _LOG_DEADLINE_S = 300.0  # of a log that is not followed
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
@@ -146,7 +148,7 @@ class Link:
         try:
             while True:
                 self._dirty.clear()
-                leaving = self._leaving.is_set()
+                leaving, begun = self._leaving.is_set(), self._clock.monotonic()
                 await call.write(codec.report_to_wire(self._report()))
                 if leaving:
                     await call.done_writing()
@@ -157,8 +159,8 @@ class Link:
                         await self._dirty.wait()
                 except TimeoutError:
                     continue
-                # Changes come in bursts: at most one report in 10 ms, and the first of a burst goes at once.
-                await asyncio.sleep(max(0.0, sent + _COALESCE_S - self._clock.monotonic()))
+                pause = min(max(10 * (sent - begun), _PAUSE_S[0]), _PAUSE_S[1])
+                await asyncio.sleep(max(0.0, sent + pause - self._clock.monotonic()))
         except _BROKEN:
             pass  # the reading side says what happened
 

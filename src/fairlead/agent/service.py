@@ -11,7 +11,6 @@ import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import structlog
@@ -24,7 +23,7 @@ from fairlead.agent.life import Surroundings
 from fairlead.agent.link import Link
 from fairlead.agent.logs import LogStore
 from fairlead.agent.ports import Ports
-from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
+from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId
@@ -115,7 +114,7 @@ class Agent:
             raise ConfigError(
                 "the agent has no link token", next_step="set common.link_token to the manager's"
             )
-        stack.enter_context(_Lock(self.state, self.id))
+        await stack.enter_async_context(_Lock(self.state, self.id))
         ports = Ports(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
         logs = LogStore(self.state / "logs")
@@ -192,7 +191,7 @@ class _Lock:
     def __init__(self, state: Path, agent_id: str) -> None:
         self._state, self._agent_id, self._fd = state, agent_id, -1
 
-    def __enter__(self) -> None:
+    async def __aenter__(self) -> None:
         try:
             self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
             fd = os.open(self._state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -201,20 +200,29 @@ class _Lock:
                 f"the agent cannot use its state directory {self._state}: {error}",
                 next_step="set common.home (FAIRLEAD_HOME) to a directory that it may write",
             ) from None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(fd, 32).decode(errors="replace").strip()
-            os.close(fd)
-            raise StartupError(
-                f"agent {self._agent_id!r} runs already, as process {pid}: it holds {self._state}",
-                next_step="stop it, or give this one another agent.id",
-            ) from None
+        for attempts_left in reversed(range(40)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                # An agent that was killed just as it began a kernel leaves the lock, for a moment, to a
+                # process that has not become the kernel's supervisor yet. To wait for it is right: before,
+                # it could not be found.
+                holder = procfs.stat(int(pid)) if pid.isdigit() else None
+                if attempts_left and not (holder and holder.alive):
+                    await asyncio.sleep(0.05)
+                    continue
+                os.close(fd)
+                raise StartupError(
+                    f"agent {self._agent_id!r} runs already, as process {pid}: it holds {self._state}",
+                    next_step="stop it, or give this one another agent.id",
+                ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
 
-    def __exit__(self, *exc: Any) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         os.close(self._fd)
 
 
