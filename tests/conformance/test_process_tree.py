@@ -176,6 +176,7 @@ async def test_a_log_is_rotated_and_ends_with_the_last_words(runtime: ProcessRun
     folder = tmp_path / "logs" / handle.state["kernel_id"]
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert set(sizes) == {"kernel.log", "kernel.log.1", "kernel.log.2"}
+    assert max(sizes.values()) <= 10_000
     assert small.log_tail(handle, 30).endswith("20000\nto stderr\n")
 
 

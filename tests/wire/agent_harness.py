@@ -224,3 +224,32 @@ async def agent_process(boss: Manager, home: Path) -> AsyncIterator[asyncio.subp
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+MANAGER_PROGRAM = """
+import asyncio
+import agent_harness as h
+
+async def main():
+    async with h.manager() as boss:
+        boss.order()
+        print(boss.port, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextlib.asynccontextmanager
+async def manager_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A manager in a process of its own, which can be frozen; and its port."""
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", MANAGER_PROGRAM, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        yield process, int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()

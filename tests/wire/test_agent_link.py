@@ -20,6 +20,7 @@ from fairlead.agent.runtimes import ProcessRuntime, procfs
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import LogRequest
 from fairlead.common.reasons import Reason
+from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.spec import DeviceGrant
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
@@ -273,6 +274,26 @@ async def test_the_manager_comes_back(boss: h.Manager, tmp_path: Path) -> None:
         assert boss.streams == 2
         assert sorted(h.processes(spec.kernel_id)) == pids
         await end_all(boss)
+
+
+async def test_a_manager_that_falls_silent_is_noticed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attached = asyncio.Event()
+    async with h.manager_process() as (process, port):
+        settings = AgentSettings(id="one", inventory="fake:1xL4", manager=f"127.0.0.1:{port}")
+        agent = h.Agent(
+            settings, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=tmp_path, ready=attached.set
+        )
+        async with agent:
+            await asyncio.wait_for(attached.wait(), 10)
+            attached.clear()
+            process.send_signal(signal.SIGSTOP)  # its node goes on acknowledging what we send
+            async with asyncio.timeout(12):
+                while "not connected" not in capsys.readouterr().out:
+                    await asyncio.sleep(0.05)
+            process.send_signal(signal.SIGCONT)
+            await asyncio.wait_for(attached.wait(), 10)
 
 
 async def test_logs_are_followed_to_the_end(boss: h.Manager, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ OPTIONS = [
     # grpc.http2.min_ping_interval_without_data_ms below that.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),  # counts beside the former, and is a minute if left out
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Every attempt is new: our own backoff decides, not one inside a connection that is shared.

@@ -174,9 +174,10 @@ class Shim:
 
     def pump(self) -> None:
         """Move what the engine has written into its log, without waiting for more."""
+        piece = min(65_536, self.log.max_bytes)  # a log file is never larger than it may be
         while True:
             try:
-                data = os.read(self.log_r, 65_536)
+                data = os.read(self.log_r, piece)
             except BlockingIOError:
                 return
             if not data:
@@ -185,7 +186,7 @@ class Shim:
                 self.log_r = -1
                 return
             self.log.write(data)
-            if len(data) < 65_536:
+            if len(data) < piece:
                 return
 
     def rest(self, timeout_ms: int | None) -> None:
