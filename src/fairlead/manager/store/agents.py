@@ -23,6 +23,8 @@ class Agents:
     def __init__(self, db: Database, bell: Bell) -> None:
         self._db, self._bell = db, bell
         self._report_line = db.line()
+        # What kernels are, by the agent that should have them: see ``orders_for_many``.
+        self._ordered: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def observe(self, report: Report, accepted: Collection[KernelId] | None) -> int:
         """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
@@ -43,7 +45,8 @@ class Agents:
         freed = (await self._report_line.fetch(SQL["allocation_release"], agent_id, alive))[0]["freed"]
         topics = {Topic.PENDING} if freed or fresh else set()
         if changes:
-            topics |= {Topic.KERNELS, Topic.ORDERS, Topic.ROUTES}
+            topics |= {Topic.KERNELS, Topic.ROUTES}
+            self._bell.ring_orders([agent_id])
         self._bell.ring(topics)
         return len(changes)
 
@@ -94,7 +97,34 @@ class Agents:
 
     async def orders_for(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
         """The whole set of kernels that should exist there."""
-        return tuple(rows.kernel_spec(row) for row in await self._db.fetch(SQL["agent_orders"], agent_id))
+        return (await self.orders_for_many([agent_id]))[agent_id]
+
+    async def orders_for_many(self, agent_ids: Collection[AgentId]) -> dict[AgentId, tuple[KernelSpec, ...]]:
+        """The same for several: one query, and one more if there are kernels that were not asked for before.
+
+        What a kernel is never changes after its placement, so it is read once and remembered for as long as
+        its agent should have it. An agent without kernels has an entry too.
+        """
+        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
+        for row in await self._db.fetch(SQL["agent_wanted"], list(wanted)):
+            wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+        known = {a: self._ordered.get(a, {}) for a in wanted}
+        unknown = [k for a, kernels in wanted.items() for k in kernels if k not in known[a]]
+        fresh: dict[KernelId, KernelSpec] = {}
+        if unknown:
+            fresh = {
+                KernelId(row["id"]): rows.kernel_spec(row)
+                for row in await self._db.fetch(SQL["agent_orders"], unknown)
+            }
+        found = {}
+        for agent_id, kernels in wanted.items():
+            specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
+            found[agent_id] = tuple(specs.values())
+            if specs:
+                self._ordered[agent_id] = specs
+            else:
+                self._ordered.pop(agent_id, None)
+        return found
 
     async def next_generation(self) -> int:
         """A number greater than every one given before, by any manager."""

@@ -1,4 +1,4 @@
-"""After a commit: wake what wants to look again. A ring carries no data; it only means "sooner".
+"""After a commit: wake what wants to look again. A ring only means "sooner"; of ORDERS it says for whom, too.
 
 The own process is woken at once. Other managers are told by one separate, coalesced NOTIFY on a connection
 of its own, never inside a write transaction (a commit that carries a notification holds a cluster-wide lock
@@ -8,19 +8,25 @@ through its flush). Polling stays the safety net: a lost ring costs an interval,
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
 import asyncpg
 import structlog
 
 from fairlead.common.clock import Clock
+from fairlead.common.ids import AgentId
 from fairlead.common.loop import Loop
 from fairlead.manager.store.db import AWAY
 
 log = structlog.get_logger("fairlead.store.bell")
 _CHANNEL = "fairlead"
+# A notification carries less than 8,000 bytes: with more agents than this, it says "any".
+_AGENTS_BYTES = 6_000
+
+OrdersHeard = Callable[[Collection[AgentId] | None], None]
 
 
 class Topic(StrEnum):
@@ -35,7 +41,9 @@ class Bell:
     def __init__(self, dsn: str, clock: Clock) -> None:
         self._dsn = dsn
         self._heard: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
+        self._heard_orders: list[OrdersHeard] = []
         self._outbox: set[Topic] = set()
+        self._outbox_agents: set[AgentId] | None = set()
         self._ears: asyncpg.Connection | None = None
         self._loop = Loop("bell", self._tick, interval_s=2.0, clock=clock)
 
@@ -44,31 +52,67 @@ class Bell:
         self._heard[topic].append(nudge)
         return lambda: self._heard[topic].remove(nudge)
 
+    def on_orders(self, heard: OrdersHeard) -> Callable[[], None]:
+        """Call ``heard`` with the agents whose orders may have changed, None for any; returns its removal."""
+        self._heard_orders.append(heard)
+        return lambda: self._heard_orders.remove(heard)
+
     def ring(self, topics: Iterable[Topic]) -> None:
         """After a commit of ours: wake this process now, the others with the next coalesced notify."""
         fresh = set(topics)
-        self._wake(fresh)
-        self._outbox |= fresh
-        self._loop.nudge()
+        if Topic.ORDERS in fresh:
+            self._outbox_agents = None
+        self._ring(fresh, None)
 
-    def _wake(self, topics: Iterable[Topic]) -> None:
+    def ring_orders(self, agents: Collection[AgentId]) -> None:
+        """The orders of these agents may have changed, and those of no others."""
+        if agents:
+            if self._outbox_agents is not None:
+                self._outbox_agents.update(agents)
+            self._ring({Topic.ORDERS}, agents)
+
+    def _ring(self, topics: set[Topic], agents: Collection[AgentId] | None) -> None:
+        if topics:
+            self._wake(topics, agents)
+            self._outbox |= topics
+            self._loop.nudge()
+
+    def _wake(self, topics: Iterable[Topic], agents: Collection[AgentId] | None) -> None:
         for topic in topics:
             for nudge in list(self._heard[topic]):
                 nudge()
+            if topic is Topic.ORDERS:
+                for heard in list(self._heard_orders):
+                    heard(agents)
 
     def _on_notify(self, connection: asyncpg.Connection, pid: int, channel: str, payload: str) -> None:
-        if pid != connection.get_server_pid():  # our own rings have been heard already
-            self._wake(Topic(word) for word in payload.split(",") if word in set(Topic))
+        if pid == connection.get_server_pid():
+            return  # our own rings have been heard already
+        try:
+            said = json.loads(payload)
+            topics = [Topic(word) for word in said["topics"] if word in set(Topic)]
+            agents = said["agents"]
+        except (ValueError, KeyError, TypeError):
+            topics, agents = list(Topic), None  # from a manager of another version: look at everything
+        self._wake(topics, agents)
+
+    def _message(self) -> str:
+        """What the others are told of all rings since the last message."""
+        topics, self._outbox = self._outbox, set()
+        agents, self._outbox_agents = self._outbox_agents, set()
+        named = sorted(agents) if agents is not None and Topic.ORDERS in topics else None
+        if named is not None and sum(len(json.dumps(a)) + 2 for a in named) > _AGENTS_BYTES:
+            named = None
+        return json.dumps({"topics": sorted(topics), "agents": named})
 
     async def _tick(self) -> None:
         try:
             if self._ears is None or self._ears.is_closed():
                 self._ears = await asyncpg.connect(self._dsn, timeout=5, command_timeout=10)
                 await self._ears.add_listener(_CHANNEL, self._on_notify)
-                self._wake(Topic)  # we may have missed some
+                self._wake(Topic, None)  # we may have missed some
             if self._outbox:
-                sending, self._outbox = self._outbox, set()
-                await self._ears.execute("SELECT pg_notify($1, $2)", _CHANNEL, ",".join(sorted(sending)))
+                await self._ears.execute("SELECT pg_notify($1, $2)", _CHANNEL, self._message())
                 await asyncio.sleep(0.005)  # at most 200 notifies a second, however many commits
         except AWAY as error:
             log.info("no notifications while Postgres is away", error=repr(error))

@@ -57,7 +57,8 @@ class Planning:
                 )
         done = sum(answer is True for answer in answers)
         if done:
-            self._bell.ring([Topic.ORDERS, Topic.KERNELS])
+            self._bell.ring_orders({place.agent_id for place in places})
+            self._bell.ring([Topic.KERNELS])
         return done
 
     async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:

@@ -16,7 +16,7 @@ from sqlalchemy import literal, select, tuple_
 from fairlead.common import api
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Conflict, InvalidInput, NotFound
-from fairlead.common.ids import EndpointId, SessionId
+from fairlead.common.ids import AgentId, EndpointId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import TERMINAL, SessionType, Status
@@ -214,6 +214,7 @@ class Sessions:
             [self._clock.secret() if r else None for r in retry],
         )
         done = {row["id"] for row in found}
+        self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
         # Two moves of one session in one batch: the statement takes one of them at most.
         return [i.session_id in done and i is _first(items, i.session_id) for i in items]
 
@@ -224,8 +225,6 @@ def _first(items: Sequence[Move], session_id: SessionId) -> Move:
 
 def _topics(move: Move) -> set[Topic]:
     topics = {Topic.PENDING} if move.new is Status.PENDING or move.new in TERMINAL else set()
-    if move.kernels_to is not None or move.new in TERMINAL:
-        topics.add(Topic.ORDERS)
     if Status.RUNNING in (move.old, move.new):
         topics.add(Topic.ROUTES)
     if move.new in TERMINAL or move.new is Status.RUNNING:

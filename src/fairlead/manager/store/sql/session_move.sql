@@ -33,8 +33,9 @@ WITH input AS (
     WHERE k.session_id = m.id AND k.attempt = m.old_attempt
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
       AND (m.kernels_to IS NOT NULL OR k.status = 'PENDING')
+    RETURNING k.session_id, k.agent_id
 ), fresh AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
 )
-SELECT id FROM moved
+SELECT m.id, e.agent_id FROM moved m LEFT JOIN ended e ON e.session_id = m.id
