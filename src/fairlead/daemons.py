@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -244,28 +244,71 @@ def db_upgrade(
     """Bring the schema up to date (the manager does it at start, too)."""
     start = prepare(read(config, home, sets, manager__dsn=dsn))
     try:
-        from fairlead.manager.postgres import EmbeddedPostgres
         from fairlead.manager.store import migrate
     except ImportError as error:
         raise _need("manager", error) from error
-    settings = start.loaded.settings.manager
-
-    @asynccontextmanager
-    async def database() -> AsyncIterator[str]:
-        if settings.dsn is not None:
-            yield settings.dsn
-            return
-        embedded = EmbeddedPostgres(start.home / "postgres", bin_dir=settings.postgres_bin, clock=start.clock)
-        async with embedded:
-            yield embedded.dsn
 
     async def main() -> int:
-        async with database() as found:
+        async with _database(start) as found:
             await migrate(found)
         print("the schema is up to date")
         return 0
 
     run(main())
+
+
+@db.command("check")
+def db_check(
+    config: Config = None,
+    home: Home = None,
+    sets: Sets = None,
+    dsn: Annotated[str | None, typer.Option(help="Postgres to check; none: the embedded one.")] = None,
+    mend: Annotated[bool, typer.Option("--mend", help="Put right what follows from the rest.")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Recount everything and compare. Ends with 1 where something is left that should not be."""
+    if output not in ("table", "json"):
+        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
+    start = prepare(read(config, home, sets, manager__dsn=dsn))
+    try:
+        from fairlead.manager.store import Store
+    except ImportError as error:
+        raise _need("manager", error) from error
+
+    async def main() -> int:
+        async with _database(start) as found, Store(found, start.clock) as store:
+            drifts = await (store.mend() if mend else store.check())
+        return _show_drifts([asdict(drift) for drift in drifts], output)
+
+    run(main())
+
+
+def _show_drifts(drifts: list[dict[str, Any]], output: str) -> int:
+    left = sum(not drift["mended"] for drift in drifts)
+    if output == "json":
+        print(json.dumps(drifts, indent=2))
+        return 1 if left else 0
+    for drift in drifts:
+        mark = "mended" if drift["mended"] else "drift"
+        print(f"{mark:<7} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
+    for check, means in sorted({(drift["check"], drift["means"]) for drift in drifts}):
+        print(f"{'':<7} {check:<9} = {means}")
+    print(f"{len(drifts)} found, {len(drifts) - left} mended" if drifts else "no drift: every check holds")
+    return 1 if left else 0
+
+
+@asynccontextmanager
+async def _database(start: Start) -> AsyncIterator[str]:
+    """The DSN that is set, else of the embedded Postgres, which runs meanwhile."""
+    from fairlead.manager.postgres import EmbeddedPostgres
+
+    settings = start.loaded.settings.manager
+    if settings.dsn is not None:
+        yield settings.dsn
+        return
+    embedded = EmbeddedPostgres(start.home / "postgres", bin_dir=settings.postgres_bin, clock=start.clock)
+    async with embedded:
+        yield embedded.dsn
 
 
 config_app = typer.Typer(help="Settings.", no_args_is_help=True)

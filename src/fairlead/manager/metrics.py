@@ -27,6 +27,19 @@ class Metrics:
         )
         self._reports = Counter("fairlead_agent_reports_total", "Reports taken in.", registry=self._registry)
 
+        self._drift = Gauge(
+            "fairlead_drift",
+            "Rows that break a check of `fairlead db check` and were not mended.",
+            ["check"],
+            registry=self._registry,
+        )
+        self._mended = Counter(
+            "fairlead_drift_mended_total",
+            "Rows that the sweeper put right.",
+            ["check"],
+            registry=self._registry,
+        )
+
     def pass_done(self, seconds: float, placed: int, held: int) -> None:
         self._passes.observe(seconds)
         self._answers.labels("placed").inc(placed)
@@ -34,6 +47,15 @@ class Metrics:
 
     def report_taken(self) -> None:
         self._reports.inc()
+
+    def set_drift(self, found: Iterable[tuple[str, bool]]) -> None:
+        """``found``: (check, mended) of every row that broke a check when it was last looked at."""
+        self._drift.clear()
+        for check, mended in found:
+            if mended:
+                self._mended.labels(check).inc()
+            else:
+                self._drift.labels(check).inc()
 
     def set_links(self, count: int) -> None:
         self._links.set(count)

@@ -1,4 +1,4 @@
-"""What nobody else will notice: silent agents, and sessions that ended long ago."""
+"""What nobody else will notice: silent agents, drift in the books, and sessions that ended long ago."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ log = structlog.get_logger("fairlead.sweeper")
 
 HISTORY_DAYS = 30
 FORGET_EVERY_S = 3600.0
+CHECK_EVERY_S = 60.0
 
 
 class Sweeper:
@@ -34,7 +35,7 @@ class Sweeper:
         self._interval_s = min(5.0, suspect_after_s / 4)
         self._listening_since: float | None = None
         self._last_tick = 0.0
-        self._forgot_at = clock.monotonic()
+        self._forgot_at = self._checked_at = clock.monotonic()
         self.loop = Loop("sweeper", self._tick, interval_s=self._interval_s, clock=clock)
 
     async def _tick(self) -> None:
@@ -50,7 +51,17 @@ class Sweeper:
             for agent_id, status in await self._store.mark_silent(self._suspect_after_s, self._lost_grace_s):
                 log.warning("agent is silent", agent=agent_id, status=status)
         self._metrics.set_counts(await self._store.counts())
+        if now - self._checked_at >= CHECK_EVERY_S and self._leader.term is not None:
+            self._checked_at = now
+            await self._check()
         if now - self._forgot_at >= FORGET_EVERY_S:
             self._forgot_at = now
             forgotten = await self._store.forget_old(HISTORY_DAYS)
             log.info("forgot old sessions", sessions=forgotten)
+
+    async def _check(self) -> None:
+        """The checks that cost no more for sessions that have ended; `fairlead db check` makes all."""
+        found = await self._store.mend(cheap=True)
+        for drift in found:
+            log.error("drift", check=drift.check, what=drift.subject, found=drift.detail, mended=drift.mended)
+        self._metrics.set_drift((drift.check, drift.mended) for drift in found)

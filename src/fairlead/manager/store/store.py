@@ -9,6 +9,7 @@ from fairlead.common.messages import RouteTable
 from fairlead.manager.store.access import Access
 from fairlead.manager.store.agents import Agents
 from fairlead.manager.store.bell import Bell
+from fairlead.manager.store.check import Checks
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.planning import Planning
@@ -16,17 +17,23 @@ from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.sessions import Sessions
 
 
-class Store(Sessions, Planning, Agents, Endpoints, Access):
-    """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away."""
+class Store(Sessions, Planning, Agents, Endpoints, Access, Checks):
+    """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
-    def __init__(self, dsn: str, clock: Clock, *, lost_grace_s: float = 120.0) -> None:
-        self._db = Database(dsn)
+    ``database``: connections of another make, for a world whose faults are scripted.
+    """
+
+    def __init__(
+        self, dsn: str, clock: Clock, *, lost_grace_s: float = 120.0, database: Database | None = None
+    ) -> None:
+        self._db = database or Database(dsn)
         self.bell = Bell(dsn, clock)
         Sessions.__init__(self, self._db, self.bell, clock, lost_grace_s)
         Planning.__init__(self, self._db, self.bell, clock)
         Agents.__init__(self, self._db, self.bell)
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)
+        Checks.__init__(self, self._db, self.bell)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Store:

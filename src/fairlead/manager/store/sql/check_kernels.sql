@@ -1,0 +1,12 @@
+-- Kernels whose status does not go with their session's ($1 session status, $2 kernel status: the pairs that do),
+-- kernels of an earlier attempt that are still wanted, and of an attempt that is not there yet.
+SELECT k.id::text AS subject, 'it is ' || k.status || ', its session ' || s.id || ' is ' || s.status AS detail
+FROM kernels k JOIN sessions s ON s.id = k.session_id
+WHERE k.attempt = s.attempt
+  AND (s.status, k.status) NOT IN (SELECT * FROM unnest($1::text[], $2::text[]))
+UNION ALL
+SELECT k.id::text, 'it is ' || k.status || ' in attempt ' || k.attempt || ', its session ' || s.id || ' is in attempt ' || s.attempt
+FROM kernels k JOIN sessions s ON s.id = k.session_id
+WHERE k.attempt > s.attempt
+   OR (k.attempt < s.attempt AND k.status NOT IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+ORDER BY 1 LIMIT 1000

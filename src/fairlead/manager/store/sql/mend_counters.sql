@@ -1,0 +1,13 @@
+-- Set counters to a recount. A slot that somebody changes meanwhile is left alone: `used` must still be what
+-- the recount saw.
+WITH wrong AS (
+    SELECT c.agent_id, c.slot, c.device_id, c.used, coalesce(h.held, 0) AS held
+    FROM agent_slots c LEFT JOIN (
+        SELECT agent_id, slot, device_id, sum(amount)::bigint AS held FROM allocations
+        WHERE released_at IS NULL GROUP BY 1, 2, 3) h USING (agent_id, slot, device_id)
+    WHERE c.used <> coalesce(h.held, 0)
+)
+UPDATE agent_slots c SET used = w.held, capacity = greatest(c.offered, w.held)
+FROM wrong w
+WHERE (c.agent_id, c.slot, c.device_id) = (w.agent_id, w.slot, w.device_id) AND c.used = w.used
+RETURNING c.agent_id || ' ' || c.slot || ' ' || c.device_id AS subject

@@ -1,0 +1,14 @@
+-- Free what ended kernels hold although their live agent saw them end more than $1 seconds ago.
+WITH freed AS (
+    UPDATE allocations a SET released_at = now()
+    FROM kernels k, agents n
+    WHERE k.id = a.kernel_id AND n.id = a.agent_id AND a.released_at IS NULL
+      AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.observed IN ('EXITED', 'GONE')
+      AND n.status = 'ALIVE' AND k.status_since < now() - make_interval(secs => $1)
+    RETURNING a.kernel_id, a.agent_id, a.slot, a.device_id, a.amount
+), counted AS (
+    UPDATE agent_slots c SET used = c.used - x.amount
+    FROM (SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3) x
+    WHERE c.agent_id = x.agent_id AND c.slot = x.slot AND c.device_id = x.device_id
+)
+SELECT DISTINCT kernel_id::text AS subject FROM freed
