@@ -83,7 +83,7 @@ endef
 # Index settings of this machine must not get into what is committed.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
-STATES := $(BIN)/python -c 'from fairlead.manager.lifecycle import document; print(document(), end="")'
+STATES := $(BIN)/python -c 'from fairlead.manager.drawing import document; print(document(), end="")'
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/

@@ -36,6 +36,7 @@ class FakeAgent:
     generation: int = 0
     seen: dict[KernelId, Observation] = field(default_factory=dict)
     accepted: frozenset[KernelId] | None = None
+    incarnation: str = "incarnation-1"
 
     def whole(self) -> Report:
         gpus = tuple(
@@ -47,7 +48,7 @@ class FakeAgent:
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",),
             ("custom", "llamacpp", "vllm"), offers,
         )  # fmt: skip
-        return Report(info, "incarnation-1", self.generation, tuple(self.seen.values()))
+        return Report(info, self.incarnation, self.generation, tuple(self.seen.values()))
 
     def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
         old = self.seen.get(KernelId(kernel_id))

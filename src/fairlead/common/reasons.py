@@ -12,6 +12,7 @@ class Reason(StrEnum):
     NO_CAPACITY = "no-capacity"
     NEVER_FITS = "never-fits"
     NO_AGENT = "no-agent"
+    RETRY_PAUSE = "retry-pause"
     # starting
     IMAGE_MISSING = "image-missing"
     MODEL_MISSING = "model-missing"
@@ -60,6 +61,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.NO_AGENT: ReasonInfo(
         "no live agent of the resource group can run it",
         "`fairlead agents` shows them; `fairlead agent` adds one",
+    ),
+    Reason.RETRY_PAUSE: ReasonInfo(
+        "its program failed, and is run again after a pause", "wait, or stop it; its log says why it failed"
     ),
     Reason.IMAGE_MISSING: ReasonInfo(
         "the container image could not be had", "check its name and the registry", True, True

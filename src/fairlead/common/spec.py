@@ -121,13 +121,21 @@ class SessionSpec(Workload):
     pending_timeout_s: Seconds | None = Field(
         None, description="Longest wait for the scheduler; none means for ever."
     )
-    timeout_s: Seconds | None = Field(None, description="Longest run of a batch session.")
-    max_lifetime_s: Seconds | None = Field(None, description="Longest run of any session.")
+    timeout_s: Seconds | None = Field(None, description="Longest run of a batch session, each time anew.")
+    max_lifetime_s: Seconds | None = Field(None, description="Longest run of any session, each time anew.")
+    retries: Annotated[int, Field(ge=0, le=20)] = Field(
+        0, description="Batch: how often its program is run again after it failed or was killed."
+    )
+    retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
+        5, description="Pause before the first retry; it doubles each time, up to 300."
+    )
 
     @model_validator(mode="after")
     def _type_has_its_features(self) -> Self:
         if self.type is not SessionType.BATCH and self.timeout_s is not None:
             raise ValueError("`timeout_s` is for batch sessions; use `max_lifetime_s`")
+        if self.type is not SessionType.BATCH and self.retries:
+            raise ValueError("`retries` is for batch sessions: only they have a result")
         if self.type is not SessionType.INFERENCE and self.engine != "custom":
             raise ValueError(f"engine {self.engine!r} serves a model: it needs type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:

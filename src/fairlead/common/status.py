@@ -15,7 +15,7 @@ class Status(StrEnum):
     RUNNING = "RUNNING"
     TERMINATING = "TERMINATING"  # being stopped
     TERMINATED = "TERMINATED"
-    CANCELLED = "CANCELLED"  # never ran
+    CANCELLED = "CANCELLED"  # given up while it waited
     ERROR = "ERROR"
 
 

@@ -2,14 +2,14 @@
 
 A transition that is not in ``TRANSITIONS`` cannot be written: ``after`` is the only source of the new
 status in the store's one statement that moves a session. ``docs/state-machine.md`` is generated from this
-file (``python -m fairlead.manager.lifecycle``). ``judge`` holds the joint rules: what a session's kernels,
+file (by ``drawing.py``). ``judge`` holds the joint rules: what a session's kernels,
 taken together, mean for the session, however they got there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,10 +18,8 @@ from fairlead.common.messages import Observation
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import (
-    LIVE,
     STARTING,
     TERMINAL,
-    WANTED,
     ObservedState,
     Result,
     SessionType,
@@ -37,7 +35,8 @@ class Event(StrEnum):
     PREPARING = "preparing"
     CREATING = "creating"
     READY = "ready"
-    RETRY = "retry"
+    RETRY = "retry"  # a start failed: another agent may do better
+    RERUN = "rerun"  # the program of a batch session failed: run it again, later
     STOP = "stop"
     FAIL = "fail"
     EXPIRED = "expired"
@@ -59,6 +58,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     # A fast kernel is RUNNING, or has ended, before anybody saw it start.
     **{(status, Event.READY): R for status in _STARTING},
     **{(status, Event.RETRY): P for status in _STARTING},
+    **{(status, Event.RERUN): P for status in (*_STARTING, R)},
     **{(status, Event.FAIL): TING for status in (*_STARTING, R)},
     **{(status, Event.STOP): TING for status in (*_STARTING, R)},
     **{(status, Event.ENDED): Status.TERMINATED for status in (*_STARTING, R, TING)},
@@ -209,8 +209,11 @@ class SessionFacts:
     reason: Reason = Reason.NONE
     detail: str = ""
     deadline_at: datetime | None = None
-    # Other live agents of its resource group that it has not failed on yet.
+    # Other live agents of its resource group that it has not failed on yet in this run of its program.
     other_agents: int = 0
+    # How often its program was run again, and the last attempt of the run before (0: none).
+    reruns: int = 0
+    rerun_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +235,12 @@ class Move:
     result: Result | None = None
     kernels_to: Status | None = None
     deadline_s: float | None = None
+    pause_s: float | None = None  # with RERUN: not placed before so many seconds have passed
 
 
 def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
     new = after(facts.status, event)
-    if new is TING or event is Event.RETRY:
+    if new is TING or event in (Event.RETRY, Event.RERUN):
         more.setdefault("kernels_to", TING)
     return Move(
         facts.session_id,
@@ -292,6 +296,8 @@ def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
 
 def _failed(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
     """A kernel failed or a start took too long, and something of the session may still be alive."""
+    if may_rerun(facts, reason):
+        return _rerun(facts, reason, detail, lost_grace_s)
     if may_retry(facts, reason):
         return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail)
     return _move(facts, Event.FAIL, lost_grace_s, reason, detail=detail)
@@ -299,13 +305,45 @@ def _failed(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: floa
 
 def may_retry(facts: SessionFacts, reason: Reason) -> bool:
     """Only a start is retried, only for reasons that another agent may mend, and only if there is one."""
-    if facts.spec.type is SessionType.BATCH and reason is Reason.EXIT_NONZERO:
+    if facts.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
         return False  # its program ran, faster than anybody saw: that is its result
     return (
         facts.status in STARTING
         and REASONS[reason].retryable
-        and facts.attempt < facts.spec.max_attempts
+        and facts.attempt - facts.rerun_from < facts.spec.max_attempts
         and facts.other_agents > 0
+    )
+
+
+# What a batch session's program did, as against what was done to it (a stop, a timeout) or to its node.
+PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
+LONGEST_PAUSE_S = 300.0
+
+
+def may_rerun(facts: SessionFacts, reason: Reason) -> bool:
+    """A program that failed is run again as often as ``retries`` says, on any agent; starts that failed are
+    counted apart (``may_retry``)."""
+    return (
+        facts.spec.type is SessionType.BATCH
+        and facts.status in (*STARTING, R)
+        and reason in PROGRAM_FAILED
+        and facts.reruns < facts.spec.retries
+    )
+
+
+def pause_s(spec: SessionSpec, reruns: int) -> float:
+    """Seconds before the run that follows the first and ``reruns`` others: it doubles."""
+    return min(LONGEST_PAUSE_S, spec.retry_backoff_s * 2.0**reruns)
+
+
+def _rerun(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
+    pause = pause_s(facts.spec, facts.reruns)
+    nth = f"retry {facts.reruns + 1} of {facts.spec.retries}, not before {pause:g} s from now"
+    words = f"{detail}; {nth}" if detail else nth
+    wait = facts.spec.pending_timeout_s
+    return replace(
+        _move(facts, Event.RERUN, lost_grace_s, reason, detail=words, pause_s=pause),
+        deadline_s=None if wait is None else wait + pause,  # its patience is for the scheduler alone
     )
 
 
@@ -316,6 +354,8 @@ def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
         reason, detail = facts.reason or worst.reason, facts.detail
     else:
         reason, detail = worst.reason or Reason.KERNEL_GONE, worst.detail
+        if may_rerun(facts, reason):
+            return replace(_rerun(facts, reason, detail, lost_grace_s), kernels_to=None)
         if may_retry(facts, reason):
             return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail, kernels_to=None)
     bad = REASONS[reason].failure
@@ -346,48 +386,3 @@ def _finish(
         ran_its_course = bad and reason not in (Reason.EXIT_NONZERO, Reason.TIMEOUT)
     event = Event.ENDED_BADLY if ran_its_course else Event.ENDED
     return _move(facts, event, lost_grace_s, reason, detail=detail, result=result, kernels_to=kernels_to)
-
-
-# -- the drawing --------------------------------------------------------------------------------
-
-
-def document() -> str:
-    """``docs/state-machine.md``: the table above as a picture and in words."""
-    grouped: dict[tuple[Status, Status], list[str]] = {}
-    for (old, event), new in TRANSITIONS.items():
-        grouped.setdefault((old, new), []).append(event)
-    arrows = [f"    {old} --> {new}: {', '.join(events)}" for (old, new), events in grouped.items()]
-    ends = [f"    {status} --> [*]" for status in Status if status in TERMINAL]
-    limits = [f"| {status} | {DEADLINES[status].words} |" for status in Status if status in DEADLINES]
-    codes = [
-        f"| `{reason}` | {info.text} | {info.next_step or '–'} |"
-        for reason, info in REASONS.items()
-        if reason
-    ]
-    parts = [
-        "# The life of a session",
-        "*Generated from `manager/lifecycle.py` by `make docs`; do not edit.*",
-        "```mermaid\nstateDiagram-v2\n    [*] --> PENDING: created\n" + "\n".join([*arrows, *ends]) + "\n```",
-        "A stop is accepted in every status. Kernels have the same statuses and only move forward; a retry "
-        "makes a new kernel with a new id, so none runs twice.",
-        "## How long a session may stay\n\n| status | longest stay |\n|---|---|\n" + "\n".join(limits),
-        "## Reason codes\n\n| code | it means | what to do |\n|---|---|---|\n" + "\n".join(codes),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-__all__ = [
-    "LIVE",
-    "TRANSITIONS",
-    "WANTED",
-    "Event",
-    "Move",
-    "after",
-    "document",
-    "judge",
-    "kernel_changes",
-    "stop",
-]
-
-if __name__ == "__main__":
-    print(document(), end="")

@@ -113,9 +113,16 @@ class Client:
         """Every move of a session, oldest first."""
         return (await self._call(_History, "GET", f"/v1/sessions/{_part(ref)}/history")).items
 
-    async def logs(self, ref: str, *, tail: int | None = None, follow: bool = False) -> AsyncIterator[bytes]:
-        """The log in pieces as they come. ``tail``: only so many last lines. ``follow``: until it ends."""
-        query = {"tail": None if tail is None else str(tail), "follow": "true" if follow else None}
+    async def logs(
+        self, ref: str, *, tail: int | None = None, follow: bool = False, attempt: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """The log in pieces as they come. ``tail``: only so many last lines. ``follow``: until it ends.
+        ``attempt``: not of the newest attempt but of that one."""
+        query = {
+            "tail": None if tail is None else str(tail),
+            "follow": "true" if follow else None,
+            "attempt": None if attempt is None else str(attempt),
+        }
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeout, sock_read=None if follow else self._timeout
         )

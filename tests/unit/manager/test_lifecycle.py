@@ -16,7 +16,7 @@ from fairlead.common.messages import Observation
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import LIVE, TERMINAL, ObservedState, Result, SessionType, Status
-from fairlead.manager import lifecycle
+from fairlead.manager.drawing import document
 from fairlead.manager.lifecycle import (
     DEADLINES,
     TRANSITIONS,
@@ -35,6 +35,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATE = NOW - timedelta(seconds=1)
 INTERACTIVE = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
 BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, timeout_s=5)
+STUBBORN = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, pending_timeout_s=60)
 INFERENCE = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE)
 K, S = KernelId("k"), SessionId("s")
 
@@ -81,7 +82,7 @@ def test_every_live_status_has_a_deadline_or_a_stated_reason_to_wait() -> None:
 
 def test_the_drawing_is_current() -> None:
     drawn = Path(__file__).parents[3] / "docs" / "state-machine.md"
-    assert drawn.read_text() == lifecycle.document(), "run `make docs`"
+    assert drawn.read_text() == document(), "run `make docs`"
 
 
 def test_every_reason_is_explained() -> None:
@@ -182,6 +183,50 @@ CASES = [
         (Event.ENDED_BADLY, Status.ERROR, "killed"),
     ),
     (
+        "a program failed and may fail again",
+        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO),
+        (Event.RERUN, Status.PENDING, "exit-nonzero"),
+    ),
+    (
+        "a program failed before it was seen to run",
+        facts(Status.SCHEDULED, Status.ERROR, STUBBORN, kernel_reason=Reason.OOM, attempt=3),
+        (Event.RERUN, Status.PENDING, "oom"),
+    ),
+    (
+        "a program failed and its retries are used up",
+        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO, reruns=2),
+        (Event.ENDED, Status.TERMINATED, "exit-nonzero"),
+    ),
+    (
+        "what became of a program on a lost agent is not known: it may run still",
+        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.AGENT_LOST),
+        (Event.ENDED_BADLY, Status.ERROR, "agent-lost"),
+    ),
+    (
+        "a stopped program is not run again",
+        facts(Status.TERMINATING, Status.TERMINATED, STUBBORN, reason=Reason.USER_REQUESTED),
+        (Event.ENDED, Status.TERMINATED, "user-requested"),
+    ),
+    (
+        "a program that was killed at once has run: only retries run it again",
+        facts(Status.CREATING, Status.ERROR, BATCH, kernel_reason=Reason.KILLED, other_agents=1),
+        (Event.ENDED_BADLY, Status.ERROR, "killed"),
+    ),
+    (
+        "attempts to start are counted anew for each run",
+        facts(
+            Status.CREATING,
+            Status.ERROR,
+            STUBBORN,
+            kernel_reason=Reason.PORT_TAKEN,
+            other_agents=1,
+            attempt=5,
+            rerun_from=3,
+            reruns=2,
+        ),
+        (Event.RETRY, Status.PENDING, "port-taken"),
+    ),
+    (
         "an engine ends by itself",
         facts(Status.RUNNING, Status.TERMINATED, INFERENCE, kernel_reason=Reason.EXIT_ZERO),
         (Event.ENDED_BADLY, Status.ERROR, "exit-zero"),
@@ -227,14 +272,28 @@ def test_batch_results(reason: Reason, status: Status, result: Result | None) ->
         assert (move.new, move.result) == (status, result)
 
 
+def test_the_pause_before_a_retry_doubles_and_is_bounded() -> None:
+    spec = STUBBORN.model_copy(update={"retries": 20, "retry_backoff_s": 5})
+    pauses = []
+    for reruns in range(20):
+        one = facts(Status.RUNNING, Status.ERROR, spec, kernel_reason=Reason.KILLED, reruns=reruns)
+        move = judge(one, NOW, 120)
+        assert move is not None
+        pauses.append(move.pause_s)
+        assert move.deadline_s == 60 + (move.pause_s or 0), "a pause costs nothing of its patience"
+        assert f"retry {reruns + 1} of 20" in move.detail
+    assert pauses[:7] == [5, 10, 20, 40, 80, 160, 300]
+    assert set(pauses[7:]) == {300}
+
+
 statuses = st.sampled_from(list(Status))
 some_facts = st.builds(
     lambda status, kernel, spec, late, others, attempt, reason: facts(
         status, kernel, spec, deadline_at=LATE if late else None, other_agents=others, attempt=attempt,
         kernel_reason=reason if kernel in TERMINAL else Reason.NONE,
     ),
-    st.sampled_from(sorted(LIVE)), statuses, st.sampled_from([INTERACTIVE, BATCH, INFERENCE]), st.booleans(),
-    st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Reason)),
+    st.sampled_from(sorted(LIVE)), statuses, st.sampled_from([INTERACTIVE, BATCH, STUBBORN, INFERENCE]),
+    st.booleans(), st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Reason)),
 )  # fmt: skip
 
 
@@ -244,7 +303,8 @@ def test_whatever_is_known_the_move_is_in_the_table_and_never_loops(one: Session
     if move is not None:
         assert TRANSITIONS[one.status, move.event] is move.new
         assert move.new is not one.status
-        assert (move.new is Status.PENDING) == (move.event is Event.RETRY)
+        assert (move.new is Status.PENDING) == (move.event in (Event.RETRY, Event.RERUN))
+        assert (move.pause_s is not None) == (move.event is Event.RERUN)
     elif one.deadline_at is not None:
         pytest.fail("a passed deadline always has a way out")
 

@@ -35,6 +35,9 @@ def run(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")] = None,
     group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Longest run in seconds; then it is ended.")] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, max=20, help="Run it again so often if it fails.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
 ) -> None:
     """Run a program on a node, show its output, and exit with its exit code.
@@ -50,6 +53,7 @@ def run(
         "env": parse.pairs(env, "--env", "SEED=1") if env else None,
         "resource_group": group,
         "timeout_s": timeout,
+        "retries": retries,
     }
     given = {field: value for field, value in asked.items() if value is not None}
     spec = SessionSpec(type=SessionType.BATCH, engine="custom", command=command, **given)

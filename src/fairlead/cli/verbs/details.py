@@ -36,6 +36,7 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
         ("deadline", left),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("retries", f"{view.reruns} of {view.spec.retries}" if view.spec.retries else ""),
         ("slots", show_slots(view.slots)),
         *_workload(view.spec),
         *_reason(view.reason, view.detail),
@@ -44,6 +45,8 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
     if view.hold is not None and view.status is Status.PENDING:
         hold = view.hold
         tried = f"tried {hold.attempts} times, last {show_age(now, hold.at)} ago"
+        if hold.reason is Reason.RETRY_PAUSE and view.not_before is not None:
+            tried = f"{show_age(view.not_before, now)} left"
         print_facts(
             out, [("waits for", f"{hold.text} ({tried})"), ("next step", REASONS[hold.reason].next_step)]
         )

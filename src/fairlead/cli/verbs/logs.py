@@ -22,6 +22,7 @@ def logs(
     name: Annotated[str, typer.Argument(help="A session's name or id, or an endpoint.")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
     tail: Annotated[int | None, typer.Option(min=1, help="Only so many last lines.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Of this attempt; else of the newest.")] = None,
 ) -> None:
     """Print the log of a session; of an endpoint, that of its newest replica.
 
@@ -29,6 +30,7 @@ def logs(
     Examples:
       fairlead logs tiny --tail 20
       fairlead logs -f train-7
+      fairlead logs train-7 --attempt 1
     """
 
     async def work(client: Client) -> None:
@@ -38,7 +40,7 @@ def logs(
             replica = _newest(found)
             cli.say(f"log of {replica[1]}, the newest replica of {found.name}")
             ref = replica[0]
-        async for piece in client.logs(ref, tail=tail, follow=follow):
+        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
 

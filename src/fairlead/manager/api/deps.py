@@ -74,8 +74,11 @@ class ApiStore(Protocol):
 
 
 class LogSource(Protocol):
-    def read(self, session: SessionView, *, tail_lines: int, follow: bool) -> AsyncIterator[bytes]:
-        """The session's log: its last ``tail_lines`` lines (0: all that is kept), then what is to come.
+    def read(
+        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None
+    ) -> AsyncIterator[bytes]:
+        """The log of the session's newest attempt, or of ``attempt``: its last ``tail_lines`` lines (0: all
+        that is kept), then what is to come.
 
         Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the reader leaves.
         """

@@ -57,6 +57,7 @@ class LogQuery(Model):
         0, description="Only so many last lines; 0: all that is kept."
     )
     follow: bool = Field(False, description="Go on as the log grows, until the session ends.")
+    attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; else of the newest.")] = None
 
 
 async def create_session(call: Call[SessionSpec, NoQuery]) -> SessionView:
@@ -91,7 +92,8 @@ async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk get a status of their own; later ones cut the stream off."""
     session = await call.deps.store.get_session(call.path("ref"))
-    chunks = call.deps.logs.read(session, tail_lines=call.query.tail, follow=call.query.follow)
+    query = call.query
+    chunks = call.deps.logs.read(session, tail_lines=query.tail, follow=query.follow, attempt=query.attempt)
     # In a task of its own: waiting only so long for it must not cancel the reading.
     first = spawn("api.logs", _next(chunks))
     try:

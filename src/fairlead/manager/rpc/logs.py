@@ -32,13 +32,15 @@ class LogBroker:
         self._store, self._links, self._clock = store, links, clock
         self._readers: dict[str, asyncio.Queue[object]] = {}
 
-    async def read(self, session: SessionView, *, tail_lines: int, follow: bool) -> AsyncIterator[bytes]:
-        """The log of a session's newest kernel; with ``follow`` until that kernel ends.
+    async def read(
+        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """The log of a session's newest kernel, or of that of ``attempt``; with ``follow`` until it ends.
 
         Raises ``NotFound`` before the first chunk when there is none yet, ``AgentUnreachable`` when its agent
         is away and nothing of it was kept here.
         """
-        kernel = await self._kernel(session, follow)
+        kernel = await self._kernel(session, follow, attempt)
         attached = self._links.get(kernel.agent_id or "")
         if attached is None:
             if kernel.log_tail:
@@ -52,7 +54,7 @@ class LogBroker:
         queue: asyncio.Queue[object] = asyncio.Queue(WAITING_MAX)
         self._readers[request.request_id] = queue
         try:
-            attached.ask_for_logs(request)
+            attached.ask(request)
             try:
                 async with asyncio.timeout(FIRST_ANSWER_S):
                     chunk = await queue.get()
@@ -70,12 +72,17 @@ class LogBroker:
         finally:
             del self._readers[request.request_id]
 
-    async def _kernel(self, session: SessionView, follow: bool) -> KernelView:
+    async def _kernel(self, session: SessionView, follow: bool, attempt: int | None) -> KernelView:
         """The newest kernel that has an agent; with ``follow``, waits for one while the session lives."""
         while True:
-            placed = [k for k in session.kernels if k.agent_id]
+            placed = [k for k in session.kernels if k.agent_id and attempt in (None, k.attempt)]
             if placed:
                 return placed[-1]
+            if attempt is not None and attempt != session.attempt:
+                raise NotFound(
+                    f"attempt {attempt} of session {session.name!r} has no log; it has had {session.attempt}",
+                    next_step=f"`fairlead describe {session.name}` lists the attempts that ran",
+                )
             if not follow or session.status in TERMINAL:
                 raise NotFound(
                     f"session {session.name!r} has no log: it is {session.status} and never started",

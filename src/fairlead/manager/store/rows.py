@@ -20,7 +20,6 @@ Row = Mapping[str, Any]
 
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.SessionView:
     spec = SessionSpec.model_validate(row["spec"])
-    hold = row["hold"]
     return api.SessionView(
         id=row["id"],
         name=row["name"],
@@ -37,11 +36,23 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.
         created_at=row["created_at"],
         status_since=row["status_since"],
         deadline_at=row["deadline_at"],
+        reruns=row["reruns"],
+        not_before=row["not_before"],
         slots=row["slots"],
         spec=spec,
         kernels=[kernel_view(k) for k in kernels],
-        hold=api.Hold(**hold) if hold is not None and row["status"] == Status.PENDING else None,
+        hold=_hold(row) if row["status"] == Status.PENDING else None,
     )
+
+
+def _hold(row: Row) -> api.Hold | None:
+    """What the scheduler said last; before it was asked at all, that a pause is being kept."""
+    if row["hold"] is not None:
+        return api.Hold(**row["hold"])
+    if row["not_before"] is None:
+        return None
+    words = f"{REASONS[Reason.RETRY_PAUSE].text}: not before {row['not_before']:%Y-%m-%d %H:%M:%S} UTC"
+    return api.Hold(reason=Reason.RETRY_PAUSE, text=words, attempts=0, at=row["status_since"])
 
 
 def kernel_view(row: Row) -> api.KernelView:
@@ -92,6 +103,8 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 row["detail"],
                 row["deadline_at"],
                 row["other_agents"],
+                row["reruns"],
+                row["rerun_from"],
             )
         )
     return found

@@ -196,7 +196,7 @@ class Sessions:
         return len(done)
 
     async def _write_moves(self, items: Sequence[Move]) -> Sequence[bool]:
-        retry = [i.event is Event.RETRY for i in items]
+        again = [i.event in (Event.RETRY, Event.RERUN) for i in items]
         found = await self._move_line.fetch(
             SQL["session_move"],
             [i.session_id for i in items],
@@ -210,8 +210,9 @@ class Sessions:
             [i.result for i in items],
             [i.kernels_to for i in items],
             [i.deadline_s for i in items],
-            [self._clock.new_id() if r else None for r in retry],
-            [self._clock.secret() if r else None for r in retry],
+            [self._clock.new_id() if a else None for a in again],
+            [self._clock.secret() if a else None for a in again],
+            [i.pause_s for i in items],
         )
         done = {row["id"] for row in found}
         self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})

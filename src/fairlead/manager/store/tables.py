@@ -121,6 +121,9 @@ sessions = _table(
         "deadline_at": [_TZ],
         "ready_at": [_TZ],
         "retries": Integer(),
+        "reruns": Integer(),
+        "rerun_from": Integer(),
+        "not_before": [_TZ],
         "hold": [JSONB()],
     },
 )

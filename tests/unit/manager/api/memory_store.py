@@ -222,7 +222,9 @@ class MemoryLogs:
         self.asked: list[tuple[str, int, bool]] = []
         self.closed = asyncio.Event()
 
-    async def read(self, session: SessionView, *, tail_lines: int, follow: bool) -> AsyncIterator[bytes]:
+    async def read(
+        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None
+    ) -> AsyncIterator[bytes]:
         self.asked.append((session.name, tail_lines, follow))
         try:
             for chunk in self.chunks:

@@ -1,11 +1,12 @@
 -- What the lifekeeper must look at: sessions on their way, with a passed deadline, or with an ended kernel
 -- (indexes sessions_moving, sessions_deadline, kernels_live_by_agent); or just one session ($1).
-SELECT s.id, s.status, s.revision, s.attempt, s.spec, s.reason, s.detail, s.deadline_at,
+SELECT s.id, s.status, s.revision, s.attempt, s.reruns, s.rerun_from, s.spec, s.reason, s.detail, s.deadline_at,
        k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason, k.detail AS kernel_detail,
        k.exit_code, k.agent_id, now() AS now,
        (SELECT count(*) FROM agents a
         WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE' AND NOT a.draining
-          AND NOT EXISTS (SELECT FROM kernels p WHERE p.session_id = s.id AND p.agent_id = a.id)) AS other_agents
+          AND NOT EXISTS (SELECT FROM kernels p WHERE p.session_id = s.id AND p.agent_id = a.id
+                            AND p.attempt > s.rerun_from)) AS other_agents
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE CASE WHEN $1::uuid IS NOT NULL THEN s.id = $1 ELSE
     s.id IN (

@@ -1,11 +1,12 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
 -- compare-and-swap on (status, revision), history, and what the move means for its kernels. A miss changes
--- nothing and gives no row. `next_kernel` is set for a retry: a new kernel with a new id.
+-- nothing and gives no row. `next_kernel` is set for a retry and a rerun: a new kernel with a new id.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[])
-    AS i(id, old, revision, new, event, reason, detail, actor, result, kernels_to, deadline_s, next_kernel, secret)
+        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[])
+    AS i(id, old, revision, new, event, reason, detail, actor, result, kernels_to, deadline_s, next_kernel, secret,
+         pause_s)
 ), locked AS (
     SELECT s.id, s.attempt FROM sessions s JOIN input i ON s.id = i.id
     WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
@@ -15,6 +16,9 @@ WITH input AS (
         result = coalesce(i.result, s.result), deadline_at = now() + make_interval(secs => i.deadline_s),
         ready_at = CASE WHEN i.new = 'RUNNING' THEN now() ELSE s.ready_at END,
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
+        reruns = s.reruns + (i.event = 'rerun')::int,
+        rerun_from = CASE WHEN i.event = 'rerun' THEN s.attempt ELSE s.rerun_from END,
+        not_before = now() + make_interval(secs => i.pause_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END
     FROM input i, locked l
     WHERE s.id = i.id AND l.id = s.id AND s.status = i.old AND s.revision = i.revision

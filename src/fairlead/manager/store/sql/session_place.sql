@@ -10,7 +10,8 @@ WITH term AS (
     SELECT * FROM unnest($7::uuid[], $8::text[], $9::text[], $10::bigint[]) AS t(kernel_id, slot, device_id, amount)
 ), moved AS (
     UPDATE sessions s SET status = 'SCHEDULED', revision = s.revision + 1, status_since = now(),
-        deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '', hold = NULL
+        deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '', hold = NULL,
+        not_before = NULL
     FROM input i, agents a
     WHERE s.id = i.id AND s.status = 'PENDING' AND s.revision = i.revision AND EXISTS (SELECT FROM term)
       AND a.id = i.agent_id AND a.status = 'ALIVE' AND NOT a.draining
