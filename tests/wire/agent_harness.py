@@ -15,8 +15,9 @@ import grpc
 from fairlead.agent import Agent
 from fairlead.agent.runtimes import procfs
 from fairlead.common.clock import SystemClock
+from fairlead.common.exchange import ReportsIn
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import LogRequest, Observation, Orders, Report
+from fairlead.common.messages import Observation, Orders, Report, ReportDelta
 from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState, SessionType
@@ -36,6 +37,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         self.reports: list[Report] = []
         self.arrived = asyncio.Condition()
         self.streams = 0
+        self.deltas = 0  # reports that came as deltas
         self.generation = 0
         self.orders: Orders | None = None
         self._outbox: asyncio.Queue[agent_pb2.ManagerMessage] = asyncio.Queue()
@@ -64,7 +66,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         assert self._server is not None
         await self._server.stop(grace=0)
 
-    def say(self, message: Orders | LogRequest) -> None:
+    def say(self, message: codec.ManagerMessage) -> None:
         self._outbox.put_nowait(codec.manager_message_to_wire(message))
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
@@ -108,10 +110,15 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         if self.orders is not None:
             self.say(self.orders)
         writer = asyncio.create_task(self._write(context))
+        listening = ReportsIn()
         try:
             async for wire in reports:
+                message = codec.report_from_wire(wire)
+                self.deltas += isinstance(message, ReportDelta)
+                report = listening.take(message)
+                assert report is not None, "a delta that the agent made from what it said does not drift"
                 async with self.arrived:
-                    self.reports.append(codec.report_from_wire(wire))
+                    self.reports.append(report)
                     self.arrived.notify_all()
         finally:
             writer.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,18 @@ import pytest_asyncio
 
 from fairlead.common.clock import SystemClock
 from fairlead.common.errors import StartupError
-from fairlead.common.ids import AgentId, KernelId
-from fairlead.common.messages import AgentInfo, LogRequest, Observation, Orders, Report, SlotOffer
+from fairlead.common.exchange import OrdersIn, ReportsOut
+from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.messages import (
+    AgentInfo,
+    LogRequest,
+    Observation,
+    Orders,
+    OrdersDelta,
+    Report,
+    SlotOffer,
+    WholeReportWanted,
+)
 from fairlead.common.reasons import Reason
 from fairlead.common.settings import ManagerSettings
 from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
@@ -25,6 +36,10 @@ from fairlead.manager import Manager
 from fairlead.sdk import Client
 
 TOKEN = "link-secret"
+INFO = AgentInfo(
+            AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
+            (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
+        )  # fmt: skip
 ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
 
 
@@ -51,21 +66,22 @@ class Stream:
         self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
+        self.speaking, self.listening, self.deltas = ReportsOut(), OrdersIn(), 0
 
     async def report(self, generation: int | None = None) -> None:
-        info = AgentInfo(
-            AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
-            (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
-        )  # fmt: skip
+        info = replace(INFO, agent_id=AgentId(self.name))
         generation = self.orders.generation if generation is None else generation
         whole = Report(info, self.incarnation, generation, tuple(self.seen.values()))
-        await self.call.write(codec.report_to_wire(whole))
+        await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
 
-    async def next(self) -> Orders | LogRequest:
+    async def next(self) -> Orders | LogRequest | WholeReportWanted:
         async with asyncio.timeout(10):
             message = codec.manager_message_from_wire(await self.call.read())
         assert message is not None
-        if isinstance(message, Orders):
+        if isinstance(message, Orders | OrdersDelta):
+            self.deltas += isinstance(message, OrdersDelta)
+            message = self.listening.take(message)
+            assert message is not None, "what the manager sent before is what its deltas build upon"
             assert message.generation > self.orders.generation
             self.orders = message
         return message
@@ -269,3 +285,23 @@ async def test_a_kernel_id_is_never_given_out_twice(manager: Manager, client: Cl
         for reader in readers:
             reader.cancel()
         assert not {k.kernel_id for k in one.orders.kernels} & {k.kernel_id for k in two.orders.kernels}
+
+
+async def test_a_drifted_report_is_asked_for_whole(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        other = Observation(KernelId(SystemClock().new_id()), SessionId(""), ObservedState.UNKNOWN)
+        agent.seen[other.kernel_id] = other
+        agent.speaking.next(Report(INFO, agent.incarnation, 0, tuple(agent.seen.values())))  # lost on the way
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        while not isinstance(await agent.next(), WholeReportWanted):
+            pass
+        assert (await client.get_session("job")).status is Status.SCHEDULED, "nothing was taken from a guess"
+        agent.speaking.want_whole()
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+        await client.create_session(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(2)
+        assert agent.deltas > 0, "orders came as deltas, too"

@@ -1,17 +1,19 @@
-"""The agent's side of the gRPC link: whole reports up, whole orders down, logs when asked for."""
+"""The agent's side of the gRPC link: reports up, orders down (whole, then deltas), logs when asked for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 
 import grpc
 import structlog
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import FairleadError
-from fairlead.common.messages import LogRequest, Orders, Report
+from fairlead.common.exchange import OrdersIn, ReportsOut
+from fairlead.common.messages import LogRequest, Orders, OrdersDelta, Report, WholeReportWanted
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.common.wire.agent_pb2_grpc import AgentLinkStub
@@ -70,6 +72,7 @@ class Link:
         self._sent_last = asyncio.Event()
         self._obeyed = False
         self._said = ""
+        self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
 
     def changed(self) -> None:
         """There is something new to report."""
@@ -112,13 +115,18 @@ class Link:
         async with grpc.aio.insecure_channel(self._target, options=OPTIONS) as channel:
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Attach(metadata=self._metadata)
+            # What was said is known to the other end of this stream only.
+            self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
             sender = spawn("link.send", self._send(call))
             followers: set[asyncio.Task[None]] = set()
             try:
                 async for wire in call:
                     message = _decode(wire)
-                    if isinstance(message, Orders):
-                        self._obey(message)
+                    if isinstance(message, Orders | OrdersDelta):
+                        self._receive(message)
+                    elif isinstance(message, WholeReportWanted):
+                        self._out.want_whole()
+                        self._dirty.set()
                     elif message is not None:
                         task = spawn(f"link.logs.{message.request_id}", self._send_logs(stub, message))
                         followers.add(task)
@@ -128,6 +136,15 @@ class Link:
                 call.cancel()
                 if self._leaving.is_set():
                     self._sent_last.set()
+
+    def _receive(self, message: Orders | OrdersDelta) -> None:
+        orders = self._in.take(message)
+        self._orders_wanted = orders is None
+        if orders is None:
+            log.warning("the orders have drifted: asking for them whole", generation=message.generation)
+            self._dirty.set()
+        else:
+            self._obey(orders)
 
     def _obey(self, orders: Orders) -> None:
         if not self._take(orders):
@@ -150,7 +167,10 @@ class Link:
             while True:
                 self._dirty.clear()
                 leaving, begun = self._leaving.is_set(), self._clock.monotonic()
-                await call.write(codec.report_to_wire(self._report()))
+                report = self._report()
+                if self._orders_wanted:
+                    report = replace(report, orders_wanted=True)
+                await call.write(codec.report_to_wire(self._out.next(report)))
                 if leaving:
                     await call.done_writing()
                     return
@@ -193,7 +213,7 @@ class Link:
             call.cancel()
 
 
-def _decode(wire: agent_pb2.ManagerMessage) -> Orders | LogRequest | None:
+def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
     try:
         return codec.manager_message_from_wire(wire)
     except ValueError as error:

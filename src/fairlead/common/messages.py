@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import KernelSpec
@@ -69,6 +70,19 @@ class Report:
     orders_generation: int
     kernels: tuple[Observation, ...]
     draining: bool = False
+    orders_wanted: bool = False  # its copy of the orders has drifted: it needs them whole
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDelta:
+    """Agent → manager: what changed since the last report on the same stream. ``info`` None: the same."""
+
+    incarnation: str
+    orders_generation: int
+    kernels: Delta[KernelId, Observation]
+    info: AgentInfo | None = None
+    draining: bool = False
+    orders_wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,25 @@ class Orders:
 
     generation: int
     kernels: tuple[KernelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersDelta:
+    """Manager → agent: what to add to and take from the orders of generation ``base``.
+
+    ``digest`` is that of the whole set of kernel ids after it (a kernel's spec never changes).
+    """
+
+    generation: int
+    base: int
+    added: tuple[KernelSpec, ...]
+    withdrawn: frozenset[KernelId]
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReportWanted:
+    """Manager → agent: our copy of your truth has drifted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 _CHANNEL = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside the former; a minute if left out
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     # Each dial stands alone: the waits between dials are ours, not a hidden back-off of the library.

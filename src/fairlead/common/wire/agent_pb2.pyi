@@ -74,18 +74,26 @@ class Observation(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining")
+    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "gone", "digest", "orders_wanted")
     INFO_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_GENERATION_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_WANTED_FIELD_NUMBER: _ClassVar[int]
     info: AgentInfo
     incarnation: str
     orders_generation: int
     kernels: _containers.RepeatedCompositeFieldContainer[Observation]
     draining: bool
-    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
+    delta: bool
+    gone: _containers.RepeatedScalarFieldContainer[str]
+    digest: int
+    orders_wanted: bool
+    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., gone: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ..., orders_wanted: _Optional[bool] = ...) -> None: ...
 
 class DeviceGrant(_message.Message):
     __slots__ = ("slot", "device_id", "amount")
@@ -154,12 +162,24 @@ class KernelSpec(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ...) -> None: ...
 
 class Orders(_message.Message):
-    __slots__ = ("generation", "kernels")
+    __slots__ = ("generation", "kernels", "delta", "base", "withdrawn", "digest")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     generation: int
     kernels: _containers.RepeatedCompositeFieldContainer[KernelSpec]
-    def __init__(self, generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelSpec, _Mapping]]] = ...) -> None: ...
+    delta: bool
+    base: int
+    withdrawn: _containers.RepeatedScalarFieldContainer[str]
+    digest: int
+    def __init__(self, generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelSpec, _Mapping]]] = ..., delta: _Optional[bool] = ..., base: _Optional[int] = ..., withdrawn: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ...) -> None: ...
+
+class WholeReportWanted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class LogRequest(_message.Message):
     __slots__ = ("request_id", "kernel_id", "tail_lines", "follow")
@@ -174,12 +194,14 @@ class LogRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs")
+    __slots__ = ("orders", "logs", "whole")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ...) -> None: ...
+    whole: WholeReportWanted
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

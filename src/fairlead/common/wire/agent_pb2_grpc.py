@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AgentLinkStub:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths.
+    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class AgentLinkStub:
 
 
 class AgentLinkServicer:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths.
+    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
     """
 
     def Attach(self, request_iterator, context):
@@ -87,7 +87,7 @@ def add_AgentLinkServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentLink:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths.
+    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
     """
 
     @staticmethod

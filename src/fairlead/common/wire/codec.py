@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.common import messages as m
+from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
@@ -26,84 +27,118 @@ def _state(state: str) -> ObservedState:
         return ObservedState.UNKNOWN
 
 
-def report_to_wire(report: m.Report) -> a.Report:
-    info = report.info
-    return a.Report(
-        info=a.AgentInfo(
-            agent_id=info.agent_id,
-            resource_group=info.resource_group,
-            address=info.address,
-            version=info.version,
-            arch=info.arch,
-            runtimes=info.runtimes,
-            engines=info.engines,
-            labels=info.labels,
-            offers=[
-                a.SlotOffer(
-                    slot=o.slot,
-                    device_id=o.device_id,
-                    capacity=o.capacity,
-                    model=o.model,
-                    memory_bytes=o.memory_bytes,
-                    healthy=o.healthy,
-                )
-                for o in info.offers
-            ],
-        ),
-        incarnation=report.incarnation,
-        orders_generation=report.orders_generation,
-        draining=report.draining,
-        kernels=[
-            a.Observation(
-                kernel_id=k.kernel_id,
-                session_id=k.session_id,
-                state=k.state,
-                host=k.host,
-                port=k.port,
-                exit_code=k.exit_code,
-                reason=k.reason,
-                detail=k.detail,
-                log_tail=k.log_tail,
+def _info_to_wire(info: m.AgentInfo) -> a.AgentInfo:
+    return a.AgentInfo(
+        agent_id=info.agent_id,
+        resource_group=info.resource_group,
+        address=info.address,
+        version=info.version,
+        arch=info.arch,
+        runtimes=info.runtimes,
+        engines=info.engines,
+        labels=info.labels,
+        offers=[
+            a.SlotOffer(
+                slot=o.slot,
+                device_id=o.device_id,
+                capacity=o.capacity,
+                model=o.model,
+                memory_bytes=o.memory_bytes,
+                healthy=o.healthy,
             )
-            for k in report.kernels
+            for o in info.offers
         ],
     )
 
 
-def report_from_wire(wire: a.Report) -> m.Report:
-    info = wire.info
-    return m.Report(
-        info=m.AgentInfo(
-            agent_id=AgentId(info.agent_id),
-            resource_group=info.resource_group,
-            address=info.address,
-            version=info.version,
-            arch=info.arch,
-            runtimes=tuple(info.runtimes),
-            engines=tuple(info.engines),
-            labels=dict(info.labels),
-            offers=tuple(
-                m.SlotOffer(o.slot, o.capacity, DeviceId(o.device_id), o.model, o.memory_bytes, o.healthy)
-                for o in info.offers
-            ),
+def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
+    return m.AgentInfo(
+        agent_id=AgentId(info.agent_id),
+        resource_group=info.resource_group,
+        address=info.address,
+        version=info.version,
+        arch=info.arch,
+        runtimes=tuple(info.runtimes),
+        engines=tuple(info.engines),
+        labels=dict(info.labels),
+        offers=tuple(
+            m.SlotOffer(o.slot, o.capacity, DeviceId(o.device_id), o.model, o.memory_bytes, o.healthy)
+            for o in info.offers
         ),
+    )
+
+
+def _observation_to_wire(k: m.Observation) -> a.Observation:
+    return a.Observation(
+        kernel_id=k.kernel_id,
+        session_id=k.session_id,
+        state=k.state,
+        host=k.host,
+        port=k.port,
+        exit_code=k.exit_code,
+        reason=k.reason,
+        detail=k.detail,
+        log_tail=k.log_tail,
+    )
+
+
+def _observation_from_wire(k: a.Observation) -> m.Observation:
+    return m.Observation(
+        KernelId(k.kernel_id),
+        SessionId(k.session_id),
+        _state(k.state),
+        k.host,
+        k.port,
+        k.exit_code if k.HasField("exit_code") else None,
+        _reason(k.reason),
+        k.detail,
+        k.log_tail,
+    )
+
+
+def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
+    if isinstance(report, m.Report):
+        return a.Report(
+            info=_info_to_wire(report.info),
+            incarnation=report.incarnation,
+            orders_generation=report.orders_generation,
+            draining=report.draining,
+            orders_wanted=report.orders_wanted,
+            kernels=[_observation_to_wire(k) for k in report.kernels],
+        )
+    return a.Report(
+        info=_info_to_wire(report.info) if report.info is not None else None,
+        incarnation=report.incarnation,
+        orders_generation=report.orders_generation,
+        draining=report.draining,
+        orders_wanted=report.orders_wanted,
+        kernels=[_observation_to_wire(k) for k in report.kernels.changed.values()],
+        delta=True,
+        gone=sorted(report.kernels.gone),
+        digest=report.kernels.digest,
+    )
+
+
+def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
+    kernels = tuple(_observation_from_wire(k) for k in wire.kernels)
+    if not wire.delta:
+        return m.Report(
+            info=_info_from_wire(wire.info),
+            incarnation=wire.incarnation,
+            orders_generation=wire.orders_generation,
+            draining=wire.draining,
+            orders_wanted=wire.orders_wanted,
+            kernels=kernels,
+        )
+    return m.ReportDelta(
         incarnation=wire.incarnation,
         orders_generation=wire.orders_generation,
-        draining=wire.draining,
-        kernels=tuple(
-            m.Observation(
-                KernelId(k.kernel_id),
-                SessionId(k.session_id),
-                _state(k.state),
-                k.host,
-                k.port,
-                k.exit_code if k.HasField("exit_code") else None,
-                _reason(k.reason),
-                k.detail,
-                k.log_tail,
-            )
-            for k in wire.kernels
+        kernels=Delta(
+            {k.kernel_id: k for k in kernels}, frozenset(KernelId(k) for k in wire.gone), wire.digest
         ),
+        info=_info_from_wire(wire.info) if wire.HasField("info") else None,
+        draining=wire.draining,
+        orders_wanted=wire.orders_wanted,
     )
 
 
@@ -155,28 +190,53 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
     )
 
 
-def manager_message_to_wire(message: m.Orders | m.LogRequest) -> a.ManagerMessage:
-    if isinstance(message, m.Orders):
-        kernels = [kernel_to_wire(k) for k in message.kernels]
-        return a.ManagerMessage(orders=a.Orders(generation=message.generation, kernels=kernels))
-    return a.ManagerMessage(
-        logs=a.LogRequest(
-            request_id=message.request_id,
-            kernel_id=message.kernel_id,
-            tail_lines=message.tail_lines,
-            follow=message.follow,
-        )
-    )
+ManagerMessage = m.Orders | m.OrdersDelta | m.LogRequest | m.WholeReportWanted
 
 
-def manager_message_from_wire(wire: a.ManagerMessage) -> m.Orders | m.LogRequest | None:
+def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
+    match message:
+        case m.Orders():
+            kernels = [kernel_to_wire(k) for k in message.kernels]
+            return a.ManagerMessage(orders=a.Orders(generation=message.generation, kernels=kernels))
+        case m.OrdersDelta():
+            return a.ManagerMessage(
+                orders=a.Orders(
+                    generation=message.generation,
+                    kernels=[kernel_to_wire(k) for k in message.added],
+                    delta=True,
+                    base=message.base,
+                    withdrawn=sorted(message.withdrawn),
+                    digest=message.digest,
+                )
+            )
+        case m.WholeReportWanted():
+            return a.ManagerMessage(whole=a.WholeReportWanted())
+        case m.LogRequest():
+            return a.ManagerMessage(
+                logs=a.LogRequest(
+                    request_id=message.request_id,
+                    kernel_id=message.kernel_id,
+                    tail_lines=message.tail_lines,
+                    follow=message.follow,
+                )
+            )
+
+
+def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
     """None for a kind of message that this version does not know."""
     match wire.WhichOneof("what"):
         case "orders":
-            return m.Orders(wire.orders.generation, tuple(kernel_from_wire(k) for k in wire.orders.kernels))
+            orders = wire.orders
+            kernels = tuple(kernel_from_wire(k) for k in orders.kernels)
+            if not orders.delta:
+                return m.Orders(orders.generation, kernels)
+            withdrawn = frozenset(KernelId(k) for k in orders.withdrawn)
+            return m.OrdersDelta(orders.generation, orders.base, kernels, withdrawn, orders.digest)
         case "logs":
             logs = wire.logs
             return m.LogRequest(logs.request_id, KernelId(logs.kernel_id), logs.tail_lines, logs.follow)
+        case "whole":
+            return m.WholeReportWanted()
         case _:
             return None
 

@@ -11,8 +11,16 @@ import structlog
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
+from fairlead.common.exchange import OrdersOut, ReportsIn
 from fairlead.common.ids import AgentId, KernelId
-from fairlead.common.messages import LogRequest, Orders, Report
+from fairlead.common.messages import (
+    LogRequest,
+    Orders,
+    OrdersDelta,
+    Report,
+    ReportDelta,
+    WholeReportWanted,
+)
 from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
@@ -36,22 +44,35 @@ class Attached:
         self.agent_id, self.incarnation = agent_id, incarnation
         self.nudged = asyncio.Event()
         self.nudged.set()
-        self.log_requests: list[LogRequest] = []
+        self.requests: list[LogRequest | WholeReportWanted] = []
+        self._orders, self._reports = OrdersOut(), ReportsIn()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
-        self._last: tuple[KernelSpec, ...] | None = None
 
-    def ask_for_logs(self, request: LogRequest) -> None:
-        self.log_requests.append(request)
+    def ask(self, request: LogRequest | WholeReportWanted) -> None:
+        self.requests.append(request)
         self.nudged.set()
 
-    def is_news(self, kernels: tuple[KernelSpec, ...]) -> bool:
-        return kernels != self._last
+    def take(self, message: Report | ReportDelta) -> Report | None:
+        """The whole truth after this message; None: it has drifted, and was asked for again."""
+        report = self._reports.take(message)
+        if report is None:
+            log.warning("an agent's report has drifted: asking for the whole", agent=self.agent_id)
+            self.ask(WholeReportWanted())
+        elif report.orders_wanted:
+            self._orders.want_whole()
+            self.nudged.set()
+        return report
 
-    def sending(self, orders: Orders) -> None:
-        self._last = orders.kernels
+    def is_news(self, kernels: tuple[KernelSpec, ...]) -> bool:
+        return self._orders.is_news(kernels)
+
+    def sending(self, orders: Orders) -> Orders | OrdersDelta:
+        """What to put on the wire for these whole orders."""
+        message = self._orders.next(orders)
         self._sent[orders.generation] = frozenset(k.kernel_id for k in orders.kernels)
         while len(self._sent) > REMEMBERED:
             self._sent.popitem(last=False)
+        return message
 
     def accepted(self, generation: int) -> frozenset[KernelId] | None:
         """The kernels that orders of this generation named; None if this stream did not send it."""
@@ -79,11 +100,12 @@ class Links:
             first = codec.report_from_wire(await anext(reports))
         except StopAsyncIteration:
             return
-        agent_id = first.info.agent_id
-        if not agent_id or not first.incarnation or not first.info.resource_group:
+        if not isinstance(first, Report) or not _is_complete(first):
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, "a report needs agent_id, incarnation and resource_group"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the first report must be whole, with agent_id, incarnation and resource_group",
             )
+        agent_id = first.info.agent_id
         attached = Attached(agent_id, first.incarnation)
         older = self._attached.get(agent_id)
         if older is not None:
@@ -94,6 +116,7 @@ class Links:
         self._metrics.set_links(len(self._attached))
         log.info("agent attached", agent=agent_id, kernels=len(first.kernels))
         try:
+            attached.take(first)
             await self._observe(attached, first)
             reader = spawn(f"link.read.{agent_id}", self._read(attached, reports))
             try:
@@ -117,7 +140,9 @@ class Links:
             async for wire in reports:
                 if self._attached.get(attached.agent_id) is not attached:
                     return  # a newer stream speaks for this agent now
-                await self._observe(attached, codec.report_from_wire(wire))
+                report = attached.take(codec.report_from_wire(wire))
+                if report is not None:
+                    await self._observe(attached, report)
         except StoreUnavailable as error:
             log.warning("report not taken in: the agent will send it again", error=str(error))
         finally:
@@ -126,16 +151,19 @@ class Links:
     async def _write(self, attached: Attached, reader: asyncio.Task[None], context: Context) -> None:
         while not reader.done() and self._attached.get(attached.agent_id) is attached:
             attached.nudged.clear()
-            requests, attached.log_requests = attached.log_requests, []
+            requests, attached.requests = attached.requests, []
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
             kernels = await self._store.orders_for(attached.agent_id)
             if attached.is_news(kernels):
                 orders = Orders(await self._store.next_generation(), kernels)
-                attached.sending(orders)
-                await context.write(codec.manager_message_to_wire(orders))
+                await context.write(codec.manager_message_to_wire(attached.sending(orders)))
             try:
                 async with asyncio.timeout(POLL_S):
                     await attached.nudged.wait()
             except TimeoutError:
                 pass
+
+
+def _is_complete(report: Report) -> bool:
+    return bool(report.info.agent_id and report.incarnation and report.info.resource_group)

@@ -27,6 +27,7 @@ OPTIONS = [
     # A dead peer is noticed within some ten seconds, and peers may ask as often.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside the former; a minute if left out
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),

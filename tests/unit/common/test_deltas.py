@@ -1,0 +1,43 @@
+"""Deltas take the other end along, and drift shows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.common.deltas import Delta, Truth
+
+worlds = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), min_size=1, max_size=12)
+
+
+@given(worlds)
+def test_the_other_end_follows_whatever_happens(states: list[dict[str, int]]) -> None:
+    sender, receiver = Truth[str, int](), Truth[str, int]()
+    sender.replace(states[0])
+    receiver.replace(states[0])
+    for state in states[1:]:
+        before = sender.items()
+        delta = sender.advance(state)
+        assert set(delta.changed) == {k for k, v in state.items() if before.get(k, -1) != v}
+        assert receiver.apply(delta)
+        assert receiver.items() == sender.items() == state
+
+
+@given(worlds, st.data())
+def test_a_lost_delta_shows_at_the_next_one(states: list[dict[str, int]], data: st.DataObject) -> None:
+    lost = data.draw(st.integers(0, len(states) - 1))
+    sender, receiver = Truth[str, int](), Truth[str, int]()
+    for n, state in enumerate(states):
+        delta = sender.advance(state)
+        if n != lost:
+            agreed = receiver.apply(delta)
+            assert agreed == (receiver.items() == state)
+
+
+def test_the_order_of_items_does_not_matter_and_a_changed_value_does() -> None:
+    one, two = Truth[str, int](), Truth[str, int]()
+    one.replace({"a": 1, "b": 2})
+    two.replace({"b": 2, "a": 1})
+    assert one.digest == two.digest
+    two.apply(Delta({"a": 9}, frozenset(), 0))
+    assert one.digest != two.digest
