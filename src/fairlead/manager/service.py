@@ -74,6 +74,7 @@ class Manager:
             Lifekeeper(store, clock, settings.lost_grace_s).loop,
             ReplicaKeeper(store, leader, clock).loop,
             Sweeper(store, leader, metrics, clock, settings.suspect_after_s, settings.lost_grace_s).loop,
+            links.loop,
             feed.loop,
         )
         for loop in loops:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 import grpc
 import structlog
@@ -13,6 +13,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
 from fairlead.common.exchange import OrdersOut, ReportsIn
 from fairlead.common.ids import AgentId, KernelId
+from fairlead.common.loop import Loop
 from fairlead.common.messages import (
     LogRequest,
     Orders,
@@ -25,11 +26,11 @@ from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
-from fairlead.manager.store import Store, Topic
+from fairlead.manager.store import Store
 
 log = structlog.get_logger("fairlead.link")
 
-# Without a nudge the orders are looked at again after so long.
+# Without a ring, orders are looked at again after so long.
 POLL_S = 5.0
 # Generations whose content we remember, to understand reports that answer them.
 REMEMBERED = 64
@@ -45,6 +46,7 @@ class Attached:
         self.nudged = asyncio.Event()
         self.nudged.set()
         self.requests: list[LogRequest | WholeReportWanted] = []
+        self._next: Orders | None = None
         self._orders, self._reports = OrdersOut(), ReportsIn()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
 
@@ -60,14 +62,21 @@ class Attached:
             self.ask(WholeReportWanted())
         elif report.orders_wanted:
             self._orders.want_whole()
-            self.nudged.set()
         return report
 
     def is_news(self, kernels: tuple[KernelSpec, ...]) -> bool:
-        return self._orders.is_news(kernels)
+        return self._next.kernels != kernels if self._next is not None else self._orders.is_news(kernels)
 
-    def sending(self, orders: Orders) -> Orders | OrdersDelta:
-        """What to put on the wire for these whole orders."""
+    def offer(self, orders: Orders) -> None:
+        """Send these next. What was offered before and not sent yet is not sent at all: the newest counts."""
+        self._next = orders
+        self.nudged.set()
+
+    def sending(self) -> Orders | OrdersDelta | None:
+        """What to put on the wire for the orders offered last; None: they were sent already."""
+        orders, self._next = self._next, None
+        if orders is None:
+            return None
         message = self._orders.next(orders)
         self._sent[orders.generation] = frozenset(k.kernel_id for k in orders.kernels)
         while len(self._sent) > REMEMBERED:
@@ -80,19 +89,46 @@ class Attached:
 
 
 class Links:
-    """All attached agents of this manager; the newest stream of an agent replaces its older one."""
+    """All attached agents of this manager; the newest stream of an agent replaces its older one.
+
+    One loop looks up the orders of all agents whose orders may have changed, in one query, and of all agents
+    every ``POLL_S``; each agent's stream only writes what it was offered.
+    """
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
         self._attached: dict[AgentId, Attached] = {}
-        store.bell.on(Topic.ORDERS, self._nudge_all)
+        self._dirty: set[AgentId] = set()
+        self._looked_at_all = clock.monotonic()
+        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock)
+        store.bell.on_orders(self._heard)
 
     def get(self, agent_id: str) -> Attached | None:
         return self._attached.get(AgentId(agent_id))
 
-    def _nudge_all(self) -> None:
-        for attached in self._attached.values():
-            attached.nudged.set()
+    def _heard(self, agents: Collection[AgentId] | None) -> None:
+        self._dirty.update(self._attached if agents is None else agents)
+        self.loop.nudge()
+
+    async def _tick(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_at_all >= POLL_S * 0.8:
+            self._looked_at_all = now
+            self._dirty.update(self._attached)
+        looking = [agent_id for agent_id in self._dirty if agent_id in self._attached]
+        self._dirty.clear()
+        if not looking:
+            return
+        try:
+            found = await self._store.orders_for_many(looking)
+            attached = {a: self._attached[a] for a in looking if a in self._attached}
+            news = [a for a, link in attached.items() if link.is_news(found[a])]
+            generation = await self._store.next_generation() if news else 0
+        except StoreUnavailable:
+            self._dirty.update(looking)
+            raise
+        for agent_id in news:
+            attached[agent_id].offer(Orders(generation, found[agent_id]))
 
     async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context) -> None:
         """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
@@ -118,6 +154,7 @@ class Links:
         try:
             attached.take(first)
             await self._observe(attached, first)
+            self._heard([agent_id])
             reader = spawn(f"link.read.{agent_id}", self._read(attached, reports))
             try:
                 await self._write(attached, reader, context)
@@ -143,6 +180,8 @@ class Links:
                 report = attached.take(codec.report_from_wire(wire))
                 if report is not None:
                     await self._observe(attached, report)
+                    if report.orders_wanted:
+                        self._heard([attached.agent_id])
         except StoreUnavailable as error:
             log.warning("report not taken in: the agent will send it again", error=str(error))
         finally:
@@ -154,15 +193,10 @@ class Links:
             requests, attached.requests = attached.requests, []
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
-            kernels = await self._store.orders_for(attached.agent_id)
-            if attached.is_news(kernels):
-                orders = Orders(await self._store.next_generation(), kernels)
-                await context.write(codec.manager_message_to_wire(attached.sending(orders)))
-            try:
-                async with asyncio.timeout(POLL_S):
-                    await attached.nudged.wait()
-            except TimeoutError:
-                pass
+            message = attached.sending()
+            if message is not None:
+                await context.write(codec.manager_message_to_wire(message))
+            await attached.nudged.wait()
 
 
 def _is_complete(report: Report) -> bool:
