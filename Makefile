@@ -52,6 +52,10 @@ check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; und
 test: check ## check, and every test that needs no Docker, vLLM or GPU
 	$(BIN)/pytest -q -m "not docker and not vllm and not gpu" --ignore tests/tidy --ignore tests/unit --ignore tests/model
 
+.PHONY: test-faults
+test-faults: $(STAMP) ## Kill, stop and cut real processes under load for 5 minutes; count what must hold
+	$(BIN)/python -m tests.faults.run --seconds 300 $(FAULTS_ARGS)
+
 .PHONY: test-docker
 test-docker: $(STAMP) ## Tests that need a Docker Engine
 	@docker version >/dev/null 2>&1 || { echo "no Docker Engine answers: install one, or set DOCKER_HOST" >&2; exit 1; }

@@ -28,4 +28,5 @@ async def chat(request: web.Request) -> web.StreamResponse:
 app = web.Application()
 app.add_routes([web.get("/health", health), web.post("/v1/chat/completions", chat)])
 print("slow engine starts", flush=True)
-web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
+host = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+web.run_app(app, host=host, port=int(sys.argv[1]), print=None)
