@@ -97,7 +97,7 @@ class Cluster:
                 continue  # a backend that ended meanwhile
 
     def pids(self, part: str) -> list[int]:
-        """A part is one process (``ip netns exec`` becomes what it runs); Postgres is many, its head first."""
+        """A part is one process (``ip netns exec`` becomes what it runs); Postgres is many, head first."""
         if part != "postgres":
             return [self._running[part].pid]
         manager = self._running["manager"].pid
