@@ -11,3 +11,11 @@ class ApiKey:
     id: str
     name: str
     role: Literal["admin", "member"]
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Make it once, however often it is asked for: ``key`` is one of those of ``scope`` (an API key's id)."""
+
+    scope: str
+    key: str

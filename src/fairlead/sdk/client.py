@@ -73,8 +73,12 @@ class Client:
 
     # -- sessions --
 
-    async def create_session(self, spec: SessionSpec) -> SessionView:
-        return await self._call(SessionView, "POST", "/v1/sessions", body=spec)
+    async def create_session(self, spec: SessionSpec, *, idempotency_key: str | None = None) -> SessionView:
+        """``idempotency_key``: any text of your own (a UUID, say). With it the call may be repeated after
+        ``Unreachable``: the same key and spec give the same session. Another spec is refused (409)."""
+        return await self._call(
+            SessionView, "POST", "/v1/sessions", body=spec, idempotency_key=idempotency_key
+        )
 
     async def get_session(self, ref: str) -> SessionView:
         """By id or name."""
@@ -187,12 +191,15 @@ class Client:
         *,
         query: Mapping[str, str | None] | None = None,
         body: BaseModel | None = None,
+        idempotency_key: str | None = None,
         also: int = 200,
     ) -> M:
         request: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=self._timeout)}
         if body is not None:
             request["data"] = body.model_dump_json(exclude_unset=True).encode()
             request["headers"] = {"Content-Type": "application/json"}
+            if idempotency_key is not None:
+                request["headers"]["Idempotency-Key"] = idempotency_key
         try:
             async with self._open().request(method, self._address(path, query or {}), **request) as answer:
                 status, raw = answer.status, await answer.read()

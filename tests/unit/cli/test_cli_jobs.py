@@ -56,6 +56,14 @@ def test_run_without_waiting_prints_its_name(manager: RestManager, fairlead: Run
     assert fairlead("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
 
 
+def test_run_makes_one_session_even_if_the_answer_is_lost(manager: RestManager, fairlead: Run) -> None:
+    manager.lose_answers = 1
+    assert fairlead("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
+    assert len(manager.sessions) == 1
+    fairlead("run", "--no-wait", "--", "true")
+    assert len(manager.sessions) == 2, "each call has a key of its own"
+
+
 def test_run_outlives_a_log_that_breaks_off(manager: RestManager, fairlead: Run) -> None:
     manager.next_session = runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}
     result = fairlead("run", "--", "x")

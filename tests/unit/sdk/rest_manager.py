@@ -47,6 +47,8 @@ class RestManager:
         self.sessions: dict[str, Played] = {}
         self.endpoints: dict[str, EndpointSpec] = {}
         self.next_session: dict[str, Any] = {}
+        self.made_once: dict[str, Played] = {}
+        self.lose_answers = 0  # creates that happen and are not answered
         self.refuse: dict[tuple[str, str], tuple[int, BaseModel | str]] = {}
         self._refusals_left: dict[tuple[str, str], int] = {}
         self.answer: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
@@ -150,7 +152,16 @@ class RestManager:
 
     async def _create_session(self, request: web.Request) -> web.Response:
         spec = SessionSpec.model_validate_json(await request.read())
-        return shown(self.add_session(spec).view(), 201)
+        key = request.headers.get("Idempotency-Key", "")
+        if (made := self.made_once.get(key)) is None:
+            made = self.add_session(spec)
+            if key:
+                self.made_once[key] = made
+        if self.lose_answers:
+            self.lose_answers -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        return shown(made.view(), 201)
 
     async def _list_sessions(self, request: web.Request) -> web.Response:
         wanted = {Status(s) for s in request.query.get("status", "").split(",") if s} or set(Status)

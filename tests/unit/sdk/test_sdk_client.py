@@ -28,6 +28,15 @@ async def test_a_session_from_creation_to_its_history(manager: RestManager) -> N
         assert [e.to_status for e in story] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
 
 
+async def test_a_create_whose_answer_was_lost_is_safe_to_send_again(manager: RestManager) -> None:
+    manager.lose_answers = 1
+    async with Client(manager.url, KEY) as client:
+        with pytest.raises(Unreachable):
+            await client.create_session(batch("job"), idempotency_key="once")
+        made = await client.create_session(batch("job"), idempotency_key="once")
+    assert [made.id] == list(manager.sessions)
+
+
 async def test_a_listing_goes_on_by_its_cursor(manager: RestManager) -> None:
     for number in range(5):
         manager.add_session(batch(f"job-{number}"))

@@ -60,7 +60,7 @@ def run(
     made: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
-        made.append(await client.create_session(spec))
+        made.append(await _create(client, spec, cli.clock.new_id()))
         return await _follow(cli, client, made[0]) if wait else made[0]
 
     try:
@@ -77,6 +77,14 @@ def run(
         print(view.name)
     if ended(view):
         raise typer.Exit(_exit_code(cli, view))
+
+
+async def _create(client: Client, spec: SessionSpec, key: str) -> SessionView:
+    """Once more when no answer came: whether the first was made or not, the key makes it one session."""
+    try:
+        return await client.create_session(spec, idempotency_key=key)
+    except Unreachable:
+        return await client.create_session(spec, idempotency_key=key)
 
 
 async def _follow(cli: Cli, client: Client, made: SessionView) -> SessionView:

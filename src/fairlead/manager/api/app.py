@@ -54,12 +54,14 @@ def _serve(row: Route, deps: ApiDeps, access: Access) -> Handler:
             raise NotFound("no name contains a NUL character")
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps.max_body_bytes) if row.body is not None else None
-        answer = await row.handler(Call(request, deps, key, body, query))
+        call = Call(request, deps, key, body, query)
+        answer = await row.handler(call)
         if isinstance(answer, web.StreamResponse):
             return answer
         response = web.Response(
             status=row.status, body=answer.model_dump_json().encode(), content_type="application/json"
         )
+        response.headers.update(call.answer_headers)
         if row.location:
             fields = {name: quote(str(value), safe="") for name, value in answer}
             response.headers["Location"] = row.location.format_map(fields)

@@ -18,7 +18,7 @@ from fairlead.common.api import (
 from fairlead.common.clock import Clock
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
-from fairlead.manager.keys import ApiKey
+from fairlead.manager.keys import ApiKey, Once
 
 
 class ApiStore(Protocol):
@@ -29,6 +29,13 @@ class ApiStore(Protocol):
     """
 
     async def create_session(self, spec: SessionSpec, *, actor: str) -> SessionView: ...
+
+    async def create_session_once(
+        self, spec: SessionSpec, *, actor: str, once: Once
+    ) -> tuple[SessionView, bool]:
+        """The same; asked for again under ``once`` it gives the first one's session, and True. Raises
+        ``Conflict`` if something else was asked for under it."""
+        ...
 
     async def get_session(self, ref: str) -> SessionView: ...
 

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from fairlead.common.api import Problem
 from fairlead.manager.api.problems import PROBLEM_JSON
+from fairlead.manager.api.reading import IDEMPOTENCY_KEY, KEY_MAX
 from fairlead.manager.api.route import Route
 
 _REF = "#/components/schemas/{model}"
@@ -62,7 +63,7 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "summary": row.summary,
         "tags": [row.tag],
         "security": [] if row.access == "open" else [{"key": []}],
-        "parameters": [*_path_parameters(row), *_query_parameters(row)],
+        "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
             str(row.status): _answer(row, schemas),
             "default": {"$ref": "#/components/responses/problem"},
@@ -104,6 +105,18 @@ def _query_parameters(row: Route) -> list[dict[str, Any]]:
             parameter["description"] = text
         parameters.append(parameter | {"schema": _inlined(schema, definitions)})
     return parameters
+
+
+def _header_parameters(row: Route) -> list[dict[str, Any]]:
+    if not row.idempotent:
+        return []
+    told = (
+        "Makes it safe to send the request again: the same key and body give the same answer for a day (and "
+        "`Idempotent-Replayed: true`), another body is refused with 409."
+    )
+    schema = {"type": "string", "minLength": 1, "maxLength": KEY_MAX}
+    parameter = {"name": IDEMPOTENCY_KEY, "in": "header", "required": False, "description": told}
+    return [parameter | {"schema": schema}]
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

@@ -7,8 +7,11 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from fairlead.common.errors import BodyTooLarge, MalformedBody
+from fairlead.common.errors import BodyTooLarge, InvalidInput, MalformedBody
 from fairlead.manager.api.problems import UnsupportedMediaType, invalid_fields
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+KEY_MAX = 255
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -81,3 +84,17 @@ def read_path(given: dict[str, str], model: type[M]) -> M:
         return model.model_validate(given)
     except ValidationError as error:
         raise invalid_fields(error, model, "path") from None
+
+
+def read_idempotency_key(request: web.Request) -> str | None:
+    """The key under which a request may be sent again; None without one. Raises ``InvalidInput``."""
+    given = request.headers.getall(IDEMPOTENCY_KEY, [])
+    if not given:
+        return None
+    key = given[0].strip()
+    if len(given) > 1 or not 0 < len(key) <= KEY_MAX or not all(" " <= letter <= "~" for letter in key):
+        raise InvalidInput(
+            f"{IDEMPOTENCY_KEY} is not valid: it is given once, as 1 to {KEY_MAX} printable ASCII characters",
+            next_step="send a UUID, a new one for each new request",
+        )
+    return key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from aiohttp import web
@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from fairlead.common.api import View
 from fairlead.common.spec import Model
 from fairlead.manager.api.deps import ApiDeps
-from fairlead.manager.keys import ApiKey
+from fairlead.manager.api.reading import read_idempotency_key
+from fairlead.manager.keys import ApiKey, Once
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)
@@ -31,18 +32,28 @@ class NoQuery(Model):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """One request: who asks, the validated body (None where the route has none) and query."""
+    """One request: who asks, the validated body (None where the route has none) and query.
+
+    ``answer_headers``: what a handler wants to say beside its answer.
+    """
 
     request: web.Request
     deps: ApiDeps
     key: ApiKey | None
     body: B
     query: Q
+    answer_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def actor(self) -> str:
         """Who asks, as the history names it."""
         return f"key:{self.key.name}" if self.key else "anonymous"
+
+    @property
+    def once(self) -> Once | None:
+        """The Idempotency-Key under which this may be sent again, if any. Raises ``InvalidInput``."""
+        key = read_idempotency_key(self.request)
+        return Once(self.key.id, key) if key and self.key else None
 
     def path(self, name: str) -> str:
         """A part of the path, decoded."""
@@ -57,7 +68,7 @@ class Route:
     """``path`` as aiohttp reads it. ``answer``: the model of the answer, or its media type if it is not JSON.
 
     ``access``: open to all, any key, or an administrator's. ``location``: where a created thing is,
-    filled with the fields of the answer.
+    filled with the fields of the answer. ``idempotent``: it takes an Idempotency-Key.
     """
 
     method: str
@@ -70,6 +81,7 @@ class Route:
     status: int
     access: Literal["open", "member", "admin"]
     location: str
+    idempotent: bool
     tag: str
 
 
@@ -85,8 +97,11 @@ def route(
     status: int = 200,
     access: Literal["open", "member", "admin"] = "member",
     location: str = "",
+    idempotent: bool = False,
 ) -> Route:
     """A row of the table. A test holds its models equal to those in the handler's signature."""
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
     model: Any = body
-    return Route(method, path, handler, summary, answer, model, query, status, access, location, tag)
+    return Route(
+        method, path, handler, summary, answer, model, query, status, access, location, idempotent, tag
+    )

@@ -35,6 +35,7 @@ ROUTES: tuple[Route, ...] = (
         body=SessionSpec,
         status=201,
         location="/v1/sessions/{id}",
+        idempotent=True,
     ),
     route(
         "GET",

@@ -61,7 +61,13 @@ class LogQuery(Model):
 
 
 async def create_session(call: Call[SessionSpec, NoQuery]) -> SessionView:
-    return await call.deps.store.create_session(call.body, actor=call.actor)
+    once = call.once
+    if once is None:
+        return await call.deps.store.create_session(call.body, actor=call.actor)
+    view, replayed = await call.deps.store.create_session_once(call.body, actor=call.actor, once=once)
+    if replayed:
+        call.answer_headers["Idempotent-Replayed"] = "true"
+    return view
 
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:

@@ -57,6 +57,7 @@ class Sweeper:
         if now - self._forgot_at >= FORGET_EVERY_S:
             self._forgot_at = now
             forgotten = await self._store.forget_old(HISTORY_DAYS)
+            await self._store.forget_keys()
             log.info("forgot old sessions", sessions=forgotten)
 
     async def _check(self) -> None:

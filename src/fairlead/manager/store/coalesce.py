@@ -1,8 +1,8 @@
 """One writer per kind of write: whatever arrives while a flush is in flight goes into the next one.
 
 It batches itself under load and adds nothing when idle: an item that finds the writer free is sent alone, at
-once. An item's result never depends on its neighbours: when a batch is refused by a constraint, its items
-are sent again one by one, and only the guilty one fails.
+once. An item's result never depends on its neighbours: when a batch is refused by a constraint, its halves
+are sent again, and so on, until only the guilty one fails.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Coalescer(Generic[Item, Answer]):
             if len(batch) == 1:
                 _refuse(batch[0][1], error)
                 return
-            for one in batch:
-                await self._flush([one])
+            middle = len(batch) // 2
+            await self._flush(batch[:middle])
+            await self._flush(batch[middle:])
         except (FairleadError, asyncpg.PostgresError) as error:
             for _, future in batch:
                 _refuse(future, error)

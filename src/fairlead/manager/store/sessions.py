@@ -7,7 +7,6 @@ import binascii
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,78 +14,39 @@ from sqlalchemy import literal, select, tuple_
 
 from fairlead.common import api
 from fairlead.common.clock import Clock
-from fairlead.common.errors import Conflict, InvalidInput, NotFound
-from fairlead.common.ids import AgentId, EndpointId, SessionId
+from fairlead.common.errors import InvalidInput, NotFound
+from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import TERMINAL, SessionType, Status
 from fairlead.manager import lifecycle
+from fairlead.manager.keys import Once
 from fairlead.manager.lifecycle import Event, Move, SessionFacts
 from fairlead.manager.store import rows, tables
 from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.coalesce import Coalescer
+from fairlead.manager.store.creates import Creates
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
-    id: str
-    name: str
-    spec: SessionSpec
-    endpoint_id: EndpointId | None
-    actor: str
-    kernel_id: str
-    secret: str
-
-
-class Sessions:
+class Sessions(Creates):
     """Part of ``Store``. Every write is one statement; many that come at once share one."""
 
     def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
-        self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
-        self._create_line, self._move_line = db.line(), db.line()
-        self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates)
+        super().__init__(db, bell, clock, lost_grace_s)
+        self._move_line = db.line()
         self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves)
 
-    # -- create --
+    async def create_session_once(
+        self, spec: SessionSpec, *, actor: str, once: Once
+    ) -> tuple[api.SessionView, bool]:
+        """As ``create_session``, and safe to send again: then the session that was made before, and True.
 
-    async def create_session(
-        self, spec: SessionSpec, *, actor: str, endpoint_id: EndpointId | None = None
-    ) -> api.SessionView:
-        """Durable when it returns. Raises ``Conflict`` for a live name, ``NotFound`` for the group."""
-        session_id = self._clock.new_id()
-        name = spec.name or f"{spec.type}-{session_id[-8:]}"
-        new = _New(session_id, name, spec, endpoint_id, actor, self._clock.new_id(), self._clock.secret())
-        row = await self._creates.submit(new)
-        if not row["group_known"]:
-            raise NotFound(
-                f"resource_group {spec.resource_group!r} does not exist",
-                next_step="`fairlead groups` lists them",
-            )
-        if not row["made"]:
-            raise Conflict(
-                f"a live session is already called {name!r}", next_step="stop it, or choose another name"
-            )
-        self._bell.ring([Topic.PENDING])
-        return await self.get_session(session_id)
-
-    async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
-        return await self._create_line.fetch(
-            SQL["session_create"],
-            [i.id for i in items],
-            [i.name for i in items],
-            [i.spec.type for i in items],
-            [i.spec.resource_group for i in items],
-            [i.spec.priority for i in items],
-            [i.spec.model_dump(mode="json") for i in items],
-            [rows.slots_of(i.spec) for i in items],
-            [i.endpoint_id for i in items],
-            [i.actor for i in items],
-            [lifecycle.deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
-            [i.kernel_id for i in items],
-            [i.secret for i in items],
-        )
+        Raises ``Conflict`` also for a key that was used with another request.
+        """
+        made = await self._create_once(spec, actor, once)
+        return (await self.get_session(made), True) if isinstance(made, str) else (made, False)
 
     # -- look --
 

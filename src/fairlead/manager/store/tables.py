@@ -183,3 +183,9 @@ session_history = _table(
 leases = _table(
     "leases", ("name",), {"name": Text(), "holder": Text(), "term": BigInteger(), "expires_at": _TZ}
 )
+
+idempotency_keys = _table(
+    "idempotency_keys",
+    ("scope", "key"),
+    {"scope": Text(), "key": Text(), "asked": Text(), "session_id": _ID, "created_at": _TZ},
+)

@@ -23,7 +23,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.slots import parse_slots
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
-from fairlead.manager.keys import ApiKey
+from fairlead.manager.keys import ApiKey, Once
 
 ADMIN_KEY, MEMBER_KEY = "flk-admin-secret", "flk-member-secret"
 
@@ -39,6 +39,7 @@ class MemoryStore:
         self.broken = False
         self.lookups = 0
         self.sessions: list[SessionView] = []
+        self.once: dict[Once, tuple[SessionSpec, SessionView]] = {}
         self.moves: dict[str, list[HistoryEntry]] = {}
         self.endpoints: dict[str, EndpointView] = {}
         self.groups = {"default": GroupOptions()}
@@ -89,6 +90,19 @@ class MemoryStore:
         self.sessions.append(view)
         self._note(view, None, "create", actor)
         return view
+
+    async def create_session_once(
+        self, spec: SessionSpec, *, actor: str, once: Once
+    ) -> tuple[SessionView, bool]:
+        await self.ping()
+        if once in self.once:
+            asked, view = self.once[once]
+            if asked != spec:
+                raise Conflict(f"the Idempotency-Key {once.key!r} was used before")
+            return view, True
+        view = await self.create_session(spec, actor=actor)
+        self.once[once] = (spec, view)
+        return view, False
 
     async def get_session(self, ref: str) -> SessionView:
         await self.ping()

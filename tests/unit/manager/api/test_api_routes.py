@@ -36,6 +36,30 @@ async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
     ]
 
 
+async def test_a_create_under_a_key_happens_once(api: Api) -> None:
+    key = {"Idempotency-Key": "3b1f"}
+    first, made = await api.ask("POST", "/v1/sessions", json=BATCH, headers=key)
+    again, same = await api.ask("POST", "/v1/sessions", json=BATCH, headers=key)
+    assert (first.status, again.status, same["id"]) == (201, 201, made["id"])
+    assert "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["Location"] == first.headers["Location"]
+    other, problem = await api.ask("POST", "/v1/sessions", json=BATCH | {"priority": 3}, headers=key)
+    assert (other.status, problem["code"]) == (409, "conflict")
+    assert "3b1f" in problem["detail"]
+    body = {"name": "theirs", "command": ["true"]}
+    _, theirs = await api.ask("POST", "/v1/sessions", json=body, headers=key, key=MEMBER_KEY)
+    assert theirs["id"] != made["id"], "a key belongs to the API key that used it"
+
+
+@pytest.mark.parametrize("key", ["", "   ", "x" * 256, "sch\u00f6n"])
+async def test_a_bad_idempotency_key_is_told(api: Api, key: str) -> None:
+    answer, problem = await api.ask("POST", "/v1/sessions", json=BATCH, headers={"Idempotency-Key": key})
+    assert answer.status == 422
+    assert "Idempotency-Key" in problem["detail"]
+    assert api.store.sessions == []
+
+
 @pytest.mark.parametrize(
     ("query", "names"),
     [

@@ -1,0 +1,158 @@
+"""New sessions: durable when the call returns, in one round trip that is shared by all who come at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from fairlead.common import api
+from fairlead.common.clock import Clock
+from fairlead.common.errors import Conflict, NotFound
+from fairlead.common.ids import EndpointId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import Result, Status
+from fairlead.manager import lifecycle
+from fairlead.manager.keys import Once
+from fairlead.manager.store import rows
+from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.coalesce import Coalescer
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.queries import SQL
+
+# How long a create may be sent again under its key. Far beyond any client's patience.
+KEYS_KEPT_HOURS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    id: str
+    name: str
+    spec: SessionSpec
+    slots: dict[str, int]
+    endpoint_id: EndpointId | None
+    actor: str
+    kernel_id: str
+    secret: str
+    once: Once | None
+    asked: str | None
+
+
+class Creates:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
+        self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
+        self._create_line = db.line()
+        self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates)
+
+    async def create_session(
+        self, spec: SessionSpec, *, actor: str, endpoint_id: EndpointId | None = None
+    ) -> api.SessionView:
+        """Durable when it returns. Raises ``Conflict`` for a live name, ``NotFound`` for the group."""
+        new = self._new(spec, actor, endpoint_id, None)
+        return self._made(new, await self._creates.submit(new))
+
+    async def _create_once(self, spec: SessionSpec, actor: str, once: Once) -> api.SessionView | SessionId:
+        """The session made now, or the id of the one that was made under this key before."""
+        new = self._new(spec, actor, None, once)
+        try:
+            row = await self._creates.submit(new)
+        except asyncpg.UniqueViolationError:  # somebody else has just used the key
+            row = None
+        if row is not None and (row["created_at"] is not None or not row["group_known"]):
+            return self._made(new, row)
+        before = await self._db.fetchrow(SQL["idempotency_find"], once.scope, once.key)
+        if before is None:
+            raise _name_taken(new.name)
+        if before["asked"] != new.asked:
+            raise Conflict(
+                f"the Idempotency-Key {once.key!r} was used before with another request",
+                next_step="make a new key for each new request, or send the same request unchanged",
+            )
+        return SessionId(before["session_id"])
+
+    async def forget_keys(self) -> None:
+        """Keys older than ``KEYS_KEPT_HOURS``."""
+        await self._create_line.fetch(SQL["idempotency_sweep"], KEYS_KEPT_HOURS)
+
+    def _new(self, spec: SessionSpec, actor: str, endpoint_id: EndpointId | None, once: Once | None) -> _New:
+        made = self._clock.new_id()
+        name = spec.name or f"{spec.type}-{made[-8:]}"
+        kernel, secret = self._clock.new_id(), self._clock.secret()
+        asked = _digest(spec) if once else None
+        return _New(made, name, spec, rows.slots_of(spec), endpoint_id, actor, kernel, secret, once, asked)
+
+    def _made(self, new: _New, row: Any) -> api.SessionView:
+        """What was written, without asking for it again."""
+        if not row["group_known"]:
+            raise NotFound(
+                f"resource_group {new.spec.resource_group!r} does not exist",
+                next_step="`fairlead groups` lists them",
+            )
+        created = row["created_at"]
+        if created is None:
+            raise _name_taken(new.name)
+        self._bell.ring([Topic.PENDING])
+        kernel = api.KernelView(
+            id=new.kernel_id,
+            role="main1",
+            attempt=1,
+            status=Status.PENDING,
+            agent_id=None,
+            status_since=created,
+        )
+        return api.SessionView(
+            id=new.id,
+            name=new.name,
+            type=new.spec.type,
+            status=Status.PENDING,
+            result=Result.UNDEFINED,
+            reason=Reason.NONE,
+            detail="",
+            resource_group=new.spec.resource_group,
+            priority=new.spec.priority,
+            attempt=1,
+            revision=1,
+            created_at=created,
+            status_since=created,
+            deadline_at=row["deadline_at"],
+            slots=new.slots,
+            spec=new.spec,
+            kernels=[kernel],
+        )
+
+    async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
+        return await self._create_line.fetch(
+            SQL["session_create"],
+            [i.id for i in items],
+            [i.name for i in items],
+            [i.spec.type for i in items],
+            [i.spec.resource_group for i in items],
+            [i.spec.priority for i in items],
+            [i.spec.model_dump_json() for i in items],
+            [json.dumps(i.slots) for i in items],
+            [i.endpoint_id for i in items],
+            [i.actor for i in items],
+            [lifecycle.deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
+            [i.kernel_id for i in items],
+            [i.secret for i in items],
+            [i.once.scope if i.once else None for i in items],
+            [i.once.key if i.once else None for i in items],
+            [i.asked for i in items],
+        )
+
+
+def _digest(spec: SessionSpec) -> str:
+    """SHA-256 of what is asked for; the order of fields and spelt-out defaults make no difference."""
+    asked = spec.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _name_taken(name: str) -> Conflict:
+    return Conflict(f"a live session is already called {name!r}", next_step="stop it, or choose another name")
