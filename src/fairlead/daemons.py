@@ -81,7 +81,8 @@ def run(main: Coroutine[Any, Any, int]) -> None:
     raise typer.Exit(code)
 
 
-def _need(extra: str, error: ImportError) -> StartupError:
+def need(extra: str, error: ImportError) -> StartupError:
+    """What to raise where an extra of the installation is missing."""
     return StartupError(
         f"this installation lacks what `fairlead {extra}` needs: {error.name}",
         next_step=f"pip install 'fairlead[{extra}]'",
@@ -120,7 +121,7 @@ def up(
     try:
         from fairlead.allinone import AllInOne
     except ImportError as error:
-        raise _need("all", error) from error
+        raise need("all", error) from error
 
     part = AllInOne(loaded.settings, clock=start.clock, link_token=start.token, home=start.home)
 
@@ -153,7 +154,7 @@ def manager(
     try:
         from fairlead.manager import Manager
     except ImportError as error:
-        raise _need("manager", error) from error
+        raise need("manager", error) from error
     from fairlead.edges import note_connection
 
     part = Manager(loaded.settings.manager, clock=start.clock, link_token=start.token, home=start.home)
@@ -191,7 +192,7 @@ def agent(
     try:
         from fairlead.agent import Agent
     except ImportError as error:
-        raise _need("agent", error) from error
+        raise need("agent", error) from error
     settings = loaded.settings
     part = Agent(settings.agent, settings.common, clock=start.clock, link_token=start.token, home=start.home)
     run(_serve(part, lambda entered: print(f"agent {entered.id} → {settings.agent.manager}", flush=True)))
@@ -215,7 +216,7 @@ def proxy(
     try:
         from fairlead.proxy import Proxy
     except ImportError as error:
-        raise _need("proxy", error) from error
+        raise need("proxy", error) from error
     from fairlead.edges import note_connection
 
     settings = loaded.settings
@@ -246,7 +247,7 @@ def db_upgrade(
     try:
         from fairlead.manager.store import migrate
     except ImportError as error:
-        raise _need("manager", error) from error
+        raise need("manager", error) from error
 
     async def main() -> int:
         async with _database(start) as found:
@@ -273,7 +274,7 @@ def db_check(
     try:
         from fairlead.manager.store import Store
     except ImportError as error:
-        raise _need("manager", error) from error
+        raise need("manager", error) from error
 
     async def main() -> int:
         async with _database(start) as found, Store(found, start.clock) as store:
@@ -376,5 +377,5 @@ def demo(
     try:
         from fairlead.demo import run_demo
     except ImportError as error:
-        raise _need("all", error) from error
+        raise need("all", error) from error
     run(run_demo(loaded.settings, clock=start.clock, link_token=start.token, home=start.home, once=exit))

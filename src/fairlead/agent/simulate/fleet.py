@@ -1,0 +1,227 @@
+"""Many played agents in one process, each with a real link of its own to the manager."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+import structlog
+
+from fairlead import __version__
+from fairlead.agent.inventory.fake import FakeInventory
+from fairlead.agent.link import Link
+from fairlead.agent.simulate.answering import Answering, Refusing
+from fairlead.agent.simulate.faults import Faults
+from fairlead.agent.simulate.node import Node, Stage
+from fairlead.agent.simulate.script import Range, Script
+from fairlead.agent.simulate.tally import Tally
+from fairlead.common.clock import Clock
+from fairlead.common.ids import AgentId
+from fairlead.common.messages import AgentInfo
+from fairlead.common.settings import AgentSettings
+from fairlead.common.spec import ENGINES, RUNTIMES
+from fairlead.common.tasks import cancel_and_wait, spawn
+
+log = structlog.get_logger("fairlead.agent.simulate")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who is played. ``ramp_s``: seconds over which the agents come, evenly. ``serve``: kernels that have a
+    port answer there, in OpenAI's words; else the port refuses. ``cpu`` and ``mem`` (thousandths of a CPU,
+    bytes) None: as ``fake:`` inventories have."""
+
+    agents: int = 10
+    gpus: int = 8
+    model: str = "H100"
+    cpu: int | None = None
+    mem: int | None = None
+    prefix: str = "sim-"
+    runtimes: tuple[str, ...] = RUNTIMES
+    engines: tuple[str, ...] = ENGINES
+    seed: int = 0
+    ramp_s: float = 0.0
+    settle_s: float = 0.01
+    serve: bool = False
+
+
+class Simulation:
+    """Use as an async context manager: inside, the agents are there (or about to be: see ``Cast.ramp_s``).
+
+    Of ``settings`` the manager's address, the resource group, the address and the report interval count.
+    Raises ``StartupError`` where it cannot listen.
+    """
+
+    def __init__(
+        self, cast: Cast, script: Script, faults: Faults, settings: AgentSettings, *, clock: Clock, token: str
+    ) -> None:
+        self.cast, self.faults, self.tally = cast, faults, Tally(agents=cast.agents)
+        self._script = replace(
+            script, fail_start=faults.fail_start, fail_run=faults.fail_run, hang_stop=faults.hang_stop
+        )
+        self._settings, self._clock, self._token = settings, clock, token
+        self._dice = random.Random(f"{cast.seed}/faults")
+        self._seats: list[_Seat] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Simulation:
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        place = Answering if self.cast.serve else Refusing
+        port = await stack.enter_async_context(place(self._settings.address))
+        stage = Stage(
+            script=self._script,
+            timers=asyncio.get_running_loop(),
+            clock=self._clock,
+            tally=self.tally,
+            port=port,
+            settle_s=self.cast.settle_s,
+            lose_report=self.faults.lose_report,
+        )
+        self._seats = [
+            _Seat(self._info(n), stage, self._link_to, self.cast.seed) for n in range(self.cast.agents)
+        ]
+        stack.push_async_callback(self._close)
+        tasks = [spawn("simulate.ramp", self._ramp())]
+        for name, every_s, do in (
+            ("disconnect", self.faults.disconnect_every_s, self._disconnect),
+            ("death", self.faults.die_every_s, self._die),
+        ):
+            if every_s:
+                tasks.append(spawn(f"simulate.{name}", self._now_and_then(every_s, do)))
+        stack.push_async_callback(cancel_and_wait, *tasks)
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(seat.close() for seat in self._seats))
+
+    def _info(self, number: int) -> AgentInfo:
+        cast, settings = self.cast, self._settings
+        agent_id = AgentId(f"{cast.prefix}{number:0{len(str(max(cast.agents - 1, 1)))}}")
+        own = {"cpu": cast.cpu, "mem": cast.mem}
+        offers = tuple(
+            offer if (capacity := own.get(offer.slot)) is None else replace(offer, capacity=capacity)
+            for offer in FakeInventory(cast.gpus, cast.model, agent_id).offers()
+        )
+        return AgentInfo(
+            agent_id=agent_id,
+            resource_group=settings.resource_group,
+            address=settings.address,
+            version=__version__,
+            arch=platform.machine(),
+            runtimes=cast.runtimes,
+            engines=cast.engines,
+            offers=offers,
+            labels=dict(settings.labels),
+        )
+
+    def _link_to(self, node: Node, connected: Callable[[], None]) -> Link:
+        return Link(
+            self._settings.manager,
+            self._token,
+            clock=self._clock,
+            interval_s=self._settings.report_interval_s,
+            report=node.report,
+            take=node.take,
+            logs=node.logs,
+            connected=connected,
+        )
+
+    async def _ramp(self) -> None:
+        begun = self._clock.monotonic()
+        for number, seat in enumerate(self._seats):
+            ahead_s = begun + self.cast.ramp_s * number / len(self._seats) - self._clock.monotonic()
+            if ahead_s > 0.001:
+                await asyncio.sleep(ahead_s)
+            seat.attach()
+
+    # What goes wrong.
+
+    async def _now_and_then(self, every_s: float, do: Callable[[_Seat], None]) -> None:
+        while True:
+            await asyncio.sleep(self._dice.expovariate(1 / every_s))
+            up = [seat for seat in self._seats if seat.up]
+            if up:
+                do(self._dice.choice(up))
+
+    def _disconnect(self, seat: _Seat) -> None:
+        self.tally.faults["disconnect"] += 1
+        seat.leave(Range(0, 1).pick(self._dice))
+
+    def _die(self, seat: _Seat) -> None:
+        reboot = self._dice.random() < self.faults.reboot
+        lose_ledger = not reboot and self._dice.random() < self.faults.lose_ledger
+        self.tally.faults["reboot" if reboot else "lost-ledger" if lose_ledger else "death"] += 1
+        seat.leave(
+            self.faults.down_s.pick(self._dice), lambda: seat.node.die(reboot=reboot, lose_ledger=lose_ledger)
+        )
+
+
+class _Seat:
+    """One played agent with its link, which comes and goes."""
+
+    def __init__(
+        self,
+        info: AgentInfo,
+        stage: Stage,
+        link_to: Callable[[Node, Callable[[], None]], Link],
+        seed: int,
+    ) -> None:
+        dice = random.Random(f"{seed}/{info.agent_id}")
+        self.node = Node(info, stage, dice, changed=self._changed)
+        self._tally, self._link_to = stage.tally, link_to
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._away: asyncio.Task[None] | None = None
+        self._attached = False
+
+    @property
+    def up(self) -> bool:
+        """It has a link, and is not about to lose it."""
+        return self._link is not None and self._away is None
+
+    def attach(self) -> None:
+        self._link = self._link_to(self.node, self._connected)
+        self._task = spawn(f"simulate.{self.node.info.agent_id}", self._link.run())
+
+    def leave(self, away_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Be cut off at once, and come back after ``away_s`` seconds."""
+        self._away = spawn(f"simulate.away.{self.node.info.agent_id}", self._leave(away_s, meanwhile))
+
+    async def close(self) -> None:
+        self.node.close()
+        await cancel_and_wait(self._away)
+        await self._cut()
+
+    async def _leave(self, away_s: float, meanwhile: Callable[[], None]) -> None:
+        await self._cut()
+        meanwhile()
+        await asyncio.sleep(away_s)
+        self._away = None
+        self.attach()
+
+    async def _cut(self) -> None:
+        self._link = None
+        await cancel_and_wait(self._task)
+        if self._attached:
+            self._attached = False
+            self._tally.attached -= 1
+
+    def _changed(self) -> None:
+        if self._link is not None:
+            self._link.changed()
+
+    def _connected(self) -> None:
+        if not self._attached:
+            self._attached = True
+            self._tally.attached += 1
