@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from fairlead.common.errors import Conflict, InvalidInput, NotFound
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, Result, Status
+from fairlead.manager.lifecycle import stop
 from fairlead.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
@@ -237,3 +239,21 @@ async def test_names_pages_and_wrong_input(store: Store) -> None:
     assert (await store.get_session("s1")).id == again.id, "the live one of that name"
     cancelled = await store.list_sessions(statuses=frozenset({Status.CANCELLED}), name="s1")
     assert len(cancelled.items) == 1
+
+
+async def test_of_two_moves_at_once_exactly_one_is_told_that_it_was_made(store: Store) -> None:
+    await FakeAgent(store).report()
+    for n in range(10):
+        name = f"race-{n}"
+        await store.create_session(spec(name), actor="test")
+        await schedule(store)
+        facts = next(f for f in (await store.unsettled())[0])
+        moves = [stop(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
+        told = await asyncio.gather(*(store.move(m) for m in moves if m is not None))
+        assert sorted(told) == [False, False, True]
+        last = (await store.history(name))[-1]
+        assert last.actor == ("one", "two", "three")[told.index(True)]
+        agent_id = (await store.get_session(name)).kernels[0].agent_id
+        assert agent_id is not None
+        await store.observe(FakeAgent(store).whole(), frozenset())
+        await settle(store)

@@ -155,7 +155,15 @@ class Sessions(Creates):
                 raise answer
         return len(done)
 
-    async def _write_moves(self, items: Sequence[Move]) -> Sequence[bool]:
+    async def _write_moves(self, moves: Sequence[Move]) -> Sequence[bool]:
+        # One move of a session per statement: of two, Postgres would take either, and not say which. The one
+        # that looked last has its chance; the other was decided upon what is no longer so.
+        newest: dict[SessionId, Move] = {}
+        for move in moves:
+            rival = newest.setdefault(move.session_id, move)
+            if move.revision > rival.revision:
+                newest[move.session_id] = move
+        items = list(newest.values())
         again = [i.event in (Event.RETRY, Event.RERUN) for i in items]
         found = await self._move_line.fetch(
             SQL["session_move"],
@@ -176,12 +184,7 @@ class Sessions(Creates):
         )
         done = {row["id"] for row in found}
         self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
-        # Two moves of one session in one batch: the statement takes one of them at most.
-        return [i.session_id in done and i is _first(items, i.session_id) for i in items]
-
-
-def _first(items: Sequence[Move], session_id: SessionId) -> Move:
-    return next(i for i in items if i.session_id == session_id)
+        return [move.session_id in done and newest[move.session_id] is move for move in moves]
 
 
 def _topics(move: Move) -> set[Topic]:
