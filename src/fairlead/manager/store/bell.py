@@ -114,7 +114,7 @@ class Bell:
             if self._outbox:
                 await self._ears.execute("SELECT pg_notify($1, $2)", _CHANNEL, self._message())
                 await asyncio.sleep(0.005)  # at most 200 notifies a second, however many commits
-        except AWAY as error:
+        except (*AWAY, asyncpg.InterfaceError) as error:
             log.info("no notifications while Postgres is away", error=repr(error))
 
     async def __aenter__(self) -> Bell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,6 @@ AWAY = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -38,10 +37,14 @@ async def _init(connection: asyncpg.Connection) -> None:
 
 
 @asynccontextmanager
-async def _translated() -> AsyncIterator[None]:
+async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
     try:
         yield
-    except AWAY as error:
+    except (*AWAY, asyncpg.InterfaceError) as error:
+        # asyncpg says with InterfaceError both that a line is closed and that a statement was called wrongly:
+        # only the first is the world's fault.
+        if isinstance(error, asyncpg.InterfaceError) and not closed():
+            raise
         raise StoreUnavailable(
             next_step="try again in a moment; `fairlead doctor` looks at Postgres"
         ) from error
@@ -60,14 +63,23 @@ class Line:
         self._lock = asyncio.Lock()
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        async with self._lock, _translated():
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await asyncpg.connect(
-                    self._dsn, timeout=5, command_timeout=COMMAND_TIMEOUT_S
-                )
-                await _init(self._connection)
-            rows: list[Any] = await self._connection.fetch(sql, *args)
+        async with self._lock, _translated(self._is_closed):
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                connection = await asyncpg.connect(self._dsn, timeout=5, command_timeout=COMMAND_TIMEOUT_S)
+                await _init(connection)
+                self._connection = connection
+            try:
+                rows: list[Any] = await connection.fetch(sql, *args)
+            except (asyncio.CancelledError, TimeoutError):
+                # Given up on our side only (an agent left in the middle of its report): Postgres may be at it
+                # still, and whoever comes next would wait behind it.
+                connection.terminate()
+                raise
             return rows
+
+    def _is_closed(self) -> bool:
+        return self._connection is None or bool(self._connection.is_closed())
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -87,7 +99,7 @@ class Database:
         return self._lines[-1]
 
     async def __aenter__(self) -> Database:
-        async with _translated():
+        async with _translated(lambda: True):
             self._pool = await asyncpg.create_pool(
                 self.dsn, min_size=1, max_size=6, timeout=5, command_timeout=COMMAND_TIMEOUT_S, init=_init
             )
@@ -101,9 +113,14 @@ class Database:
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         assert self._pool is not None, "the database is used before it was entered"
-        async with _translated():
-            rows: list[Any] = await self._pool.fetch(sql, *args)
-            return rows
+        async with _translated(lambda: True):
+            connection = await self._pool.acquire()
+        try:
+            async with _translated(connection.is_closed):
+                rows: list[Any] = await connection.fetch(sql, *args)
+                return rows
+        finally:
+            await self._pool.release(connection)
 
     async def fetchrow(self, sql: str, *args: Any) -> Any:
         rows = await self.fetch(sql, *args)

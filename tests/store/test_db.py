@@ -1,0 +1,32 @@
+"""What is told apart: a database that is away, and a statement of ours that is wrong."""
+
+from __future__ import annotations
+
+import asyncpg
+import pytest
+
+from fairlead.common.errors import StoreUnavailable
+from fairlead.manager.store import Store
+
+
+@pytest.mark.parametrize("through", ["line", "pool"])
+async def test_a_wrong_call_is_not_taken_for_an_absent_database(store: Store, through: str) -> None:
+    fetch = store._db.line().fetch if through == "line" else store._db.fetch
+    with pytest.raises(asyncpg.InterfaceError, match="expects 1 argument"):
+        await fetch("SELECT $1::int", 1, 2)
+    assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
+
+
+@pytest.mark.parametrize("through", ["line", "pool"])
+async def test_a_line_that_is_cut_is_told_and_opened_again(store: Store, through: str) -> None:
+    fetch = store._db.line().fetch if through == "line" else store._db.fetch
+    pid = (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"]
+    other = await asyncpg.connect(store._db.dsn)
+    await other.execute("SELECT pg_terminate_backend($1)", pid)
+    await other.close()
+    for _ in range(10):  # the pool may have other lines that still live
+        try:
+            assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
+        except StoreUnavailable:
+            break
+    assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
