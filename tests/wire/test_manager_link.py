@@ -4,120 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
+from manager_harness import INFO, TOKEN, Stream, attach, client, manager, until
 
 from fairlead.common.clock import SystemClock
 from fairlead.common.errors import StartupError
-from fairlead.common.exchange import OrdersIn, ReportsOut
-from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import (
-    AgentInfo,
     LogRequest,
     Observation,
-    Orders,
-    OrdersDelta,
     Report,
-    SlotOffer,
     WholeReportWanted,
 )
 from fairlead.common.reasons import Reason
 from fairlead.common.settings import ManagerSettings
 from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
 from fairlead.common.status import ObservedState, Status
-from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec, routes_pb2, routes_pb2_grpc
+from fairlead.common.wire import agent_pb2, codec, routes_pb2, routes_pb2_grpc
 from fairlead.manager import Manager
 from fairlead.sdk import Client
 
-TOKEN = "link-secret"
-INFO = AgentInfo(
-            AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
-            (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
-        )  # fmt: skip
+__all__ = ["client", "manager"]  # fixtures
 ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
-
-
-@pytest_asyncio.fixture
-async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
-    settings = ManagerSettings(
-        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", suspect_after_s=2, lost_grace_s=2
-    )
-    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def client(manager: Manager) -> AsyncIterator[Client]:
-    assert manager.first_key is not None
-    async with Client(f"http://{manager.api_address}", manager.first_key) as made:
-        yield made
-
-
-class Stream:
-    """One agent's stream. ``orders`` is the newest set that it was given."""
-
-    def __init__(self, call: Any, stub: Any, name: str, incarnation: str) -> None:
-        self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
-        self.orders = Orders(0, ())
-        self.seen: dict[str, Observation] = {}
-        self.speaking, self.listening, self.deltas = ReportsOut(), OrdersIn(), 0
-
-    async def report(self, generation: int | None = None) -> None:
-        info = replace(INFO, agent_id=AgentId(self.name))
-        generation = self.orders.generation if generation is None else generation
-        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()))
-        await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
-
-    async def next(self) -> Orders | LogRequest | WholeReportWanted:
-        async with asyncio.timeout(10):
-            message = codec.manager_message_from_wire(await self.call.read())
-        assert message is not None
-        if isinstance(message, Orders | OrdersDelta):
-            self.deltas += isinstance(message, OrdersDelta)
-            message = self.listening.take(message)
-            assert message is not None, "what the manager sent before is what its deltas build upon"
-            assert message.generation > self.orders.generation
-            self.orders = message
-        return message
-
-    async def orders_with(self, count: int) -> Orders:
-        while len(self.orders.kernels) != count:
-            await self.next()
-        return self.orders
-
-    def see(self, state: ObservedState, **more: Any) -> None:
-        for k in self.orders.kernels:
-            self.seen[k.kernel_id] = Observation(k.kernel_id, k.session_id, state, **more)
-
-
-@asynccontextmanager
-async def attach(
-    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1"
-) -> AsyncIterator[Stream]:
-    async with grpc.aio.insecure_channel(manager.link_address) as channel:
-        stub = agent_pb2_grpc.AgentLinkStub(channel)
-        call = stub.Attach(metadata=[("authorization", f"Bearer {token}")])
-        stream = Stream(call, stub, name, life)
-        await stream.report()
-        try:
-            yield stream
-        finally:
-            call.cancel()
-
-
-async def until(client: Client, ref: str, good: Callable[[Any], bool]) -> Any:
-    async with asyncio.timeout(10):
-        while True:
-            view = await client.get_session(ref)
-            if good(view):
-                return view
-            await asyncio.sleep(0.02)
 
 
 async def test_a_session_from_request_to_result(manager: Manager, client: Client) -> None:
@@ -154,7 +66,7 @@ async def test_a_second_attach_gets_the_same_orders_and_replaces_the_first(
             assert after.kernels == before.kernels
             assert after.generation > before.generation
             async with asyncio.timeout(10):
-                assert await first.call.read() is grpc.aio.EOF
+                assert await first.call.code() is grpc.StatusCode.ALREADY_EXISTS
 
 
 async def test_a_report_from_before_the_orders_does_not_end_the_kernel(

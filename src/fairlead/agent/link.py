@@ -37,6 +37,9 @@ OPTIONS = [
     ("grpc.enable_retries", 0),
 ]
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
+# Whoever was replaced, or reports what cannot be taken in, changes nothing by coming again soon.
+_REFUSED_S = 30.0
+_REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 # Changes come in bursts. The first of a burst goes at once; then there is a pause of ten times what a report
 # costs, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are.
 _PAUSE_S = (0.002, 0.1)
@@ -87,6 +90,9 @@ class Link:
                 self._complain("the manager ended the connection")
             except grpc.aio.AioRpcError as error:
                 self._complain(_explain(self._target, error))
+                if error.code() in _REFUSED:
+                    await asyncio.sleep(_REFUSED_S * self._clock.jitter(0.25))
+                    continue
             if self._obeyed:
                 backoff = _FIRST_BACKOFF_S
             await asyncio.sleep(backoff * self._clock.jitter(0.25))
@@ -225,6 +231,8 @@ def _explain(target: str, error: grpc.aio.AioRpcError) -> str:
     code, details = error.code(), error.details()
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return f"it refuses this agent's link token: {details}; set common.link_token to the manager's"
+    if code in _REFUSED:
+        return f"it refuses this agent, which tries again each {_REFUSED_S:.0f} s: {details}"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"nothing answers at {target}: {details}"
     return f"{code.name}: {details}"

@@ -26,6 +26,7 @@ from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
+from fairlead.manager.rpc.faulty import what_is_wrong
 from fairlead.manager.store import Store
 
 log = structlog.get_logger("fairlead.link")
@@ -35,14 +36,28 @@ POLL_S = 5.0
 # Generations whose content we remember, to understand reports that answer them.
 REMEMBERED = 64
 
+# Replaced incarnations that are remembered per agent, so that two processes with one id do not take turns.
+FENCED = 16
+
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
+
+
+class _Refused(Exception):
+    """Ends a stream with this status, and with these words for the agent's log."""
+
+    def __init__(self, code: grpc.StatusCode, words: str) -> None:
+        self.code, self.words = code, words
+        super().__init__(words)
 
 
 class Attached:
     """One agent's stream: what was sent to it, and what waits to be."""
 
-    def __init__(self, agent_id: AgentId, incarnation: str) -> None:
+    def __init__(self, agent_id: AgentId, incarnation: str, older: Attached | None) -> None:
         self.agent_id, self.incarnation = agent_id, incarnation
+        # Held while a report of this agent is taken in: none of an older stream comes after ours.
+        self.taking: asyncio.Lock = older.taking if older is not None else asyncio.Lock()
+        self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
         self.nudged.set()
         self.requests: list[LogRequest | WholeReportWanted] = []
@@ -99,6 +114,8 @@ class Links:
         self._store, self._metrics, self._clock = store, metrics, clock
         self._attached: dict[AgentId, Attached] = {}
         self._dirty: set[AgentId] = set()
+        self._fenced: OrderedDict[tuple[AgentId, str], None] = OrderedDict()
+        self._said: dict[str, str] = {}
         self._looked_at_all = clock.monotonic()
         self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock)
         store.bell.on_orders(self._heard)
@@ -136,52 +153,102 @@ class Links:
             first = codec.report_from_wire(await anext(reports))
         except StopAsyncIteration:
             return
-        if not isinstance(first, Report) or not _is_complete(first):
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "the first report must be whole, with agent_id, incarnation and resource_group",
-            )
+        try:
+            if not isinstance(first, Report):
+                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be whole")
+            attached = self._admit(first)
+            try:
+                await self._serve(attached, first, reports, context)
+            finally:
+                self._leave(attached)
+        except _Refused as refused:
+            self._complain(context.peer(), refused.words)
+            await context.abort(refused.code, refused.words)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _admit(self, first: Report) -> Attached:
+        """Let the newest stream speak for its agent, unless it is of a process that was replaced before."""
+        _check(first)
         agent_id = first.info.agent_id
-        attached = Attached(agent_id, first.incarnation)
         older = self._attached.get(agent_id)
+        if older is not None and older.incarnation != first.incarnation:
+            if (agent_id, first.incarnation) in self._fenced:
+                raise _replaced(agent_id)
+            log.warning(
+                "another process attaches under the same agent id: the older one is fenced",
+                agent=agent_id, older=older.incarnation, newer=first.incarnation,
+                next_step="if both run, stop one of them or give it another agent.id",
+            )  # fmt: skip
+            older.refused = _replaced(agent_id)
+            self._fenced[agent_id, older.incarnation] = None
+            while len(self._fenced) > FENCED * max(1, len(self._attached)):
+                self._fenced.popitem(last=False)
+        attached = Attached(agent_id, first.incarnation, older)
         if older is not None:
-            level = log.info if older.incarnation == first.incarnation else log.warning
-            level("a newer stream replaces an older one", agent=agent_id, incarnation=first.incarnation)
             older.nudged.set()
         self._attached[agent_id] = attached
         self._metrics.set_links(len(self._attached))
         log.info("agent attached", agent=agent_id, kernels=len(first.kernels))
-        try:
-            attached.take(first)
-            await self._observe(attached, first)
-            self._heard([agent_id])
-            reader = spawn(f"link.read.{agent_id}", self._read(attached, reports))
-            try:
-                await self._write(attached, reader, context)
-            finally:
-                await cancel_and_wait(reader)
-        except StoreUnavailable as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        finally:
-            if self._attached.get(agent_id) is attached:
-                del self._attached[agent_id]
-            self._metrics.set_links(len(self._attached))
-            log.info("agent detached", agent=agent_id)
+        return attached
 
-    async def _observe(self, attached: Attached, report: Report) -> None:
-        await self._store.observe(report, attached.accepted(report.orders_generation))
+    def _leave(self, attached: Attached) -> None:
+        if self._attached.get(attached.agent_id) is attached:
+            del self._attached[attached.agent_id]
+        self._metrics.set_links(len(self._attached))
+        log.info("agent detached", agent=attached.agent_id)
+
+    async def _serve(
+        self,
+        attached: Attached,
+        first: Report,
+        reports: AsyncIterator[agent_pb2.Report],
+        context: Context,
+    ) -> None:
+        attached.take(first)
+        await self._observe(attached, first)
+        self._heard([attached.agent_id])
+        self._said.pop(_host(context.peer()), None)
+        reader = spawn(f"link.read.{attached.agent_id}", self._read(attached, reports))
+        try:
+            await self._write(attached, reader, context)
+        finally:
+            await cancel_and_wait(reader)
+        if attached.refused is not None:
+            raise attached.refused
+
+    def _complain(self, peer: str, words: str) -> None:
+        # Whoever is refused comes again, every few seconds: once per cause is enough.
+        host = _host(peer)
+        if self._said.get(host) != words:
+            log.warning("an agent is refused", peer=peer, why=words)
+            self._said[host] = words
+            while len(self._said) > 1000:
+                del self._said[next(iter(self._said))]
+
+    async def _observe(self, attached: Attached, report: Report) -> bool:
+        """False: a newer stream speaks for this agent now, and nothing was changed."""
+        async with attached.taking:
+            if self._attached.get(attached.agent_id) is not attached:
+                return False
+            await self._store.observe(report, attached.accepted(report.orders_generation))
         self._metrics.report_taken()
+        return True
 
     async def _read(self, attached: Attached, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
             async for wire in reports:
-                if self._attached.get(attached.agent_id) is not attached:
-                    return  # a newer stream speaks for this agent now
-                report = attached.take(codec.report_from_wire(wire))
-                if report is not None:
-                    await self._observe(attached, report)
-                    if report.orders_wanted:
-                        self._heard([attached.agent_id])
+                message = codec.report_from_wire(wire)
+                _check(message)
+                report = attached.take(message)
+                if report is None:
+                    continue
+                if not await self._observe(attached, report):
+                    return
+                if report.orders_wanted:
+                    self._heard([attached.agent_id])
+        except _Refused as refused:
+            attached.refused = refused
         except StoreUnavailable as error:
             log.warning("report not taken in: the agent will send it again", error=str(error))
         finally:
@@ -199,5 +266,20 @@ class Links:
             await attached.nudged.wait()
 
 
-def _is_complete(report: Report) -> bool:
-    return bool(report.info.agent_id and report.incarnation and report.info.resource_group)
+def _check(message: Report | ReportDelta) -> None:
+    wrong = what_is_wrong(message)
+    if wrong:
+        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"this report cannot be taken in: {wrong}")
+
+
+def _replaced(agent_id: AgentId) -> _Refused:
+    return _Refused(
+        grpc.StatusCode.ALREADY_EXISTS,
+        f"another process speaks for agent {agent_id!r} now, and has replaced this one; "
+        "if both are meant to run, give each an agent.id of its own",
+    )
+
+
+def _host(peer: str) -> str:
+    """``ipv4:127.0.0.1:40000`` without the port, which is another one each time."""
+    return peer.rpartition(":")[0]

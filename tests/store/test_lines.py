@@ -1,0 +1,59 @@
+"""A line to Postgres is never left in a state in which it answers nothing and is not replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fairlead.common.errors import StoreUnavailable
+from fairlead.manager.store.db import Line
+
+
+@pytest_asyncio.fixture
+async def line(empty_database: str) -> AsyncIterator[Line]:
+    made = Line(empty_database)
+    yield made
+    await made.close()
+
+
+async def backend(line: Line) -> int:
+    return int((await line.fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"])
+
+
+async def test_a_statement_given_up_while_postgres_stands_still_costs_the_next_one_nothing(line: Line) -> None:
+    """As when an agent's stream ends in the middle of its report: the line of all reports must go on."""
+    pid = await backend(line)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        working = asyncio.create_task(line.fetch("SELECT 1 AS one"))
+        done, _ = await asyncio.wait([working], timeout=0.3)
+        assert not done
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        async with asyncio.timeout(5):
+            assert (await line.fetch("SELECT 2 AS two"))[0]["two"] == 2, "not behind the one that stands still"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert (await line.fetch("SELECT 3 AS three"))[0]["three"] == 3
+
+
+async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: Line) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        pid = await backend(line)
+        working = asyncio.create_task(line.fetch("SELECT pg_sleep(30)"))
+        await asyncio.wait([working], timeout=0.2)
+        if number is signal.SIGTERM:
+            os.kill(pid, number)
+            with pytest.raises(StoreUnavailable):
+                await working
+        else:
+            working.cancel()
+            await asyncio.wait([working])
+        async with asyncio.timeout(5):
+            assert (await line.fetch("SELECT 1 AS one"))[0]["one"] == 1

@@ -1,0 +1,115 @@
+"""A real manager with a real Postgres, and the test as an agent on a real gRPC stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest_asyncio
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.exchange import OrdersIn, ReportsOut
+from fairlead.common.ids import AgentId
+from fairlead.common.messages import (
+    AgentInfo,
+    LogRequest,
+    Observation,
+    Orders,
+    OrdersDelta,
+    Report,
+    SlotOffer,
+    WholeReportWanted,
+)
+from fairlead.common.settings import ManagerSettings
+from fairlead.common.status import ObservedState
+from fairlead.common.wire import agent_pb2_grpc, codec
+from fairlead.manager import Manager
+from fairlead.sdk import Client
+
+TOKEN = "link-secret"
+INFO = AgentInfo(
+            AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
+            (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
+        )  # fmt: skip
+
+
+@pytest_asyncio.fixture
+async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
+    settings = ManagerSettings(
+        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", suspect_after_s=2, lost_grace_s=2
+    )
+    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def client(manager: Manager) -> AsyncIterator[Client]:
+    assert manager.first_key is not None
+    async with Client(f"http://{manager.api_address}", manager.first_key) as made:
+        yield made
+
+
+class Stream:
+    """One agent's stream. ``orders`` is the newest set that it was given."""
+
+    def __init__(self, call: Any, stub: Any, name: str, incarnation: str) -> None:
+        self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
+        self.orders = Orders(0, ())
+        self.seen: dict[str, Observation] = {}
+        self.speaking, self.listening, self.deltas = ReportsOut(), OrdersIn(), 0
+
+    async def report(self, generation: int | None = None) -> None:
+        info = replace(INFO, agent_id=AgentId(self.name))
+        generation = self.orders.generation if generation is None else generation
+        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()))
+        await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
+
+    async def next(self) -> Orders | LogRequest | WholeReportWanted:
+        async with asyncio.timeout(10):
+            message = codec.manager_message_from_wire(await self.call.read())
+        assert message is not None
+        if isinstance(message, Orders | OrdersDelta):
+            self.deltas += isinstance(message, OrdersDelta)
+            message = self.listening.take(message)
+            assert message is not None, "what the manager sent before is what its deltas build upon"
+            assert message.generation > self.orders.generation
+            self.orders = message
+        return message
+
+    async def orders_with(self, count: int) -> Orders:
+        while len(self.orders.kernels) != count:
+            await self.next()
+        return self.orders
+
+    def see(self, state: ObservedState, **more: Any) -> None:
+        for k in self.orders.kernels:
+            self.seen[k.kernel_id] = Observation(k.kernel_id, k.session_id, state, **more)
+
+
+@asynccontextmanager
+async def attach(
+    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1"
+) -> AsyncIterator[Stream]:
+    async with grpc.aio.insecure_channel(manager.link_address) as channel:
+        stub = agent_pb2_grpc.AgentLinkStub(channel)
+        call = stub.Attach(metadata=[("authorization", f"Bearer {token}")])
+        stream = Stream(call, stub, name, life)
+        await stream.report()
+        try:
+            yield stream
+        finally:
+            call.cancel()
+
+
+async def until(client: Client, ref: str, good: Callable[[Any], bool]) -> Any:
+    async with asyncio.timeout(10):
+        while True:
+            view = await client.get_session(ref)
+            if good(view):
+                return view
+            await asyncio.sleep(0.02)

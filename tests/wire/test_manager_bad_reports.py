@@ -1,0 +1,255 @@
+"""Reports that are wrong, stale, huge or from the wrong process: told once, and harmless."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import grpc
+import pytest
+from manager_harness import TOKEN, Stream, attach, client, manager, until
+from structlog.testing import capture_logs
+
+from fairlead.agent import Agent
+from fairlead.common.clock import SystemClock
+from fairlead.common.deltas import Delta
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
+from fairlead.common.reasons import Reason
+from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import ObservedState, Result, Status
+from fairlead.manager import Manager
+from fairlead.manager.rpc.faulty import what_is_wrong
+from fairlead.sdk import Client
+
+__all__ = ["client", "manager"]  # fixtures
+
+GOOD_ID = KernelId("01980000-0000-7000-8000-000000000001")
+INFO = AgentInfo(
+    AgentId("node-1"),
+    "default",
+    "127.0.0.1",
+    "0.1.0",
+    "x86_64",
+    ("process",),
+    ("custom",),
+    (SlotOffer("cpu", 4000),),
+)
+BAD = Observation(KernelId("x"), SessionId(""), ObservedState.GONE)
+GOOD = Report(INFO, "1", 0, (Observation(GOOD_ID, SessionId("s"), ObservedState.RUNNING, "h", 21000),))
+
+
+def with_kernel(**more: Any) -> Report:
+    return replace(GOOD, kernels=(replace(GOOD.kernels[0], **more),))
+
+
+def with_info(**more: Any) -> Report:
+    return replace(GOOD, info=replace(INFO, **more))
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (with_kernel(kernel_id="nonsense"), "kernel_id 'nonsense'"),
+        (with_kernel(kernel_id=GOOD_ID.replace("0001", "000A")), "kernel_id"),
+        (with_kernel(kernel_id=""), "kernel_id ''"),
+        (with_kernel(kernel_id="x" * 10_000), "…'"),
+        (with_kernel(detail="a\0b"), "NUL"),
+        (with_kernel(port=70_000), "port 70000"),
+        (with_info(agent_id=""), "agent_id ''"),
+        (with_info(agent_id="a/b"), "agent_id 'a/b'"),
+        (with_info(resource_group=""), "resource_group"),
+        (with_info(labels={"a": "\0"}), "NUL"),
+        (with_info(offers=(SlotOffer("cpu", 1), SlotOffer("cpu", 2))), "offered 2 times"),
+        (with_info(offers=(SlotOffer("cuda.device", -1, DeviceId("GPU-0")),)), "below 0"),
+        (replace(GOOD, incarnation=""), "incarnation"),
+        (ReportDelta("1", 0, Delta({KernelId("x"): BAD}, frozenset(), 0)), "kernel_id 'x'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(bad: Report | ReportDelta, words: str) -> None:
+    assert words in what_is_wrong(bad)
+
+
+def test_a_good_report_is_not_complained_about() -> None:
+    assert what_is_wrong(GOOD) == ""
+    assert what_is_wrong(replace(GOOD, kernels=())) == ""
+
+
+async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client: Client) -> None:
+    with capture_logs() as logs:
+        for _ in range(3):
+            async with attach(manager) as agent:
+                bad = Observation(KernelId("not-an-id"), SessionId("s"), ObservedState.RUNNING)
+                agent.seen["x"] = bad
+                await agent.report()
+                async with asyncio.timeout(10):
+                    assert await agent.call.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert "kernel_id 'not-an-id' is not a UUID" in await agent.call.details()
+    told = [entry for entry in logs if entry["event"] == "an agent is refused"]
+    assert 1 <= len(told) <= 3
+    assert [entry for entry in logs if entry["log_level"] == "error"] == [], (
+        "no traceback for what others send"
+    )
+    async with attach(manager) as agent:  # and it is as welcome as before
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+
+
+async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client: Client) -> None:
+    """The replaced process says that its kernel is gone; the newer one has it."""
+    async with attach(manager, life="1") as older:
+        spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
+        await client.create_session(spec)
+        await older.orders_with(1)
+        older.see(ObservedState.RUNNING)
+        await older.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+        async with attach_with(manager, older) as newer:
+            await newer.orders_with(1)
+            older.seen.clear()
+            try:
+                await older.report()
+            except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+                pass  # it was told already
+            async with asyncio.timeout(10):
+                assert await older.call.code() is grpc.StatusCode.ALREADY_EXISTS
+            assert "agent.id of its own" in await older.call.details()
+            # A report of the newer one, taken in after whatever the older one said.
+            newer.see(ObservedState.RUNNING)
+            await newer.report()
+            await client.create_session(SessionSpec(name="next", command=["x"], resources={"cpu": 1}))
+            await newer.orders_with(2)
+            assert (await client.get_session("job")).status is Status.RUNNING
+
+            # It comes again, and is refused for as long as the newer one is there.
+            async with attach(manager, life="1") as again:
+                async with asyncio.timeout(10):
+                    assert await again.call.code() is grpc.StatusCode.ALREADY_EXISTS
+            assert (await client.get_session("job")).status is Status.RUNNING
+
+
+@asynccontextmanager
+async def attach_with(manager: Manager, older: Stream) -> AsyncIterator[Stream]:
+    """The same agent, started anew: it has what the older one had."""
+    async with grpc.aio.insecure_channel(manager.link_address) as channel:
+        stub = type(older.stub)(channel)
+        call = stub.Attach(metadata=[("authorization", f"Bearer {TOKEN}")])
+        stream = Stream(call, stub, older.name, "2")
+        stream.seen = dict(older.seen)
+        await stream.report(generation=0)
+        yield stream
+        call.cancel()
+
+
+async def test_a_report_of_ten_thousand_kernels(manager: Manager, client: Client) -> None:
+    count = 10_000
+    async with attach(manager) as agent:
+        await agent.next()
+        connection = await asyncpg.connect(manager.dsn)
+        try:
+            ids = [SystemClock().new_id() for _ in range(2 * count)]
+            await connection.execute(
+                "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, "
+                "created_by) SELECT id, id::text, 'batch', 'RUNNING', 'default', 10, $2, '{}', 'test' "
+                "FROM unnest($1::uuid[]) id",
+                ids[:count], SessionSpec(command=["x"]).model_dump_json(),
+            )  # fmt: skip
+            await connection.execute(
+                "INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret) "
+                "SELECT k, s, 1, 'RUNNING', 'node-1', '' FROM unnest($1::uuid[], $2::uuid[]) AS t(k, s)",
+                ids[count:], ids[:count],
+            )  # fmt: skip
+            for kernel, session in zip(ids[count:], ids[:count], strict=True):
+                agent.seen[kernel] = Observation(
+                    KernelId(kernel),
+                    SessionId(session),
+                    ObservedState.EXITED,
+                    exit_code=0,
+                    reason=Reason.EXIT_ZERO,
+                )
+            began = time.monotonic()
+            await agent.report()
+            ended = "SELECT count(*) FROM kernels WHERE status = 'TERMINATED'"
+            async with asyncio.timeout(30):
+                while await connection.fetchval(ended) < count:
+                    await asyncio.sleep(0.02)
+            took = time.monotonic() - began
+        finally:
+            await connection.close()
+    print(f"a report of {count} kernels that all ended was taken in after {took:.2f} s")
+    assert took < 5, "a second or two here; more where two cores are shared"
+
+
+class AnHourOff(SystemClock):
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=1)
+
+
+async def test_an_agent_whose_clock_is_an_hour_off(manager: Manager, client: Client, home: Path) -> None:
+    """No time of an agent is ever compared with one of ours: reports carry none."""
+    settings = AgentSettings(
+        id="late", manager=manager.link_address, inventory="fake:1xH100", port_range="29100-29139"
+    )
+    common = CommonSettings(home=home)
+    async with Agent(settings, common, clock=AnHourOff(), link_token=TOKEN, home=home):
+        small = {"cpu": 0.1, "mem": "16MiB"}
+        for name, command, more in (
+            ("good", "exit 0", {}),
+            ("slow", "sleep 60", {"timeout_s": 0.5, "stop_grace_s": 0}),
+        ):
+            spec = SessionSpec(name=name, command=["/bin/sh", "-c", command], resources=small, **more)  # type: ignore[arg-type]
+            await client.create_session(spec)
+        good = await until(client, "good", lambda v: v.status is Status.TERMINATED)
+        slow = await until(client, "slow", lambda v: v.status is Status.TERMINATED)
+        assert (good.result, slow.result, slow.reason) == (Result.SUCCESS, Result.FAILURE, Reason.TIMEOUT)
+        for view in (good, slow):
+            for entry in await client.history(view.name):
+                assert abs((entry.at - datetime.now(UTC)).total_seconds()) < 60
+        agent = await client.get_agent("late")
+        assert agent.status == "ALIVE"
+        assert abs((agent.last_seen - datetime.now(UTC)).total_seconds()) < 60
+
+
+async def test_two_agents_with_one_id_are_told_and_do_not_take_turns(
+    manager: Manager, client: Client, home: Path
+) -> None:
+    """Started twice by mistake, with a state directory each: the newer one works, the older one waits."""
+    settings = AgentSettings(id="twin", manager=manager.link_address, inventory="fake:1xH100")
+
+    def agent(which: str) -> Agent:
+        (home / which).mkdir()
+        common = CommonSettings(home=home / which)
+        return Agent(settings, common, clock=SystemClock(), link_token=TOKEN, home=home / which)
+
+    async def connected(since: datetime | None) -> datetime:
+        async with asyncio.timeout(10):
+            while True:
+                found = [a for a in await client.list_agents() if a.id == "twin"]
+                if found and found[0].connected_since != since:
+                    return found[0].connected_since
+                await asyncio.sleep(0.02)
+
+    with capture_logs() as logs:
+        async with agent("one"):
+            first = await connected(None)
+            async with agent("two"):
+                second = await connected(first)
+                async with asyncio.timeout(10):
+                    while not [e for e in logs if "has replaced this one" in str(e.get("why"))]:
+                        await asyncio.sleep(0.02)
+                await client.create_session(SessionSpec(name="job", command=["true"], resources={"cpu": 0.1}))
+                await until(client, "job", lambda v: v.status is Status.TERMINATED)
+                assert await connected(None) == second, "they do not take turns"
+    fenced = [e for e in logs if e["event"].startswith("another process attaches under the same agent id")]
+    assert len(fenced) == 1
+    assert "agent.id" in fenced[0]["next_step"]
+    told = [e for e in logs if e["event"] == "not connected to the manager, trying again"]
+    assert "give each an agent.id of its own" in told[0]["why"], "the replaced one says why it waits"
