@@ -25,7 +25,7 @@ async def backend(line: Line) -> int:
     return int((await line.fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"])
 
 
-async def test_a_statement_given_up_while_postgres_stands_still_costs_the_next_one_nothing(line: Line) -> None:
+async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(line: Line) -> None:
     """As when an agent's stream ends in the middle of its report: the line of all reports must go on."""
     pid = await backend(line)
     os.kill(pid, signal.SIGSTOP)
@@ -37,7 +37,7 @@ async def test_a_statement_given_up_while_postgres_stands_still_costs_the_next_o
         with pytest.raises(asyncio.CancelledError):
             await working
         async with asyncio.timeout(5):
-            assert (await line.fetch("SELECT 2 AS two"))[0]["two"] == 2, "not behind the one that stands still"
+            assert (await line.fetch("SELECT 2 AS two"))[0]["two"] == 2, "not behind that one"
     finally:
         os.kill(pid, signal.SIGCONT)
     assert (await line.fetch("SELECT 3 AS three"))[0]["three"] == 3
