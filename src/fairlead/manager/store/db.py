@@ -40,6 +40,11 @@ async def _init(connection: asyncpg.Connection) -> None:
 async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
     try:
         yield
+    except asyncpg.DiskFullError as error:
+        raise StoreUnavailable(
+            "the disk of Postgres is full",
+            next_step="free space where its data are; everything goes on by itself then",
+        ) from error
     except (*AWAY, asyncpg.InterfaceError) as error:
         # asyncpg says with InterfaceError both that a line is closed and that a statement was called wrongly:
         # only the first is the world's fault.
