@@ -255,7 +255,11 @@ async def test_a_lost_ledger_is_recovered_by_looking(boss: h.Manager, tmp_path: 
     for path in (tmp_path / "agent-one" / "ledger").iterdir():
         path.write_text("{ this is not")
     boss.order(kept)
+    before = len(boss.reports)
     async with h.make_agent(boss, tmp_path):
+        await boss.until(lambda _: len(boss.reports) > before)
+        first = {k.kernel_id: k.state for k in boss.reports[before].kernels}
+        assert first == {kept.kernel_id: S.UNKNOWN, unwanted.kernel_id: S.UNKNOWN}, "they hold their devices"
         running = await boss.until_kernel(kept.kernel_id, S.RUNNING)
         assert (running.port, sorted(h.processes(kept.kernel_id))) == (port, pids)
         await h.until_no_processes(unwanted.kernel_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from fairlead.agent.life import Life, Surroundings
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
 from fairlead.common.errors import InvalidInput, NotFound
-from fairlead.common.ids import KernelId
+from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import LogRequest, Observation, Orders
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import KernelSpec
@@ -22,6 +23,8 @@ from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("fairlead.agent.keeper")
+# A process of a stranger may carry anything in its environment; no manager gave such an id.
+_KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 SHUTDOWN = "its agent was shut down with its kernels"
 
 
@@ -92,7 +95,10 @@ class Keeper:
         return self._newest
 
     def observations(self) -> tuple[Observation, ...]:
-        return tuple(life.observation() for life in self._lives.values())
+        """Every kernel that this node has. Those that the ledger has lost are there too, and hold their
+        devices: left out, they would pass for gone."""
+        strays = (_stray(k) for k in (*self._strays, *self._clearing) if _KERNEL_ID.fullmatch(k))
+        return (*(life.observation() for life in self._lives.values()), *strays)
 
     def logs(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Raises ``NotFound`` when there is no such kernel and no log of it."""
@@ -214,8 +220,11 @@ class Keeper:
             log.error(
                 "cannot destroy it; trying again at the next look around", kernel=kernel_id, error=str(error)
             )
+            # It is there still, and told of, until it is found gone.
+            self._strays[kernel_id] = runtime, handle
         finally:
             del self._clearing[kernel_id]
+            self._changed()
 
     def _life_changed(self) -> None:
         self._changed()
@@ -234,6 +243,10 @@ def _unfinished(entry: Entry, found: Handle | None) -> Entry:
         return replace(entry, handle=found)
     detail = "the agent was killed just before it started it"
     return replace(entry, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail))
+
+
+def _stray(kernel_id: KernelId) -> Observation:
+    return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)
 
 
 def _usable(spec: KernelSpec) -> bool:
