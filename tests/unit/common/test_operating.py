@@ -1,0 +1,51 @@
+"""docs/operating.md has a row for everything that an operator may be shown, and for nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from fairlead.common.reasons import Reason
+from fairlead.common.settings import Settings
+from fairlead.common.status import AgentStatus, Status
+from fairlead.manager.store.check import CHECKS
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+
+
+def rows(section: str) -> list[str]:
+    """The codes in the first column of the tables of a section."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    assert text, f"there is no section {section!r}"
+    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("section", "codes"),
+    [
+        ("Statuses", list(Status)),
+        ("Reasons", [reason for reason in Reason if reason]),
+        ("`fairlead db check`", [check.name for check in CHECKS]),
+    ],
+)
+def test_the_tables_are_complete(section: str, codes: Collection[str]) -> None:
+    assert sorted(rows(section)) == sorted(codes)
+
+
+def test_every_row_says_what_it_means_and_what_to_do() -> None:
+    for line in re.findall(r"^\| `[^`]+` \|.*$", PAGE, re.MULTILINE):
+        assert all(cell.strip() for cell in line.strip("|").split("|")), line
+
+
+def test_what_becomes_of_agents_is_told() -> None:
+    assert all(f"`{status}`" in PAGE for status in AgentStatus)
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    sections = Settings.model_fields.keys()
+    named = set(re.findall(rf"`(?:{'|'.join(sections)})\.(\w+)", PAGE))
+    known = {name for section in sections for name in type(getattr(Settings(), section)).model_fields}
+    assert named - {"json"} <= known, "`agent.json` is a file"
