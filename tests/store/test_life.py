@@ -95,6 +95,30 @@ async def test_a_failed_start_is_retried_on_another_agent_and_then_given_up(stor
     assert await story(store, "s") == ["created", "placed", "retry", "placed", "ended-badly"]
 
 
+async def test_a_retry_whose_last_untried_agent_is_gone_ends_with_the_reason(store: Store) -> None:
+    agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
+    for agent in agents.values():
+        await agent.report()
+    await store.create_session(spec(type="interactive", max_attempts=5), actor="test")
+    assert await schedule(store) == 1
+    kernel = (await store.get_session("s")).kernels[0]
+    tried = str(kernel.agent_id)
+    agents[tried].see(kernel.id, ObservedState.EXITED, **FAILED)
+    await agents[tried].report()
+    await settle(store)
+    assert (await store.get_session("s")).status is Status.PENDING
+    await store._db.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id <> $1", tried)
+    await settle(store)
+    assert (await store.get_session("s")).status is Status.PENDING, "it may come back"
+    await store._db.fetch("UPDATE agents SET status = 'LOST' WHERE id <> $1", tried)
+    await settle(store)
+    view = await store.get_session("s")
+    assert (view.status, view.reason) == (Status.ERROR, Reason.EXIT_NONZERO)
+    assert "no other agent is left to try" in view.detail
+    assert await story(store, "s") == ["created", "placed", "retry", "fail"]
+    assert await store.check() == []
+
+
 async def test_stop_is_accepted_in_every_status(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
@@ -163,6 +187,9 @@ async def test_a_lost_agent_keeps_its_devices_until_it_is_heard(store: Store) ->
     await agent.report()  # it comes back and still runs what it should not
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
     del agent.seen[kernel]  # type: ignore[arg-type]
+    await agent.report()
+    assert await used(store) != {}, "orders that name it may still be under way"
+    agent.accepted = frozenset()
     await agent.report()
     assert await used(store) == {}
 

@@ -52,6 +52,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (P, Event.PLACED): S,
     (P, Event.STOP): Status.CANCELLED,
     (P, Event.EXPIRED): Status.CANCELLED,
+    (P, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
     (S, Event.PREPARING): PREP,
     (S, Event.CREATING): CREA,
     (PREP, Event.CREATING): CREA,
@@ -211,6 +212,8 @@ class SessionFacts:
     deadline_at: datetime | None = None
     # Other live agents of its resource group that it has not failed on yet in this run of its program.
     other_agents: int = 0
+    # The same, silent ones that are not lost yet included: while there is one, a retry may wait for it.
+    untried_agents: int = 0
     # How often its program was run again, and the last attempt of the run before (0: none).
     reruns: int = 0
     rerun_from: int = 0
@@ -266,7 +269,7 @@ def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | Non
     late = facts.deadline_at is not None and now >= facts.deadline_at
     kernels = facts.kernels
     if facts.status is P:
-        return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT) if late else None
+        return _waiting(facts, late, lost_grace_s)
     if all(k.status in TERMINAL for k in kernels):
         return _ended(facts, lost_grace_s)
     if facts.status is TING:
@@ -280,6 +283,15 @@ def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | Non
             return _move(facts, Event.FAIL if reason is Reason.TIMEOUT else Event.STOP, lost_grace_s, reason)
         return _failed(facts, Reason.START_TIMEOUT, f"no kernel was ready in {facts.status}", lost_grace_s)
     return _advance(facts, lost_grace_s)
+
+
+def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | None:
+    if late:
+        return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
+    if facts.attempt - facts.rerun_from > 1 and facts.untried_agents == 0:
+        words = "; ".join(filter(None, (facts.detail, "no other agent is left to try")))
+        return _move(facts, Event.FAIL, lost_grace_s, facts.reason, detail=words)
+    return None
 
 
 def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:

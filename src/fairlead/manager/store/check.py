@@ -54,7 +54,7 @@ GOES_WITH: Mapping[Status, tuple[Status, ...]] = {
     Status.TERMINATING: (Status.TERMINATING, *_ENDED),
     Status.TERMINATED: _ENDED,
     Status.CANCELLED: (Status.CANCELLED,),
-    Status.ERROR: _ENDED,
+    Status.ERROR: (*_ENDED, Status.CANCELLED),  # given up while it waited for another try
 }
 _PAIRS = [(session, kernel) for session, kernels in GOES_WITH.items() for kernel in kernels]
 _STEPS = [(old, event, new) for (old, event), new in TRANSITIONS.items()]

@@ -103,6 +103,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 row["detail"],
                 row["deadline_at"],
                 row["other_agents"],
+                row["untried_agents"],
                 row["reruns"],
                 row["rerun_from"],
             )
