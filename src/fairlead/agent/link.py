@@ -52,7 +52,8 @@ class Link:
     """Dials ``target`` (host:port) for as long as ``run`` runs.
 
     ``report`` makes the newest whole report; ``take`` takes orders in and says whether it did; ``logs`` opens
-    a kernel's log. ``connected`` is called when the first orders of a connection were taken in.
+    a kernel's log. ``connected`` is called when the first orders of a connection were taken in, and
+    ``disconnected`` when that connection has ended.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Link:
         take: Callable[[Orders], bool],
         logs: Callable[[LogRequest], AsyncIterator[bytes]],
         connected: Callable[[], None] = lambda: None,
+        disconnected: Callable[[], None] = lambda: None,
     ) -> None:
         self._target, self._clock, self._interval_s = target, clock, interval_s
         self._metadata = (("authorization", f"Bearer {token}"),)
-        self._report, self._take, self._logs, self._connected = report, take, logs, connected
+        self._report, self._take, self._logs = report, take, logs
+        self._connected, self._disconnected = connected, disconnected
         self._dirty = asyncio.Event()
         self._leaving = asyncio.Event()
         self._sent_last = asyncio.Event()
@@ -138,6 +141,8 @@ class Link:
                         followers.add(task)
                         task.add_done_callback(followers.discard)
             finally:
+                if self._obeyed:
+                    self._disconnected()
                 await cancel_and_wait(sender, *followers)
                 call.cancel()
                 if self._leaving.is_set():

@@ -207,7 +207,8 @@ def test_a_lost_ledger_is_recovered_from_what_is_found() -> None:
     world.order(spec("wanted"), spec("unwanted"))
     world.time.go(1)
     world.node.die(lose_ledger=True)
-    assert world.node.report().kernels == ()
+    found = {k.kernel_id: k.state for k in world.node.report().kernels}
+    assert found == {"wanted": S.UNKNOWN, "unwanted": S.UNKNOWN}, "left out, they would pass for gone"
     world.order(spec("wanted"))
     assert world.state("wanted") is S.RUNNING
     assert world.tally.created == 2, "it was adopted, not begun again"

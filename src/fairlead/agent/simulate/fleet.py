@@ -1,4 +1,8 @@
-"""Many played agents in one process, each with a real link of its own to the manager."""
+"""Many played agents in one process, each with a real link of its own to the manager.
+
+Each has its own connection, too, as real agents have: streams that share a few would cost this process 30 KiB
+and a fifth of the CPU less for each agent, but the manager would not feel what a thousand agents are.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +94,8 @@ class Simulation:
             lose_report=self.faults.lose_report,
         )
         self._seats = [
-            _Seat(self._info(n), stage, self._link_to, self.cast.seed) for n in range(self.cast.agents)
+            _Seat(self._info(number), stage, self._link_to, self.cast.seed)
+            for number in range(self.cast.agents)
         ]
         stack.push_async_callback(self._close)
         tasks = [spawn("simulate.ramp", self._ramp())]
@@ -125,7 +130,7 @@ class Simulation:
             labels=dict(settings.labels),
         )
 
-    def _link_to(self, node: Node, connected: Callable[[], None]) -> Link:
+    def _link_to(self, node: Node, attached: Callable[[bool], None]) -> Link:
         return Link(
             self._settings.manager,
             self._token,
@@ -134,7 +139,8 @@ class Simulation:
             report=node.report,
             take=node.take,
             logs=node.logs,
-            connected=connected,
+            connected=lambda: attached(True),
+            disconnected=lambda: attached(False),
         )
 
     async def _ramp(self) -> None:
@@ -174,7 +180,7 @@ class _Seat:
         self,
         info: AgentInfo,
         stage: Stage,
-        link_to: Callable[[Node, Callable[[], None]], Link],
+        link_to: Callable[[Node, Callable[[bool], None]], Link],
         seed: int,
     ) -> None:
         dice = random.Random(f"{seed}/{info.agent_id}")
@@ -191,7 +197,7 @@ class _Seat:
         return self._link is not None and self._away is None
 
     def attach(self) -> None:
-        self._link = self._link_to(self.node, self._connected)
+        self._link = self._link_to(self.node, self._attachment)
         self._task = spawn(f"simulate.{self.node.info.agent_id}", self._link.run())
 
     def leave(self, away_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -213,15 +219,11 @@ class _Seat:
     async def _cut(self) -> None:
         self._link = None
         await cancel_and_wait(self._task)
-        if self._attached:
-            self._attached = False
-            self._tally.attached -= 1
 
     def _changed(self) -> None:
         if self._link is not None:
             self._link.changed()
 
-    def _connected(self) -> None:
-        if not self._attached:
-            self._attached = True
-            self._tally.attached += 1
+    def _attachment(self, attached: bool) -> None:
+        self._tally.attached += attached - self._attached
+        self._attached = attached

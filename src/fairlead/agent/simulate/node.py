@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead.agent import reconcile as policy
@@ -13,7 +13,7 @@ from fairlead.agent.simulate.script import Dice, Fate, Script, fate
 from fairlead.agent.simulate.tally import Tally
 from fairlead.common.clock import Clock
 from fairlead.common.errors import NotFound
-from fairlead.common.ids import KernelId
+from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import AgentInfo, LogRequest, Observation, Orders, Report
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import KernelSpec
@@ -69,6 +69,7 @@ class Node:
         self._report: Report | None = None
         self._told: Report | None = None
         self._settling: Timer | None = None
+        self._undecided = False  # something ended since the last decision
 
     # What the link calls.
 
@@ -86,8 +87,10 @@ class Node:
         stage = self._stage
         stage.tally.reports += 1
         if self._report is None:
-            seen = tuple(kernel.seen for kernel in self._kernels.values())
-            self._report = Report(self.info, self.incarnation, self._taken, seen)
+            seen = [kernel.seen for kernel in self._kernels.values()]
+            # Those that it does not remember are there all the same: left out, they would pass for gone.
+            seen += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._strays]
+            self._report = Report(self.info, self.incarnation, self._taken, tuple(seen))
         lost = self._told is not None and stage.lose_report and self._told is not self._report
         if lost and self._dice.random() < stage.lose_report:
             assert self._told is not None
@@ -101,7 +104,8 @@ class Node:
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this played agent has no kernel {request.kernel_id}")
-        yield _log_of(kernel.spec, kernel.seen).encode()
+        seen = kernel.seen
+        yield _log_of(kernel.spec, Outcome(seen.state, seen.exit_code, seen.reason, seen.detail)).encode()
 
     # Life and death.
 
@@ -138,6 +142,7 @@ class Node:
     # Deciding and doing.
 
     def _reconcile(self) -> None:
+        self._undecided = False
         ledger = {kernel_id: kernel.spec for kernel_id, kernel in self._kernels.items()}
         observed = {kernel_id: kernel.seen.state for kernel_id, kernel in self._kernels.items()}
         observed |= dict.fromkeys(self._strays, ObservedState.UNKNOWN)
@@ -193,12 +198,12 @@ class Node:
             self._end(kernel, Outcome(EXITED, None, Reason.CREATE_FAILED, plan.refusal))
             return
         self._stage.tally.ready += 1
-        self._show(kernel, replace(kernel.seen, state=RUNNING))
+        self._show(kernel, _in_state(kernel.seen, RUNNING))
         if plan.run_s is not None:
             self._at(kernel, plan.run_s, lambda: self._exit(kernel, plan.exit_code, None))
 
     def _stop(self, kernel: _Kernel, grace_s: float) -> None:
-        self._show(kernel, replace(kernel.seen, state=STOPPING))
+        self._show(kernel, _in_state(kernel.seen, STOPPING))
         stop_s, exit_code = kernel.fate.stop_s, -15
         if stop_s is None:
             self._stage.tally.faults["hung-stop"] += 1
@@ -212,16 +217,14 @@ class Node:
 
     def _end(self, kernel: _Kernel, outcome: Outcome) -> None:
         self._at(kernel, None, None)
+        self._undecided = True
         self._stage.tally.ended[outcome.reason.value or "stopped"] += 1
-        ended = replace(
-            kernel.seen,
-            state=outcome.state,
-            exit_code=outcome.exit_code,
-            reason=outcome.reason,
-            detail=outcome.detail,
-        )
-        if outcome.state is EXITED:
-            ended = replace(ended, log_tail=_log_of(kernel.spec, ended))
+        seen = kernel.seen
+        tail = _log_of(kernel.spec, outcome) if outcome.state is EXITED else ""
+        ended = Observation(
+            seen.kernel_id, seen.session_id, outcome.state, seen.host, seen.port,
+            outcome.exit_code, outcome.reason, outcome.detail, tail,
+        )  # fmt: skip
         self._show(kernel, ended)
 
     def _show(self, kernel: _Kernel, seen: Observation) -> None:
@@ -244,12 +247,19 @@ class Node:
 
     def _settle(self) -> None:
         self._settling = None
-        self._reconcile()
+        if self._undecided:
+            self._reconcile()
         self._changed()
 
 
-def _log_of(spec: KernelSpec, seen: Observation) -> str:
+def _in_state(seen: Observation, state: ObservedState) -> Observation:
+    # Not dataclasses.replace: that is a tenth of what a kernel costs.
+    return Observation(seen.kernel_id, seen.session_id, state, seen.host, seen.port)
+
+
+def _log_of(spec: KernelSpec, outcome: Outcome) -> str:
     text = f"played: session {spec.session_name}, kernel {spec.kernel_id}\n"
-    if seen.state in policy.ENDED:
-        text += f"ended: exit code {seen.exit_code}, {seen.reason.value or 'stopped'} {seen.detail}\n"
+    if outcome.state in policy.ENDED:
+        reason = outcome.reason.value or "stopped"
+        text += f"ended: exit code {outcome.exit_code}, {reason} {outcome.detail}".rstrip() + "\n"
     return text
