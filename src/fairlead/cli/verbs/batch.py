@@ -88,37 +88,51 @@ async def _create(client: Client, spec: SessionSpec, key: str) -> SessionView:
 
 
 async def _follow(cli: Cli, client: Client, made: SessionView) -> SessionView:
-    """Its log to stdout, again for each attempt, until it has ended."""
+    """Its log to stdout, that of each attempt in turn, until it has ended."""
     sink = (sys.stdout if cli.output is Output.TABLE else sys.stderr).buffer
+    told = 0  # the attempts whose logs were copied
     while True:
         with Progress(cli.err, made.name) as progress:
             view = await until_session(
-                client, made.id, lambda view: view.status not in _NOT_YET, clock=cli.clock, progress=progress
+                client,
+                made.id,
+                lambda view, told=told: view.status not in _NOT_YET or view.attempt > told + 1,  # type: ignore[misc]
+                clock=cli.clock,
+                progress=progress,
             )
-        attempt = view.attempt
-        shown = await _copy_log(cli, client, view, sink)
+        for attempt in range(told + 1, view.attempt):  # it was over before anybody looked
+            await _copy_log(cli, client, view, sink, attempt)
+            cli.say(f"fairlead: {made.name} is tried again after attempt {attempt}")
+        told = view.attempt - 1
+        if view.status in _NOT_YET:
+            continue
+        shown = await _copy_log(cli, client, view, sink, view.attempt)
+        told = view.attempt
         view = await until_session(
-            client, made.id, lambda view: view.status in _NOT_YET or ended(view), clock=cli.clock
+            client,
+            made.id,
+            lambda view, told=told: view.attempt > told or ended(view),  # type: ignore[misc]
+            clock=cli.clock,
         )
-        if ended(view):
+        if view.attempt == told:
             kernel = current_kernel(view)
             if not shown and kernel is not None and kernel.log_tail:
                 sink.write(kernel.log_tail.encode())
                 sink.flush()
             return view
-        cli.say(f"fairlead: {made.name} is tried again after attempt {attempt}")
+        cli.say(f"fairlead: {made.name} is tried again after attempt {told}")
 
 
-async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO) -> bool:
+async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO, attempt: int) -> bool:
     """False when there was nothing to copy."""
     shown = False
     try:
-        async for piece in client.logs(view.id, follow=True):
+        async for piece in client.logs(view.id, follow=True, attempt=attempt):
             sink.write(piece)
             sink.flush()
             shown = True
     except (ApiError, Unreachable) as error:
-        if shown or view.status in LIVE:
+        if shown or (view.status in LIVE and attempt == view.attempt):
             cli.say(
                 f"fairlead: the log broke off ({printable(str(error), one_line=True)}); waiting for the end"
             )
