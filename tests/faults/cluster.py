@@ -17,7 +17,7 @@ from .network import Wire
 AGENTS = ("agent-1", "agent-2", "agent-3")
 PARTS = ("manager", *AGENTS, "proxy")
 # Silence is judged much sooner than an operator would want: lost agents must happen within seconds.
-SUSPECT_AFTER_S, LOST_GRACE_S = 6.0, 6.0
+SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 5.0
 _PORTS_EACH = 40
 
 

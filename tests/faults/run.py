@@ -157,7 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--per-second", type=float, default=1.7, help="sessions created")
+    parser.add_argument("--per-second", type=float, default=2.6, help="sessions created")
     parser.add_argument("--keep", action="store_true", help="keep the state directory, with all logs")
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="fairlead-faults-"))

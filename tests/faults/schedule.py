@@ -33,14 +33,16 @@ class Fault:
 def lanes(seed: int, cuttable: frozenset[str]) -> tuple[Iterator[Fault], Iterator[Fault]]:
     """Two endless rows of faults. ``cuttable``: what can be done to the wire."""
     lower = [(kind, part) for kind, part in _LOWER if part != "wire" or kind in cuttable]
-    return _row(random.Random(f"{seed}-upper"), _UPPER), _row(random.Random(f"{seed}-lower"), lower)
+    # A manager judges silence only after it has listened for as long: between its faults it needs some time.
+    upper = _row(random.Random(f"{seed}-upper"), _UPPER, (3, 16))
+    return upper, _row(random.Random(f"{seed}-lower"), lower, (1, 4))
 
 
-def _row(dice: random.Random, deck: list[tuple[str, str]]) -> Iterator[Fault]:
+def _row(dice: random.Random, deck: list[tuple[str, str]], calm_s: tuple[float, float]) -> Iterator[Fault]:
     while True:
         for kind, part in dice.sample(deck, len(deck)):
             # Connections are given up after some nine seconds of silence, agents after twelve.
             for_s = dice.uniform(0, 3) if kind == "kill" else dice.uniform(3, 16)
             if kind == "kill" and part in AGENTS and dice.random() < 0.3:
                 for_s = dice.uniform(12, 18)
-            yield Fault(kind, part, dice.uniform(1, 4), for_s)
+            yield Fault(kind, part, dice.uniform(*calm_s), for_s)
