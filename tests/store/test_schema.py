@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
 from fairlead.common.status import AgentStatus, Result, SessionType, Status
 from fairlead.manager.store import Store, migrate, tables
+from fairlead.manager.store.check import CHECKS
 from fairlead.manager.store.migrate import engine_url
 from fairlead.manager.store.queries import SQL
 
@@ -103,4 +104,5 @@ async def test_wrong_password_is_told_without_showing_it(empty_database: str) ->
 
 def test_every_statement_is_used_and_explained() -> None:
     source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
-    assert [name for name in SQL if f'SQL["{name}"]' not in source] == []
+    checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "mend")}
+    assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []

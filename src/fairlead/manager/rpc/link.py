@@ -99,8 +99,14 @@ class Attached:
         return message
 
     def accepted(self, generation: int) -> frozenset[KernelId] | None:
-        """The kernels that orders of this generation named; None if this stream did not send it."""
-        return self._sent.get(generation)
+        """The kernels that orders of this generation named.
+
+        None if this stream did not send it, or if later ones name more, which may be taken in at any moment.
+        """
+        named = self._sent.get(generation)
+        if named is None or any(not later <= named for g, later in self._sent.items() if g > generation):
+            return None
+        return named
 
 
 class Links:
@@ -137,10 +143,11 @@ class Links:
         if not looking:
             return
         try:
+            # Before the look: a tick that was held up must not give old orders a new generation.
+            generation = await self._store.next_generation()
             found = await self._store.orders_for_many(looking)
             attached = {a: self._attached[a] for a in looking if a in self._attached}
             news = [a for a, link in attached.items() if link.is_news(found[a])]
-            generation = await self._store.next_generation() if news else 0
         except StoreUnavailable:
             self._dirty.update(looking)
             raise

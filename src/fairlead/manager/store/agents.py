@@ -1,99 +1,28 @@
-"""Agents in Postgres: what they report, what they should run, and what becomes of silent ones."""
+"""Agents in Postgres: what they should run, what becomes of silent ones, and how they look."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from fairlead.common import api
+from fairlead.common.clock import Clock
 from fairlead.common.errors import NotFound
-from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.common.messages import Report
+from fairlead.common.ids import AgentId, KernelId
 from fairlead.common.spec import KernelSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.lifecycle import KernelChange, kernel_changes
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.reports import Reports
 
 
-class Agents:
+class Agents(Reports):
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell) -> None:
-        self._db, self._bell = db, bell
-        self._report_line = db.line()
+    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+        super().__init__(db, bell, clock)
         # What kernels are, by the agent that should have them: see ``orders_for_many``.
         self._ordered: dict[AgentId, dict[KernelId, KernelSpec]] = {}
-
-    async def observe(self, report: Report, accepted: Collection[KernelId] | None) -> int:
-        """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
-
-        ``accepted``: the kernels named by the orders that the report says it has taken in, if we know them.
-        """
-        agent_id = report.info.agent_id
-        fresh = await self._heard(report)
-        stored = [
-            (KernelId(row["id"]), SessionId(row["session_id"]), Status(row["status"]))
-            for row in await self._report_line.fetch(SQL["agent_kernels"], agent_id)
-        ]
-        changes = kernel_changes(stored, {k.kernel_id: k for k in report.kernels}, accepted)
-        if changes:
-            await self._write_changes(agent_id, changes)
-        ended = (ObservedState.EXITED, ObservedState.GONE)
-        alive = [k.kernel_id for k in report.kernels if k.state not in ended]
-        freed = (await self._report_line.fetch(SQL["allocation_release"], agent_id, alive))[0]["freed"]
-        topics = {Topic.PENDING} if freed or fresh else set()
-        if changes:
-            topics |= {Topic.KERNELS, Topic.ROUTES}
-            self._bell.ring_orders([agent_id])
-        self._bell.ring(topics)
-        return len(changes)
-
-    async def _heard(self, report: Report) -> bool:
-        """Write who it is and what it offers; True if it is new, back, or changed what it is."""
-        info = report.info
-        before = await self._report_line.fetch(
-            SQL["agent_upsert"],
-            info.agent_id,
-            info.resource_group,
-            report.incarnation,
-            info.address,
-            info.version,
-            info.arch,
-            list(info.runtimes),
-            list(info.engines),
-            info.labels,
-            report.draining,
-        )
-        await self._report_line.fetch(
-            SQL["agent_slots_put"],
-            info.agent_id,
-            [o.slot for o in info.offers],
-            [o.device_id for o in info.offers],
-            [o.capacity for o in info.offers],
-            [o.model for o in info.offers],
-            [o.memory_bytes for o in info.offers],
-            [o.healthy for o in info.offers],
-        )
-        return bool(before[0]["old_status"] != "ALIVE" or before[0]["old_incarnation"] != report.incarnation)
-
-    async def _write_changes(self, agent_id: AgentId, changes: Sequence[KernelChange]) -> None:
-        seen = [c.observation for c in changes]
-        await self._report_line.fetch(
-            SQL["kernel_observe"],
-            agent_id,
-            [c.kernel_id for c in changes],
-            [c.old for c in changes],
-            [c.new for c in changes],
-            [o.state for o in seen],
-            [o.host for o in seen],
-            [o.port for o in seen],
-            [o.exit_code for o in seen],
-            [o.reason for o in seen],
-            [o.detail for o in seen],
-            [o.log_tail for o in seen],
-        )
 
     async def orders_for(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
         """The whole set of kernels that should exist there."""
@@ -134,6 +63,7 @@ class Agents:
         """Mark agents SUSPECT or LOST by their silence, and give up the kernels of lost ones."""
         changed = await self._report_line.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
         lost = await self._report_line.fetch(SQL["kernels_lost"])
+        self._look_again([AgentId(row["id"]) for row in changed])
         if changed or lost:
             self._bell.ring([Topic.KERNELS, Topic.PENDING, Topic.ROUTES])
         return [(row["id"], row["status"]) for row in changed]

@@ -1,8 +1,8 @@
 """One writer per kind of write: whatever arrives while a flush is in flight goes into the next one.
 
 It batches itself under load and adds nothing when idle: an item that finds the writer free is sent alone, at
-once. An item's result never depends on its neighbours: when a batch is refused by a constraint, its halves
-are sent again, and so on, until only the guilty one fails.
+once. An item's result never depends on its neighbours: when a batch is refused (by a constraint, say),
+its halves are sent again, and so on, until only the guilty one fails.
 """
 
 from __future__ import annotations
@@ -21,6 +21,19 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 BATCH_MAX = 500
+
+# Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
+_NOT_THE_ITEMS = (FairleadError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
+# What one item can cause, in Postgres or before it gets there.
+_REFUSED = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class Coalescer(Generic[Item, Answer]):
@@ -57,16 +70,19 @@ class Coalescer(Generic[Item, Answer]):
     async def _flush(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self._write([item for item, _ in batch])
-        except asyncpg.IntegrityConstraintViolationError as error:
+        except _NOT_THE_ITEMS as error:
+            for _, future in batch:
+                _refuse(future, error)
+        except asyncpg.DeadlockDetectedError:
+            # Rare, since statements lock in one order; Postgres has undone ours: it may be sent again.
+            await self._flush(batch)
+        except _REFUSED as error:
             if len(batch) == 1:
                 _refuse(batch[0][1], error)
                 return
             middle = len(batch) // 2
             await self._flush(batch[:middle])
             await self._flush(batch[middle:])
-        except (FairleadError, asyncpg.PostgresError) as error:
-            for _, future in batch:
-                _refuse(future, error)
         except BaseException:
             for _, future in batch:
                 future.cancel()

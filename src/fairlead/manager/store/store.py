@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from fairlead.common.clock import Clock
+from fairlead.common.loop import Loop
 from fairlead.common.messages import RouteTable
 from fairlead.manager.store.access import Access
 from fairlead.manager.store.agents import Agents
@@ -14,6 +15,7 @@ from fairlead.manager.store.db import Database
 from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.reports import BEATS_EVERY_S
 from fairlead.manager.store.sessions import Sessions
 
 
@@ -30,15 +32,17 @@ class Store(Sessions, Planning, Agents, Endpoints, Access, Checks):
         self.bell = Bell(dsn, clock)
         Sessions.__init__(self, self._db, self.bell, clock, lost_grace_s)
         Planning.__init__(self, self._db, self.bell, clock)
-        Agents.__init__(self, self._db, self.bell)
+        Agents.__init__(self, self._db, self.bell, clock)
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)
         Checks.__init__(self, self._db, self.bell)
+        self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Store:
         await self._stack.enter_async_context(self._db)
         await self._stack.enter_async_context(self.bell)
+        await self._stack.enter_async_context(self._beating)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -1,17 +1,26 @@
--- An agent's inventory. Capacity never falls below what is in use; `offered` is what it says now, and a slot it
--- no longer offers keeps its row with offered = 0.
+-- The inventories of agents ($1: all of them; the rest: slot by slot). Capacity never falls below what is in use;
+-- `offered` is what an agent says now, and a slot that it no longer offers keeps its row with offered = 0.
+-- What is as before is not touched. Gives the agents whose inventory changed.
 WITH input AS (
-    SELECT * FROM unnest($2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bool[])
-    AS i(slot, device_id, offered, model, memory_bytes, healthy)
+    SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bool[])
+    AS i(agent_id, slot, device_id, offered, model, memory_bytes, healthy)
+), news AS (
+    SELECT i.* FROM input i LEFT JOIN agent_slots c USING (agent_id, slot, device_id)
+    WHERE (c.offered, c.model, c.memory_bytes, c.healthy)
+          IS DISTINCT FROM (i.offered, i.model, i.memory_bytes, i.healthy)
 ), put AS (
     INSERT INTO agent_slots AS c (agent_id, slot, device_id, offered, capacity, model, memory_bytes, healthy)
-    SELECT $1, slot, device_id, offered, offered, model, memory_bytes, healthy FROM input
+    SELECT agent_id, slot, device_id, offered, offered, model, memory_bytes, healthy FROM news
+    ORDER BY agent_id, slot, device_id
     ON CONFLICT (agent_id, slot, device_id) DO UPDATE SET
         offered = excluded.offered, capacity = greatest(excluded.offered, c.used),
         model = excluded.model, memory_bytes = excluded.memory_bytes, healthy = excluded.healthy
-    WHERE (c.offered, c.model, c.memory_bytes, c.healthy)
-          IS DISTINCT FROM (excluded.offered, excluded.model, excluded.memory_bytes, excluded.healthy)
+    RETURNING c.agent_id
+), withdrawn AS (
+    UPDATE agent_slots c SET offered = 0, capacity = c.used
+    WHERE c.agent_id = ANY ($1::text[]) AND c.offered > 0
+      AND NOT EXISTS (SELECT FROM input i
+                      WHERE (i.agent_id, i.slot, i.device_id) = (c.agent_id, c.slot, c.device_id))
+    RETURNING c.agent_id
 )
-UPDATE agent_slots c SET offered = 0, capacity = c.used
-WHERE c.agent_id = $1 AND c.offered > 0
-  AND NOT EXISTS (SELECT FROM input i WHERE i.slot = c.slot AND i.device_id = c.device_id)
+SELECT agent_id FROM put UNION SELECT agent_id FROM withdrawn

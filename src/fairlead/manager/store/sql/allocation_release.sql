@@ -1,14 +1,21 @@
--- Free what ended kernels of an agent held, for all that its report no longer shows alive ($2).
--- Kernels that were given up (agent lost) come through here too, when their agent is heard again.
-WITH freed AS (
+-- Free what these kernels held ($1), which their agents no longer show alive: only those that have ended, each on
+-- the agent that said so ($2). Kernels that were given up (agent lost) come through here too, when their agent is
+-- heard again. Counters are locked in one order, as in session_place.sql. Gives the agents that have room again.
+WITH input AS (
+    SELECT * FROM unnest($1::uuid[], $2::text[]) AS i(kernel_id, agent_id)
+), freed AS (
     UPDATE allocations a SET released_at = now()
-    FROM kernels k
-    WHERE a.agent_id = $1 AND a.released_at IS NULL AND k.id = a.kernel_id
-      AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND NOT (k.id = ANY ($2::uuid[]))
+    FROM input i, kernels k
+    WHERE a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND a.released_at IS NULL
+      AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
     RETURNING a.agent_id, a.slot, a.device_id, a.amount
+), summed AS (
+    SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3
+), locked AS (
+    SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
+    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
 ), counted AS (
-    UPDATE agent_slots c SET used = c.used - x.amount
-    FROM (SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3) x
-    WHERE c.agent_id = x.agent_id AND c.slot = x.slot AND c.device_id = x.device_id
+    UPDATE agent_slots c SET used = c.used - l.amount
+    FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
 )
-SELECT count(*) AS freed FROM freed
+SELECT DISTINCT agent_id FROM freed

@@ -1,4 +1,11 @@
--- Write what an agent saw of its kernels: compare-and-swap on each kernel's old status.
+-- Write what agents saw of their kernels: compare-and-swap on each kernel's old status, by its own agent only.
+WITH input AS (
+    SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
+                         $8::int[], $9::text[], $10::text[], $11::text[])
+    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail)
+), locked AS (
+    SELECT k.id FROM kernels k JOIN input i ON k.id = i.id WHERE k.status = i.old ORDER BY k.id FOR NO KEY UPDATE OF k
+)
 UPDATE kernels k SET
     status = i.new, observed = i.observed, status_since = CASE WHEN k.status = i.new THEN k.status_since ELSE now() END,
     host = CASE WHEN i.port > 0 THEN i.host ELSE k.host END,
@@ -7,8 +14,6 @@ UPDATE kernels k SET
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
     detail = CASE WHEN i.detail = '' THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
-FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::text[],
-            $10::text[], $11::text[])
-    AS i(id, old, new, observed, host, port, exit_code, reason, detail, log_tail)
-WHERE k.id = i.id AND k.status = i.old AND k.agent_id = $1
+FROM input i, locked l
+WHERE k.id = i.id AND l.id = k.id AND k.status = i.old AND k.agent_id = i.agent_id
 RETURNING k.session_id

@@ -1,6 +1,7 @@
 -- PENDING -> SCHEDULED: the session, its kernel, its slots and devices, and the history, or nothing at all.
 -- Only under the leader's term. The counters' CHECK (used <= capacity) refuses the statement when the
--- snapshot was stale; the caller then sends its sessions one by one.
+-- snapshot was stale; the caller then sends its sessions in halves, down to one by one. They are locked in one
+-- order, as in allocation_release.sql, so that the two cannot wait for each other.
 WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now()
 ), input AS (
@@ -25,10 +26,14 @@ WITH term AS (
 ), taken AS (
     INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)
     SELECT t.kernel_id, m.agent_id, t.slot, t.device_id, t.amount FROM takes t JOIN moved m USING (kernel_id)
+), summed AS (
+    SELECT m.agent_id, t.slot, t.device_id, sum(t.amount)::bigint AS amount
+    FROM takes t JOIN moved m USING (kernel_id) GROUP BY 1, 2, 3
+), locked AS (
+    SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
+    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
 ), counted AS (
-    UPDATE agent_slots c SET used = c.used + x.amount
-    FROM (SELECT m.agent_id, t.slot, t.device_id, sum(t.amount)::bigint AS amount
-          FROM takes t JOIN moved m USING (kernel_id) GROUP BY 1, 2, 3) x
-    WHERE c.agent_id = x.agent_id AND c.slot = x.slot AND c.device_id = x.device_id
+    UPDATE agent_slots c SET used = c.used + l.amount
+    FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
 )
 SELECT id FROM moved

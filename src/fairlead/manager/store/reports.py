@@ -1,0 +1,269 @@
+"""What agents report, into Postgres: many reports share each statement, and no news costs next to nothing.
+
+A report that says what the last one said is only a heartbeat: it is noted in memory, and all heartbeats are
+written together twice a second. What could give the same report another meaning (a stop, a placement, a mark
+of silence) rings for that agent; and after ``REFRESH_S`` it is looked at in full anyhow: a ring may be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.common.clock import Clock
+from fairlead.common.errors import StoreUnavailable
+from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.messages import AgentInfo, Report
+from fairlead.common.status import TERMINAL, ObservedState, Status
+from fairlead.manager.lifecycle import KernelChange, kernel_changes
+from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.coalesce import Coalescer
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.queries import SQL
+
+REFRESH_S = 20.0
+BEATS_EVERY_S = 0.5
+
+_ENDED = (ObservedState.EXITED, ObservedState.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    report: Report
+    accepted: Collection[KernelId] | None
+
+    @property
+    def agent_id(self) -> AgentId:
+        return self.report.info.agent_id
+
+    def says_the_same(self, other: _Item) -> bool:
+        a, b = self.report, other.report
+        return (
+            (a.incarnation, a.draining) == (b.incarnation, b.draining)
+            and a.kernels == b.kernels
+            and self.accepted == other.accepted
+            and a.info == b.info
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Who an agent is, as written at ``at`` (monotonic seconds)."""
+
+    info: AgentInfo
+    incarnation: str
+    draining: bool
+    at: float
+
+
+class Reports:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+        self._db, self._bell, self._clock = db, bell, clock
+        self._report_line, self._beat_line = db.line(), db.line()
+        self._reports: Coalescer[_Item, int] = Coalescer("report", self._write_reports)
+        self._facts: dict[AgentId, _Facts] = {}
+        self._taken: dict[AgentId, tuple[_Item, float]] = {}
+        self._beats: dict[AgentId, str] = {}
+        # Agents whose reports are being looked at, and those of them that were rung for meanwhile.
+        self._in_hand: set[AgentId] = set()
+        self._rung: set[AgentId] = set()
+        bell.on_orders(self._look_again)
+
+    async def observe(self, report: Report, accepted: Collection[KernelId] | None) -> int:
+        """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
+
+        ``accepted``: the kernels named by the orders that the report says it has taken in, if we know them.
+        """
+        item = _Item(report, accepted)
+        last = self._taken.get(item.agent_id)
+        if last is not None and self._clock.monotonic() - last[1] < REFRESH_S and last[0].says_the_same(item):
+            self._beats[item.agent_id] = report.incarnation
+            return 0
+        return await self._reports.submit(item)
+
+    async def write_beats(self) -> None:
+        """Write the heartbeats of agents without news; one that is silent or unknown is looked at in full."""
+        beats, self._beats = self._beats, {}
+        if not beats:
+            return
+        try:
+            found = await self._beat_line.fetch(SQL["agent_heard"], list(beats), list(beats.values()))
+        except StoreUnavailable:
+            self._beats = beats | self._beats
+            return
+        missed = [last[0] for a in beats.keys() - {r["id"] for r in found} if (last := self._taken.get(a))]
+        self._look_again([item.agent_id for item in missed])
+        await self._reports.submit_all(missed)
+
+    def _look_again(self, agents: Collection[AgentId] | None) -> None:
+        """The next reports of these may mean something new, whatever they say. None: of all."""
+        if agents is None:
+            agents = [*self._taken, *self._in_hand]
+        for agent_id in agents:
+            self._taken.pop(agent_id, None)
+        self._rung.update(self._in_hand.intersection(agents))
+
+    async def _write_reports(self, items: Sequence[_Item]) -> Sequence[int]:
+        """In rounds: two reports of one agent are taken in one after the other."""
+        answers: dict[int, int] = {}
+        waiting = list(enumerate(items))
+        while waiting:
+            now: dict[AgentId, int] = {}
+            for place, item in waiting:
+                now.setdefault(item.agent_id, place)
+            changed = await self._take([items[place] for place in now.values()])
+            answers |= {place: changed.get(agent_id, 0) for agent_id, place in now.items()}
+            waiting = [one for one in waiting if one[0] not in answers]
+        return [answers[place] for place in range(len(items))]
+
+    async def _take(self, items: Sequence[_Item]) -> dict[AgentId, int]:
+        """One report each of some agents; returns how many kernels changed, by agent."""
+        self._in_hand, self._rung = {item.agent_id for item in items}, set()
+        for agent_id in self._in_hand:
+            self._taken.pop(agent_id, None)
+        room = await self._introduce([item for item in items if not self._is_known(item)])
+        stored = await self._look(items)
+        if missed := [item for item in items if item.agent_id not in stored]:
+            room |= await self._introduce(missed)
+            stored |= await self._look(missed)
+        changes = {item.agent_id: _changes(item, stored.get(item.agent_id, ())) for item in items}
+        await self._write_changes(changes)
+        room |= await self._release(
+            [
+                (kernel_id, item.agent_id)
+                for item in items
+                for kernel_id in _given_back(item, stored.get(item.agent_id, ()), changes[item.agent_id])
+            ]
+        )
+        at = self._clock.monotonic()
+        self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._rung}
+        self._tell([agent_id for agent_id, found in changes.items() if found], room)
+        return {agent_id: len(found) for agent_id, found in changes.items()}
+
+    def _tell(self, changed: Sequence[AgentId], room: Collection[AgentId]) -> None:
+        # Not heard by ourselves: what these reports mean has just been written.
+        before = {a: self._taken[a] for a in changed if a in self._taken}
+        self._bell.ring_orders(changed)
+        self._taken |= before
+        self._bell.ring(
+            ({Topic.KERNELS, Topic.ROUTES} if changed else set()) | ({Topic.PENDING} if room else set())
+        )
+
+    def _is_known(self, item: _Item) -> bool:
+        facts = self._facts.get(item.agent_id)
+        return (
+            facts is not None
+            and self._clock.monotonic() - facts.at < REFRESH_S
+            and (facts.incarnation, facts.draining) == (item.report.incarnation, item.report.draining)
+            and facts.info == item.report.info
+        )
+
+    async def _introduce(self, items: Sequence[_Item]) -> set[AgentId]:
+        """Write who they are and what they offer; returns those that are new, back, or offer other things."""
+        if not items:
+            return set()
+        reports = [item.report for item in items]
+        found = await self._report_line.fetch(SQL["agent_upsert"], [_facts_of(report) for report in reports])
+        came = {AgentId(row["id"]) for row in found if row["old_status"] != "ALIVE"}
+        old = {row["id"]: row["old_incarnation"] for row in found}
+        came |= {r.info.agent_id for r in reports if old.get(r.info.agent_id) != r.incarnation}
+        offers = [(report.info.agent_id, offer) for report in reports for offer in report.info.offers]
+        changed = await self._report_line.fetch(
+            SQL["agent_slots_put"],
+            [report.info.agent_id for report in reports],
+            [agent_id for agent_id, _ in offers],
+            [o.slot for _, o in offers],
+            [o.device_id for _, o in offers],
+            [o.capacity for _, o in offers],
+            [o.model for _, o in offers],
+            [o.memory_bytes for _, o in offers],
+            [o.healthy for _, o in offers],
+        )
+        at = self._clock.monotonic()
+        for r in reports:
+            self._facts[r.info.agent_id] = _Facts(r.info, r.incarnation, r.draining, at)
+        return came | {AgentId(row["agent_id"]) for row in changed}
+
+    async def _look(self, items: Sequence[_Item]) -> dict[AgentId, list[Any]]:
+        """Note that they were heard; returns the kernels that may have to change, by agent that was known."""
+        found: dict[AgentId, list[Any]] = {}
+        for row in await self._report_line.fetch(
+            SQL["agent_beat"],
+            [item.agent_id for item in items],
+            [item.report.incarnation for item in items],
+        ):
+            kernels = found.setdefault(AgentId(row["agent_id"]), [])
+            if row["id"] is not None:
+                kernels.append(row)
+        return found
+
+    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> None:
+        every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
+        if not every:
+            return
+        seen = [change.observation for _, change in every]
+        await self._report_line.fetch(
+            SQL["kernel_observe"],
+            [agent_id for agent_id, _ in every],
+            [c.kernel_id for _, c in every],
+            [c.old for _, c in every],
+            [c.new for _, c in every],
+            [o.state for o in seen],
+            [o.host for o in seen],
+            [o.port for o in seen],
+            [o.exit_code for o in seen],
+            [o.reason for o in seen],
+            [o.detail for o in seen],
+            [o.log_tail for o in seen],
+        )
+
+    async def _release(self, given_back: Sequence[tuple[KernelId, AgentId]]) -> set[AgentId]:
+        """Free what ended kernels held; returns the agents that have room again."""
+        if not given_back:
+            return set()
+        found = await self._report_line.fetch(
+            SQL["allocation_release"], [k for k, _ in given_back], [a for _, a in given_back]
+        )
+        return {AgentId(row["agent_id"]) for row in found}
+
+
+def _facts_of(report: Report) -> dict[str, object]:
+    info = report.info
+    return {
+        "id": info.agent_id,
+        "resource_group": info.resource_group,
+        "incarnation": report.incarnation,
+        "address": info.address,
+        "version": info.version,
+        "arch": info.arch,
+        "runtimes": list(info.runtimes),
+        "engines": list(info.engines),
+        "labels": info.labels,
+        "draining": report.draining,
+    }
+
+
+def _changes(item: _Item, stored: Iterable[Any]) -> list[KernelChange]:
+    live = [
+        (KernelId(row["id"]), SessionId(row["session_id"]), status)
+        for row in stored
+        if (status := Status(row["status"])) not in TERMINAL
+    ]
+    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted)
+
+
+def _given_back(item: _Item, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:
+    """Kernels that have ended and hold nothing any more: those that this report shows ended, or has lost, and
+    those that were given up before (agent lost) once the agent's orders are known not to name them. One that
+    the report merely leaves out may still be started, by orders that are under way.
+    """
+    shown = {k.kernel_id: k.state in _ENDED for k in item.report.kernels}
+    named = item.accepted
+    before = [KernelId(row["id"]) for row in stored if Status(row["status"]) in TERMINAL]
+    now = [change.kernel_id for change in changes if change.new in TERMINAL]
+    return [k for k in now if shown.get(k, True)] + [
+        k for k in before if shown.get(k, named is not None and k not in named)
+    ]

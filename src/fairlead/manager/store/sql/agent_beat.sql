@@ -1,0 +1,19 @@
+-- Agents were heard ($1, with their incarnations $2) and are as before: their time, and in the same round trip the
+-- kernels that may have to change: the live ones (index kernels_live_by_agent), and ended ones that still hold
+-- something (allocations_held). A row for each agent that was heard, even without kernels; none for one that is
+-- new, back, silent or of another incarnation: agent_upsert.sql is for those.
+WITH input AS (
+    SELECT * FROM unnest($1::text[], $2::text[]) AS i(id, incarnation)
+), locked AS (
+    SELECT a.id FROM agents a JOIN input i ON a.id = i.id
+    WHERE a.incarnation = i.incarnation AND a.status = 'ALIVE' ORDER BY a.id FOR NO KEY UPDATE OF a
+), heard AS (
+    UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
+), kernels_of AS (
+    SELECT k.agent_id, k.id, k.session_id, k.status FROM kernels k
+    WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    UNION
+    SELECT k.agent_id, k.id, k.session_id, k.status FROM allocations a JOIN kernels k ON k.id = a.kernel_id
+    WHERE a.agent_id = ANY ($1) AND a.released_at IS NULL AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+)
+SELECT h.id AS agent_id, k.id, k.session_id, k.status FROM heard h LEFT JOIN kernels_of k ON k.agent_id = h.id

@@ -1,0 +1,115 @@
+"""Many agents' reports at once, and reports without news."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import AgentStatus, ObservedState, Status
+from fairlead.manager.store import Store
+
+from .conftest import FakeAgent, schedule, settle
+
+
+async def seen_ago(store: Store, agent: str) -> float:
+    sql = "SELECT extract(epoch FROM now() - last_seen)::float8 AS ago FROM agents WHERE id = $1"
+    return float((await store._db.fetchrow(sql, agent))["ago"])
+
+
+async def silence(store: Store) -> None:
+    await store._db.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
+
+
+async def test_many_agents_report_at_once_and_none_is_taken_for_another(store: Store) -> None:
+    agents = [FakeAgent(store, f"node-{n:02d}", gpus=1) for n in range(20)]
+    await asyncio.gather(*(agent.report() for agent in agents))
+    spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
+    made = await asyncio.gather(*(store.create_session(spec, actor="t") for _ in agents))
+    assert await schedule(store) == 20
+    by_name = {agent.name: agent for agent in agents}
+    where = {view.id: (await store.get_session(view.id)).kernels[0] for view in made}
+    for number, kernel in enumerate(where.values()):
+        # Every second one ends by itself, the others run.
+        state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
+        more = {"port": 21000} if number % 2 else {"exit_code": 0, "reason": Reason.EXIT_ZERO}
+        by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
+    assert await asyncio.gather(*(agent.report() for agent in agents)) == [1] * 20
+    await settle(store)
+    statuses = [(await store.get_session(view.id)).status for view in made]
+    assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
+    used = [sum(o.used for o in view.offers if o.device_id) for view in await store.list_agents()]
+    assert sorted(used) == [0] * 10 + [1000] * 10
+
+
+async def test_a_report_without_news_is_a_heartbeat(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await silence(store)
+    assert await agent.report() == 0
+    async with asyncio.timeout(5):
+        while await seen_ago(store, agent.name) > 60:
+            pass
+
+
+async def test_an_agent_marked_silent_by_another_manager_is_back_with_its_next_heartbeat(
+    store: Store,
+) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await store._db.fetch("UPDATE agents SET status = 'SUSPECT'")  # this store does not know
+    await agent.report()
+    async with asyncio.timeout(5):
+        while (await store.get_agent(agent.name)).status is not AgentStatus.ALIVE:
+            pass
+
+
+async def test_the_same_report_means_something_else_after_a_stop(store: Store) -> None:
+    agent = FakeAgent(store, accepted=frozenset())
+    await agent.report()
+    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    await schedule(store)
+    assert await agent.report() == 0
+    await store.stop_session(made.id, actor="t")
+    assert await agent.report() == 1, "it never had the kernel, and its orders no longer name it"
+    await settle(store)
+    assert (await store.get_session(made.id)).status is Status.TERMINATED
+
+
+async def test_a_new_inventory_is_written_and_a_withdrawn_slot_offers_nothing(store: Store) -> None:
+    agent = FakeAgent(store, gpus=2)
+    await agent.report()
+    agent.gpus = 1
+    await agent.report()
+    offers = (await store.get_agent(agent.name)).offers
+    assert [o.device_id for o in offers if o.device_id] == ["GPU-node-1-0"]
+    agent.gpus = 2
+    await agent.report()
+    assert len([o for o in (await store.get_agent(agent.name)).offers if o.device_id]) == 2
+
+
+async def test_two_reports_of_one_agent_at_once_are_taken_in_one_after_the_other(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    await schedule(store)
+    kernel = made.kernels[0].id
+    agent.see(kernel, ObservedState.CREATING)
+    first = agent.whole()
+    agent.see(kernel, ObservedState.RUNNING, port=21000)
+    others = [FakeAgent(store, f"other-{n}").report() for n in range(5)]
+    answers = await asyncio.gather(
+        *others, store.observe(first, None), store.observe(agent.whole(), None), return_exceptions=False
+    )
+    assert answers == [0] * 5 + [1, 1]
+    assert (await store.get_session(made.id)).kernels[0].status is Status.RUNNING
+
+
+async def test_another_incarnation_is_written(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    before = await store.get_agent(agent.name)
+    await store.observe(replace(agent.whole(), incarnation="incarnation-2"), None)
+    after = await store.get_agent(agent.name)
+    assert after.connected_since > before.connected_since
