@@ -134,6 +134,19 @@ async def test_faults_cost_time_but_no_session(manager: Manager, client: Client)
         await until(lambda: not +simulation.tally.states)
 
 
+async def test_who_leaves_says_so(manager: Manager, client: Client) -> None:
+    async with play(manager.link_address, 5) as simulation:
+        await client.create_session(SessionSpec(name="s", command=["x"], env={"SIM_RUN_S": "forever"}))
+        await running(client, "s")
+        await until(lambda: simulation.tally.attached == 5)
+    async with asyncio.timeout(10):
+        while not all(agent.draining for agent in await client.list_agents()):
+            await asyncio.sleep(0.05)
+        while (await client.get_session("s")).status not in TERMINAL:
+            await asyncio.sleep(0.05)
+    assert (await client.get_session("s")).reason == "agent-shutdown"
+
+
 async def test_what_a_lost_ledger_forgot_goes_on_and_can_be_stopped(manager: Manager, client: Client) -> None:
     faults = Faults(die_every_s=0.1, lose_ledger=1, down_s=Range(0.01, 0.1))
     async with play(manager.link_address, 1, faults=faults) as simulation:

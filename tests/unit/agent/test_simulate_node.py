@@ -230,6 +230,23 @@ def test_kernels_that_are_asked_have_a_port() -> None:
     assert world.state("i") is S.RUNNING
 
 
+def test_an_agent_that_leaves_ends_its_kernels_and_starts_none() -> None:
+    world = World(lose_report=1.0)
+    world.node.report()
+    world.order(spec("k1"))
+    world.time.go(1)
+    world.node.drain()
+    report = world.node.report()
+    assert report.draining
+    assert [(k.state, k.reason) for k in report.kernels] == [(S.EXITED, Reason.AGENT_SHUTDOWN)]
+    world.order(spec("k1"), spec("k2"))
+    found = world.seen("k2")
+    assert found is not None
+    assert (found.state, found.reason) == (S.EXITED, Reason.AGENT_SHUTDOWN)
+    world.time.go(10)
+    assert world.time.pending == 0
+
+
 async def test_logs() -> None:
     world = World()
     world.order(spec())

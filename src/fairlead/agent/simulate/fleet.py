@@ -13,8 +13,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-import structlog
-
 from fairlead import __version__
 from fairlead.agent.inventory.fake import FakeInventory
 from fairlead.agent.link import Link
@@ -30,7 +28,7 @@ from fairlead.common.settings import AgentSettings
 from fairlead.common.spec import ENGINES, RUNTIMES
 from fairlead.common.tasks import cancel_and_wait, spawn
 
-log = structlog.get_logger("fairlead.agent.simulate")
+_FAREWELL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,8 @@ class Cast:
 
 
 class Simulation:
-    """Use as an async context manager: inside, the agents are there (or about to be: see ``Cast.ramp_s``).
+    """Use as an async context manager: inside, the agents are there (or about to be: see ``Cast.ramp_s``). At
+    its end they end their kernels and say so.
 
     Of ``settings`` the manager's address, the resource group, the address and the report interval count.
     Raises ``StartupError`` where it cannot listen.
@@ -205,9 +204,13 @@ class _Seat:
         self._away = spawn(f"simulate.away.{self.node.info.agent_id}", self._leave(away_s, meanwhile))
 
     async def close(self) -> None:
-        self.node.close()
+        """End its kernels and say so, if it is connected."""
         await cancel_and_wait(self._away)
+        self.node.drain()
+        if self._link is not None:
+            await self._link.farewell(_FAREWELL_S)
         await self._cut()
+        self.node.close()
 
     async def _leave(self, away_s: float, meanwhile: Callable[[], None]) -> None:
         await self._cut()

@@ -21,6 +21,7 @@ from fairlead.common.status import ObservedState
 
 CREATING, RUNNING, STOPPING = ObservedState.CREATING, ObservedState.RUNNING, ObservedState.STOPPING
 EXITED, GONE = ObservedState.EXITED, ObservedState.GONE
+_SHUTDOWN = Outcome(EXITED, None, Reason.AGENT_SHUTDOWN, "the simulation has ended")
 
 
 class Timer(Protocol):
@@ -70,6 +71,7 @@ class Node:
         self._told: Report | None = None
         self._settling: Timer | None = None
         self._undecided = False  # something ended since the last decision
+        self._draining = False
 
     # What the link calls.
 
@@ -90,9 +92,9 @@ class Node:
             seen = [kernel.seen for kernel in self._kernels.values()]
             # Those that it does not remember are there all the same: left out, they would pass for gone.
             seen += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._strays]
-            self._report = Report(self.info, self.incarnation, self._taken, tuple(seen))
-        lost = self._told is not None and stage.lose_report and self._told is not self._report
-        if lost and self._dice.random() < stage.lose_report:
+            self._report = Report(self.info, self.incarnation, self._taken, tuple(seen), self._draining)
+        news = self._told is not None and self._told is not self._report
+        if news and stage.lose_report and not self._draining and self._dice.random() < stage.lose_report:
             assert self._told is not None
             stage.tally.faults["lost-report"] += 1
             return self._told
@@ -131,6 +133,16 @@ class Node:
                 else:
                     self._strays[kernel_id] = kernel
             self._kernels.clear()
+
+    def drain(self) -> None:
+        """End all kernels at once and start no more."""
+        self._draining = True
+        for kernel in self._kernels.values():
+            if kernel.seen.state not in policy.ENDED:
+                self._end(kernel, _SHUTDOWN)
+        for kernel_id in list(self._strays):
+            self._destroy(kernel_id)
+        self._news()
 
     def close(self) -> None:
         """Stop all timers."""
@@ -184,7 +196,9 @@ class Node:
         self._kernels[spec.kernel_id] = kernel
         stage.tally.created += 1
         stage.tally.moved(None, CREATING)
-        if kernel.fate.start_s > spec.start_timeout_s:
+        if self._draining:
+            self._end(kernel, _SHUTDOWN)
+        elif kernel.fate.start_s > spec.start_timeout_s:
             detail = f"it was not ready {spec.start_timeout_s:g} s after it was begun"
             late = Outcome(EXITED, None, Reason.START_TIMEOUT, detail)
             self._at(kernel, spec.start_timeout_s, lambda: self._end(kernel, late))
