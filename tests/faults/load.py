@@ -116,12 +116,12 @@ class Load:
         kind = dice.choices(
             ("batch", "retried", "timeout", "interactive", "lifetime", "gpu"), (45, 10, 8, 20, 5, 12)
         )[0]
-        length = min(20.0, 0.2 + dice.expovariate(1 / 4))
+        length = min(15.0, 0.2 + dice.expovariate(1 / 4))
         code = dice.choice((0, 0, 0, 1, 3, 42))
         more: dict[str, Any] = {"resources": SMALL, "stop_grace_s": 1}
         stop_after = dice.uniform(0, 10) if kind == "interactive" or dice.random() < 0.1 else None
         if kind == "retried":
-            code = dice.choice((1, 7))
+            code, length = dice.choice((1, 7)), min(length, 3.0)
             more |= {"retries": 2, "retry_backoff_s": 1}
         if kind == "gpu":
             more["resources"] = SMALL | {"cuda.device": dice.choice((1, 1, 2))}
