@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 _LINE_EVERY_S = 5.0
 _SAME_AGAIN_S = 30.0
 
-Share = Annotated[float | None, typer.Option(min=0, max=1, metavar="P", show_default="of --faults")]
-Every = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", show_default="of --faults")]
+
+def _share(help: str) -> Any:
+    return typer.Option(min=0, max=1, metavar="P", show_default="as --faults", help=help)
+
+
+def _every(help: str) -> Any:
+    return typer.Option(min=0, metavar="SECONDS", show_default="as --faults", help=help)
 
 
 @app.command(rich_help_panel="Running it")
@@ -40,14 +45,14 @@ def simulate(
     forever: Annotated[bool, typer.Option("--forever", help="Batch kernels run until stopped, too.")] = False,
     stop_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="How long a stop takes.")] = "1..20",
     faults: Annotated[str, typer.Option(help="none, light or heavy; the options below change it.")] = "none",
-    fail_start: Share = None,
-    fail_run: Share = None,
-    hang_stop: Share = None,
-    lose_report: Share = None,
-    disconnect_every: Every = None,
-    die_every: Every = None,
-    reboot: Share = None,
-    lose_ledger: Share = None,
+    fail_start: Annotated[float | None, _share("Of kernels: it cannot be started.")] = None,
+    fail_run: Annotated[float | None, _share("Of kernels: it ends with 1, or crashes.")] = None,
+    hang_stop: Annotated[float | None, _share("Of stops: only the kill ends it.")] = None,
+    lose_report: Annotated[float | None, _share("Of reports: it repeats the one before.")] = None,
+    disconnect_every: Annotated[float | None, _every("One agent is cut off; 0: never.")] = None,
+    die_every: Annotated[float | None, _every("One agent dies and comes back; 0: never.")] = None,
+    reboot: Annotated[float | None, _share("Of deaths: its kernels are gone, too.")] = None,
+    lose_ledger: Annotated[float | None, _share("Of the others: it forgot its kernels.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed and orders: the same fates.")] = 0,
     serve: Annotated[bool, typer.Option("--serve", help="Answer requests, in one word.")] = False,
     for_s: Annotated[float | None, typer.Option("--for", metavar="SECONDS", help="Then stop.")] = None,
