@@ -268,8 +268,8 @@ def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | Non
     """What a session's kernels and deadline mean for it now: the joint rules, first match wins."""
     late = facts.deadline_at is not None and now >= facts.deadline_at
     kernels = facts.kernels
-    if facts.status is P:
-        return _waiting(facts, late, lost_grace_s)
+    if facts.status in (P, *TERMINAL):
+        return _waiting(facts, late, lost_grace_s) if facts.status is P else None
     if all(k.status in TERMINAL for k in kernels):
         return _ended(facts, lost_grace_s)
     if facts.status is TING:

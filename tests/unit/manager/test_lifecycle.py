@@ -72,6 +72,12 @@ def test_terminal_is_for_ever_and_stop_is_accepted_elsewhere() -> None:
         after(Status.RUNNING, Event.PLACED)
 
 
+@pytest.mark.parametrize("status", sorted(TERMINAL))
+@pytest.mark.parametrize("kernel", [Status.RUNNING, *sorted(TERMINAL)])
+def test_what_has_ended_is_judged_no_more(status: Status, kernel: Status) -> None:
+    assert judge(facts(status, kernel, deadline_at=LATE), NOW, 120) is None
+
+
 def test_every_live_status_has_a_deadline_or_a_stated_reason_to_wait() -> None:
     assert set(DEADLINES) == LIVE
     endless = {s for s, d in DEADLINES.items() if d.seconds(INTERACTIVE, 120) is None}
