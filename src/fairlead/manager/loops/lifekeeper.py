@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import structlog
 
 from fairlead.common.clock import Clock
+from fairlead.common.ids import SessionId
 from fairlead.common.loop import Loop
 from fairlead.manager.lifecycle import judge
-from fairlead.manager.store import Store, Topic
+from fairlead.manager.store import Store
 
 log = structlog.get_logger("fairlead.lifekeeper")
+
+
+# Everything is looked at so often; in between, what this manager has changed itself, at once.
+LOOK_S = 0.8
 
 
 class Lifekeeper:
     """Runs in every manager: moves are compare-and-swap, so two that judge alike do no harm."""
 
     def __init__(self, store: Store, clock: Clock, lost_grace_s: float) -> None:
-        self._store, self._lost_grace_s = store, lost_grace_s
+        self._store, self._clock, self._lost_grace_s = store, clock, lost_grace_s
+        self._touched: set[SessionId] = set()
+        self._looked_at: float | None = None
         self.loop = Loop("lifekeeper", self._tick, interval_s=1.0, clock=clock)
-        store.bell.on(Topic.KERNELS, self.loop.nudge)
+        store.bell.on_kernels(self._heard)
+
+    def _heard(self, sessions: Collection[SessionId]) -> None:
+        self._touched.update(sessions)
+        self.loop.nudge()
 
     async def _tick(self) -> None:
-        facts, now = await self._store.unsettled()
+        now = self._clock.monotonic()
+        if self._looked_at is None or now - self._looked_at >= LOOK_S:
+            self._touched.clear()
+            self._looked_at = None  # until the look has succeeded
+            await self._judge(None)
+            self._looked_at = now
+        elif self._touched:
+            touched, self._touched = self._touched, set()
+            await self._judge(touched)
+
+    async def _judge(self, among: Collection[SessionId] | None) -> None:
+        facts, now = await self._store.unsettled(among)
         moves = [move for one in facts if (move := judge(one, now, self._lost_grace_s)) is not None]
         if not moves:
             return
@@ -31,4 +55,4 @@ class Lifekeeper:
             )
         await self._store.move_all(moves)
         # A move may make the next one possible (a kernel that is ready before its start was seen).
-        self.loop.nudge()
+        self._heard([move.session_id for move in moves])

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fairlead.common import api
 from fairlead.common.clock import Clock
 from fairlead.common.errors import NotFound
-from fairlead.common.ids import AgentId, KernelId
+from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.spec import KernelSpec
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell, Topic
@@ -65,7 +65,8 @@ class Agents(Reports):
         lost = await self._report_line.fetch(SQL["kernels_lost"])
         self._look_again([AgentId(row["id"]) for row in changed])
         if changed or lost:
-            self._bell.ring([Topic.KERNELS, Topic.PENDING, Topic.ROUTES])
+            self._bell.ring_kernels({SessionId(row["session_id"]) for row in lost})
+            self._bell.ring([Topic.PENDING, Topic.ROUTES])
         return [(row["id"], row["status"]) for row in changed]
 
     async def list_agents(self) -> list[api.AgentView]:

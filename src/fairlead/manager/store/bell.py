@@ -17,7 +17,7 @@ import asyncpg
 import structlog
 
 from fairlead.common.clock import Clock
-from fairlead.common.ids import AgentId
+from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.loop import Loop
 from fairlead.manager.store.db import AWAY
 
@@ -26,6 +26,7 @@ _CHANNEL = "fairlead"
 # A notification carries less than 8,000 bytes: with more agents than this, it says "any".
 _AGENTS_BYTES = 6_000
 
+KernelsHeard = Callable[[Collection[SessionId]], None]
 OrdersHeard = Callable[[Collection[AgentId] | None], None]
 
 
@@ -42,6 +43,7 @@ class Bell:
         self._dsn = dsn
         self._heard: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
         self._heard_orders: list[OrdersHeard] = []
+        self._heard_kernels: list[KernelsHeard] = []
         self._outbox: set[Topic] = set()
         self._outbox_agents: set[AgentId] | None = set()
         self._ears: asyncpg.Connection | None = None
@@ -56,6 +58,18 @@ class Bell:
         """Call ``heard`` with the agents whose orders may have changed, None for any; returns its removal."""
         self._heard_orders.append(heard)
         return lambda: self._heard_orders.remove(heard)
+
+    def on_kernels(self, heard: KernelsHeard) -> Callable[[], None]:
+        """Call ``heard`` with the sessions whose kernels this manager has changed; returns its removal."""
+        self._heard_kernels.append(heard)
+        return lambda: self._heard_kernels.remove(heard)
+
+    def ring_kernels(self, sessions: Collection[SessionId]) -> None:
+        """The kernels of these sessions changed. Other managers are only told that some have."""
+        if sessions:
+            for heard in list(self._heard_kernels):
+                heard(sessions)
+            self._ring({Topic.KERNELS}, None)
 
     def ring(self, topics: Iterable[Topic]) -> None:
         """After a commit of ours: wake this process now, the others with the next coalesced notify."""

@@ -13,7 +13,7 @@ from fairlead.common.reasons import REASONS
 from fairlead.manager.lifecycle import TAKE_ORDERS_S
 from fairlead.manager.scheduling import Hold, Place, Policy, Snapshot, explain
 from fairlead.manager.store import rows
-from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
@@ -58,7 +58,6 @@ class Planning:
         done = sum(answer is True for answer in answers)
         if done:
             self._bell.ring_orders({place.agent_id for place in places})
-            self._bell.ring([Topic.KERNELS])
         return done
 
     async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:

@@ -130,7 +130,7 @@ class Reports:
             room |= await self._introduce(missed)
             stored |= await self._look(missed)
         changes = {item.agent_id: _changes(item, stored.get(item.agent_id, ())) for item in items}
-        await self._write_changes(changes)
+        sessions = await self._write_changes(changes)
         room |= await self._release(
             [
                 (kernel_id, item.agent_id)
@@ -140,17 +140,18 @@ class Reports:
         )
         at = self._clock.monotonic()
         self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._rung}
-        self._tell([agent_id for agent_id, found in changes.items() if found], room)
+        self._tell([agent_id for agent_id, found in changes.items() if found], sessions, room)
         return {agent_id: len(found) for agent_id, found in changes.items()}
 
-    def _tell(self, changed: Sequence[AgentId], room: Collection[AgentId]) -> None:
+    def _tell(
+        self, changed: Sequence[AgentId], sessions: Collection[SessionId], room: Collection[AgentId]
+    ) -> None:
         # Not heard by ourselves: what these reports mean has just been written.
         before = {a: self._taken[a] for a in changed if a in self._taken}
         self._bell.ring_orders(changed)
         self._taken |= before
-        self._bell.ring(
-            ({Topic.KERNELS, Topic.ROUTES} if changed else set()) | ({Topic.PENDING} if room else set())
-        )
+        self._bell.ring_kernels(sessions)
+        self._bell.ring(({Topic.ROUTES} if changed else set()) | ({Topic.PENDING} if room else set()))
 
     def _is_known(self, item: _Item) -> bool:
         facts = self._facts.get(item.agent_id)
@@ -200,12 +201,13 @@ class Reports:
                 kernels.append(row)
         return found
 
-    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> None:
+    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> set[SessionId]:
+        """Returns the sessions whose kernels changed."""
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
-            return
+            return set()
         seen = [change.observation for _, change in every]
-        await self._report_line.fetch(
+        found = await self._report_line.fetch(
             SQL["kernel_observe"],
             [agent_id for agent_id, _ in every],
             [c.kernel_id for _, c in every],
@@ -219,6 +221,7 @@ class Reports:
             [o.detail for o in seen],
             [o.log_tail for o in seen],
         )
+        return {SessionId(row["session_id"]) for row in found}
 
     async def _release(self, given_back: Sequence[tuple[KernelId, AgentId]]) -> set[AgentId]:
         """Free what ended kernels held; returns the agents that have room again."""

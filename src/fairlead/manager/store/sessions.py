@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -119,9 +119,14 @@ class Sessions(Creates):
 
     # -- move --
 
-    async def unsettled(self) -> tuple[list[SessionFacts], datetime]:
-        """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines."""
-        found = await self._db.fetch(SQL["session_facts"], None)
+    async def unsettled(
+        self, among: Collection[SessionId] | None = None
+    ) -> tuple[list[SessionFacts], datetime]:
+        """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines.
+
+        ``among``: only these, without looking for others.
+        """
+        found = await self._db.fetch(SQL["session_facts"], None if among is None else list(among))
         return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
 
     async def stop_session(
@@ -131,7 +136,7 @@ class Sessions(Creates):
         session_id = await self._find(ref)
         # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
         for _ in range(20):
-            facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], session_id))
+            facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], [session_id]))
             move = lifecycle.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
             if move is None or await self.move(move):
                 break
