@@ -68,7 +68,7 @@ async def schedule(store: Store) -> int:
         snapshot = await store.snapshot(group)
         made = plan(snapshot, policy)
         placed += await store.place_all(made.places, term)
-        await store.note_holds(snapshot, made.holds)
+        await store.note_holds(snapshot, made.holds, policy.num_retries_to_skip)
     return placed
 
 

@@ -74,3 +74,43 @@ async def test_orders_of_many_agents_are_those_of_each(store: Store) -> None:
     stopped = many[ids[0]][0]
     await store.stop_session(stopped.session_id, actor="t")
     assert await store.orders_for(ids[0]) == many[ids[0]][1:]
+
+
+async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_managers(
+    store: Store, empty_database: str
+) -> None:
+    async with Store(empty_database, SystemClock()) as other:
+        room: asyncio.Queue[Heard] = asyncio.Queue()
+        other.bell.on_room(room.put_nowait)
+        agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
+        for agent in agents:
+            await agent.report()
+        assert len((await other.snapshot("default")).agents) == 3
+        await store.create_session(SessionSpec(command=["x"], resources={"cuda.device": 2}), actor="t")
+        while not room.empty():
+            room.get_nowait()
+        assert await schedule(store) == 1
+        async with asyncio.timeout(5):
+            while (heard := await room.get()) is None or len(heard) != 1:
+                pass
+        free = {a.agent_id: sum(d.free for d in a.devices) for a in (await other.snapshot("default")).agents}
+        assert free == {f"node-{n}": 0 if f"node-{n}" in heard else 2000 for n in range(3)}
+        # One that moved to another group is not found in its old one.
+        await store._db.fetch("UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'")
+        store.bell.ring_room([AgentId("node-1")])
+        assert len((await store.snapshot("default")).agents) == 2
+        assert len((await store.snapshot("elsewhere")).agents) == 1
+
+
+async def test_holds_are_written_only_when_they_say_something_new(store: Store) -> None:
+    await FakeAgent(store, gpus=1).report()
+    for _ in range(3):
+        await store.create_session(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
+    await schedule(store)
+    written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
+    for _ in range(3):
+        await schedule(store)  # until retries are counted as far as the group's policy looks at them
+    before = [tuple(row) for row in await store._db.fetch(written)]
+    await schedule(store)
+    assert [tuple(row) for row in await store._db.fetch(written)] == before
+    assert len(before) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from string import Formatter
 from urllib.parse import quote
 
 import structlog
@@ -44,6 +45,8 @@ def build_app(deps: ApiDeps) -> web.Application:
 
 
 def _serve(row: Route, deps: ApiDeps, access: Access) -> Handler:
+    placed = [name for _, name, _, _ in Formatter().parse(row.location) if name]
+
     async def handler(request: web.Request) -> web.StreamResponse:
         key = None
         if row.access != "open":
@@ -63,7 +66,7 @@ def _serve(row: Route, deps: ApiDeps, access: Access) -> Handler:
         )
         response.headers.update(call.answer_headers)
         if row.location:
-            fields = {name: quote(str(value), safe="") for name, value in answer}
+            fields = {name: quote(str(getattr(answer, name)), safe="") for name in placed}
             response.headers["Location"] = row.location.format_map(fields)
         return response
 

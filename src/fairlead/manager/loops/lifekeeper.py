@@ -29,8 +29,8 @@ class Lifekeeper:
         self.loop = Loop("lifekeeper", self._tick, interval_s=1.0, clock=clock)
         store.bell.on_kernels(self._heard)
 
-    def _heard(self, sessions: Collection[SessionId]) -> None:
-        self._touched.update(sessions)
+    def _heard(self, sessions: Collection[SessionId] | None) -> None:
+        self._touched.update(sessions or ())
         self.loop.nudge()
 
     async def _tick(self) -> None:

@@ -31,7 +31,7 @@ class Scheduler:
             snapshot = await self._store.snapshot(group)
             made = plan(snapshot, policy)
             placed = await self._store.place_all(made.places, term)
-            await self._store.note_holds(snapshot, made.holds)
+            await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip)
             self._metrics.pass_done(self._clock.monotonic() - started, placed, len(made.holds))
             if placed < len(made.places):
                 # The world moved on meanwhile: those sessions are looked at again, at once.

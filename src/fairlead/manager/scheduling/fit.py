@@ -12,16 +12,23 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.common.ids import DeviceId
 from fairlead.common.slots import WHOLE_DEVICE
-from fairlead.manager.scheduling.model import AgentState, DeviceState, Refusal, RefusalKind, Take
+from fairlead.manager.scheduling.model import (
+    DEVICE,
+    SHARES,
+    AgentState,
+    DeviceState,
+    Refusal,
+    RefusalKind,
+    Take,
+    reach,
+)
 
 # Slot and amount, the scarce slots first; devices as <family>.shares in 1/1000; no zeros.
 Demand = tuple[tuple[str, int], ...]
 
-_DEVICE, _SHARES = ".device", ".shares"
-
 
 def _scarcity(slot: str) -> tuple[int, str]:
-    rank = 0 if slot.endswith(_SHARES) else {"cpu": 1, "mem": 2}.get(slot, 3)
+    rank = 0 if slot.endswith(SHARES) else {"cpu": 1, "mem": 2}.get(slot, 3)
     return rank, slot
 
 
@@ -34,21 +41,10 @@ def demand_of(slots: Mapping[str, int]) -> Demand:
     """What is asked for, in one number per slot. Zero of a slot that an agent lacks is satisfied."""
     total: dict[str, int] = {}
     for slot, amount in slots.items():
-        if slot.endswith(_DEVICE):
-            slot, amount = slot.removesuffix(_DEVICE) + _SHARES, amount * WHOLE_DEVICE
+        if slot.endswith(DEVICE):
+            slot, amount = slot.removesuffix(DEVICE) + SHARES, amount * WHOLE_DEVICE
         total[slot] = total.get(slot, 0) + amount
     return tuple((slot, total[slot]) for slot in by_scarcity(total) if total[slot] > 0)
-
-
-def _reach(amounts: Iterable[int]) -> int:
-    """The largest request, in 1/1000, that devices with these free amounts can serve."""
-    whole, part = 0, 0
-    for amount in amounts:
-        if amount >= WHOLE_DEVICE:
-            whole += 1
-        else:
-            part = max(part, amount)
-    return whole * WHOLE_DEVICE + part
 
 
 def _natural(device: DeviceState) -> tuple[int, str]:
@@ -70,17 +66,19 @@ class Room:
 
     def __init__(self, agent: AgentState, rank: int) -> None:
         self.agent, self.rank = agent, rank
-        # Below zero when capacity shrank under running work: for what is still to come that is nothing.
-        self.free = {slot: max(0, amount) for slot, amount in agent.free.items()}
-        self.capacity = dict(agent.capacity)
-        self._devices: dict[str, list[_Device]] = {}
-        for state in sorted(agent.devices, key=_natural):
-            family = state.slot.removesuffix(_DEVICE) + _SHARES
-            self._devices.setdefault(family, []).append(_Device(state))
-        self.families = frozenset(self._devices)
-        for family, devices in self._devices.items():
-            self.free[family] = _reach(device.free for device in devices)
-            self.capacity[family] = _reach(device.state.capacity for device in devices)
+        totals = agent.totals
+        self.free = dict(totals.free)
+        self.capacity, self.families = totals.capacity, totals.families
+        # Looked at one by one only when something is booked: most agents of most plans get nothing.
+        self._devices: dict[str, list[_Device]] | None = None
+
+    def _by_family(self) -> dict[str, list[_Device]]:
+        if self._devices is None:
+            self._devices = {}
+            for state in sorted(self.agent.devices, key=_natural):
+                family = state.slot.removesuffix(DEVICE) + SHARES
+                self._devices.setdefault(family, []).append(_Device(state))
+        return self._devices
 
     def fits(self, demand: Demand) -> bool:
         free = self.free
@@ -102,7 +100,7 @@ class Room:
         """Take ``demand``, which fits, and say of which devices."""
         takes: list[Take] = []
         for slot, amount in demand:
-            if slot in self._devices:
+            if slot in self.families:
                 takes += self._book_devices(slot, amount)
             else:
                 self.free[slot] -= amount
@@ -110,7 +108,7 @@ class Room:
         return tuple(takes)
 
     def _book_devices(self, family: str, amount: int) -> list[Take]:
-        devices = self._devices[family]
+        devices = self._by_family()[family]
         whole, part = divmod(amount, WHOLE_DEVICE)
         taken = [(device, WHOLE_DEVICE) for device in devices if device.free >= WHOLE_DEVICE][:whole]
         if part:
@@ -120,7 +118,7 @@ class Room:
             taken.append((min(rest, key=lambda device: device.free), part))
         for device, share in taken:
             device.free -= share
-        self.free[family] = _reach(device.free for device in devices)
+        self.free[family] = reach(device.free for device in devices)
         return [Take(device.state.slot, device.state.device_id, share) for device, share in taken]
 
 
@@ -134,7 +132,7 @@ def _short(had: Mapping[str, int], demand: Demand) -> str | None:
 
 def refusal(kind: RefusalKind, slot: str, asked: int, had: int, agents: int) -> Refusal:
     """As people asked for it: whole devices are counted, parts of devices are shares."""
-    if slot.endswith(_SHARES) and asked % WHOLE_DEVICE == 0:
-        device = slot.removesuffix(_SHARES) + _DEVICE
+    if slot.endswith(SHARES) and asked % WHOLE_DEVICE == 0:
+        device = slot.removesuffix(SHARES) + DEVICE
         return Refusal(kind, device, asked // WHOLE_DEVICE, had // WHOLE_DEVICE, agents)
     return Refusal(kind, slot, asked, had, agents)

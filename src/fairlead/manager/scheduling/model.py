@@ -5,13 +5,14 @@ Units are those of ``common.slots``: milli-cpu, bytes, and 1/1000 of a device. N
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
+from fairlead.common.slots import WHOLE_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,15 @@ class DeviceState:
     free: int
     capacity: int = 1000
     healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What an agent has in one number per slot; families of devices as ``<family>.shares`` in 1/1000."""
+
+    free: Mapping[str, int]
+    capacity: Mapping[str, int]
+    families: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,39 @@ class AgentState:
     capacity: Mapping[str, int]
     devices: tuple[DeviceState, ...] = ()
     available: bool = True
+    # The same in one number per slot (see ``fit``), worked out once: most agents stay as they are.
+    totals: Totals = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "totals", _totals(self))
+
+
+DEVICE, SHARES = ".device", ".shares"
+
+
+def reach(amounts: Iterable[int]) -> int:
+    """The largest request, in 1/1000, that devices with these free amounts can serve."""
+    whole, part = 0, 0
+    for amount in amounts:
+        if amount >= WHOLE_DEVICE:
+            whole += 1
+        else:
+            part = max(part, amount)
+    return whole * WHOLE_DEVICE + part
+
+
+def _totals(agent: AgentState) -> Totals:
+    # Below zero when capacity shrank under running work: for what is still to come that is nothing.
+    free = {slot: max(0, amount) for slot, amount in agent.free.items()}
+    capacity = dict(agent.capacity)
+    families: dict[str, list[DeviceState]] = {}
+    for device in agent.devices:
+        families.setdefault(device.slot.removesuffix(DEVICE) + SHARES, []).append(device)
+    for family, devices in families.items():
+        # An unhealthy device is not free now, but it may come back: it counts for "never".
+        free[family] = reach(d.free if d.healthy else 0 for d in devices)
+        capacity[family] = reach(d.capacity for d in devices)
+    return Totals(free, capacity, frozenset(families))
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,12 @@ class Agents(Reports):
         """Mark agents SUSPECT or LOST by their silence, and give up the kernels of lost ones."""
         changed = await self._report_line.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
         lost = await self._report_line.fetch(SQL["kernels_lost"])
-        self._look_again([AgentId(row["id"]) for row in changed])
+        silent = [AgentId(row["id"]) for row in changed]
+        self._look_again(silent)
+        self._bell.ring_room(silent)
+        self._bell.ring_kernels({SessionId(row["session_id"]) for row in lost})
         if changed or lost:
-            self._bell.ring_kernels({SessionId(row["session_id"]) for row in lost})
-            self._bell.ring([Topic.PENDING, Topic.ROUTES])
+            self._bell.ring([Topic.ROUTES])
         return [(row["id"], row["status"]) for row in changed]
 
     async def list_agents(self) -> list[api.AgentView]:

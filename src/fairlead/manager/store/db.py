@@ -36,6 +36,10 @@ async def _init(connection: asyncpg.Connection) -> None:
     await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog")
 
 
+async def _keep_as_it_is(_: asyncpg.Connection) -> None:
+    """Nothing here changes a connection's settings, so putting them back at each release is a wasted trip."""
+
+
 @asynccontextmanager
 async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
     try:
@@ -106,8 +110,9 @@ class Database:
     async def __aenter__(self) -> Database:
         async with _translated(lambda: True):
             self._pool = await asyncpg.create_pool(
-                self.dsn, min_size=1, max_size=6, timeout=5, command_timeout=COMMAND_TIMEOUT_S, init=_init
-            )
+                self.dsn, min_size=1, max_size=6, timeout=5, command_timeout=COMMAND_TIMEOUT_S, init=_init,
+                reset=_keep_as_it_is,
+            )  # fmt: skip
         return self
 
     async def __aexit__(self, *exc: object) -> None:

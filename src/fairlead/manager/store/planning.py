@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from fairlead.common import api
 from fairlead.common.clock import Clock
+from fairlead.common.ids import SessionId
 from fairlead.common.reasons import REASONS
 from fairlead.manager.lifecycle import TAKE_ORDERS_S
-from fairlead.manager.scheduling import Hold, Place, Policy, Snapshot, explain
+from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, explain
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.rooms import Rooms
 
 log = structlog.get_logger("fairlead.store.planning")
 
@@ -27,12 +29,42 @@ class _Placing:
     term: int
 
 
+# How often words that differ only in their numbers are written again.
+RENOTE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What was written of a session that waits, at ``at`` (monotonic seconds)."""
+
+    revision: int
+    hold: Hold
+    retries: int
+    at: float
+
+    def says_it(self, new: _Noted, count_to: int) -> bool:
+        """Whether ``new`` would tell nobody anything."""
+        old_hold, hold = self.hold, new.hold
+        if self.revision != new.revision or (old_hold.reason, old_hold.attempted) != (
+            hold.reason,
+            hold.attempted,
+        ):
+            return False
+        if hold.capacity and new.retries < count_to:
+            return False
+        same = (old_hold.refusals, old_hold.behind) == (hold.refusals, hold.behind)
+        return same or new.at - self.at < RENOTE_S
+
+
 class Planning:
     """Part of ``Store``."""
 
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._bell, self._clock = db, bell, clock
         self._place_line = db.line()
+        self._rooms = Rooms(db, bell, clock)
+        # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
+        self._noted: dict[str, dict[SessionId, _Noted]] = {}
         self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places)
 
     async def groups_with_pending(self) -> list[tuple[str, Policy]]:
@@ -41,9 +73,9 @@ class Planning:
 
     async def snapshot(self, group: str) -> Snapshot:
         """A resource group now. Agents and sessions are read one after the other: the commit checks again."""
-        agents = await self._db.fetch(SQL["agent_states"], group)
+        agents = await self._rooms.of(group)
         waiting = await self._db.fetch(SQL["pending_rows"], group)
-        return Snapshot(group, rows.agent_states(agents), tuple(rows.pending(row) for row in waiting))
+        return Snapshot(group, agents, tuple(rows.pending(row) for row in waiting))
 
     async def place_all(self, places: Sequence[Place], term: int) -> int:
         """Commit placements under the leader's term; returns how many held. A stale one changes nothing."""
@@ -56,6 +88,8 @@ class Planning:
                     "placement refused", session=place.session_id, agent=place.agent_id, error=str(answer)
                 )
         done = sum(answer is True for answer in answers)
+        # Also where it was refused: then what we knew of the agent was out of date.
+        self._bell.ring_room({place.agent_id for place in places}, more=False)
         if done:
             self._bell.ring_orders({place.agent_id for place in places})
         return done
@@ -79,11 +113,30 @@ class Planning:
         done = {row["id"] for row in found}
         return [p.session_id in done for p in places]
 
-    async def note_holds(self, snapshot: Snapshot, holds: Sequence[Hold]) -> None:
-        """Keep why each session waits, where it says something new."""
-        if not holds:
-            return
+    async def note_holds(self, snapshot: Snapshot, holds: Sequence[Hold], count_to: int = 1000) -> None:
+        """Keep why each session waits, where it says something new; retries are counted up to ``count_to``.
+
+        Words that only count differently (another number of agents is full) are written every ``RENOTE_S``.
+        """
         waiting = {p.session_id: p for p in snapshot.pending}
+        known = self._noted.get(snapshot.group, {})
+        now = self._clock.monotonic()
+        kept: dict[SessionId, _Noted] = {}
+        fresh: list[Hold] = []
+        for hold in holds:
+            retries = waiting[hold.session_id].retries
+            noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
+            old = known.get(hold.session_id)
+            if old is not None and old.says_it(noted, count_to):
+                kept[hold.session_id] = old
+            else:
+                kept[hold.session_id] = noted
+                fresh.append(hold)
+        if fresh:
+            await self._write_holds(waiting, fresh)
+        self._noted[snapshot.group] = kept
+
+    async def _write_holds(self, waiting: Mapping[SessionId, Pending], holds: Sequence[Hold]) -> None:
         at = self._clock.now()
         notes = [
             api.Hold(
@@ -92,7 +145,7 @@ class Planning:
                 refusals=[explain(r) for r in h.refusals],
                 attempts=waiting[h.session_id].retries + h.capacity,
                 at=at,
-            ).model_dump(mode="json")
+            ).model_dump_json()
             for h in holds
         ]
         await self._place_line.fetch(

@@ -85,7 +85,9 @@ class Reports:
         return await self._reports.submit(item)
 
     async def write_beats(self) -> None:
-        """Write the heartbeats of agents without news; one that is silent or unknown is looked at in full."""
+        """Write the heartbeats of agents without news. The next report of one that was silent, or is another
+        process by now, is looked at in full; never again the last one, which may be older than what the agent
+        told another manager."""
         beats, self._beats = self._beats, {}
         if not beats:
             return
@@ -94,9 +96,10 @@ class Reports:
         except StoreUnavailable:
             self._beats = beats | self._beats
             return
-        missed = [last[0] for a in beats.keys() - {r["id"] for r in found} if (last := self._taken.get(a))]
-        self._look_again([item.agent_id for item in missed])
-        await self._reports.submit_all(missed)
+        back = [AgentId(row["id"]) for row in found if row["was"] != "ALIVE"]
+        self._look_again([*back, *(beats.keys() - {row["id"] for row in found})])
+        if back:
+            self._bell.ring([Topic.PENDING])
 
     def _look_again(self, agents: Collection[AgentId] | None) -> None:
         """The next reports of these may mean something new, whatever they say. None: of all."""
@@ -130,7 +133,7 @@ class Reports:
             room |= await self._introduce(missed)
             stored |= await self._look(missed)
         changes = {item.agent_id: _changes(item, stored.get(item.agent_id, ())) for item in items}
-        sessions = await self._write_changes(changes)
+        written = await self._write_changes(changes)
         room |= await self._release(
             [
                 (kernel_id, item.agent_id)
@@ -140,18 +143,20 @@ class Reports:
         )
         at = self._clock.monotonic()
         self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._rung}
-        self._tell([agent_id for agent_id, found in changes.items() if found], sessions, room)
+        self._tell([agent_id for agent_id, found in changes.items() if found], written, room)
         return {agent_id: len(found) for agent_id, found in changes.items()}
 
-    def _tell(
-        self, changed: Sequence[AgentId], sessions: Collection[SessionId], room: Collection[AgentId]
-    ) -> None:
+    def _tell(self, changed: Sequence[AgentId], written: Sequence[Any], room: Collection[AgentId]) -> None:
+        sessions = {SessionId(row["session_id"]) for row in written}
+        routed = any(row["routed"] for row in written)
         # Not heard by ourselves: what these reports mean has just been written.
         before = {a: self._taken[a] for a in changed if a in self._taken}
         self._bell.ring_orders(changed)
         self._taken |= before
         self._bell.ring_kernels(sessions)
-        self._bell.ring(({Topic.ROUTES} if changed else set()) | ({Topic.PENDING} if room else set()))
+        self._bell.ring_room(room)
+        if routed:
+            self._bell.ring([Topic.ROUTES])
 
     def _is_known(self, item: _Item) -> bool:
         facts = self._facts.get(item.agent_id)
@@ -201,13 +206,13 @@ class Reports:
                 kernels.append(row)
         return found
 
-    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> set[SessionId]:
-        """Returns the sessions whose kernels changed."""
+    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> list[Any]:
+        """Returns the session of each kernel that changed, and whether proxies may care."""
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
-            return set()
+            return []
         seen = [change.observation for _, change in every]
-        found = await self._report_line.fetch(
+        return await self._report_line.fetch(
             SQL["kernel_observe"],
             [agent_id for agent_id, _ in every],
             [c.kernel_id for _, c in every],
@@ -221,7 +226,6 @@ class Reports:
             [o.detail for o in seen],
             [o.log_tail for o in seen],
         )
-        return {SessionId(row["session_id"]) for row in found}
 
     async def _release(self, given_back: Sequence[tuple[KernelId, AgentId]]) -> set[AgentId]:
         """Free what ended kernels held; returns the agents that have room again."""

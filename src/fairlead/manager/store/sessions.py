@@ -144,21 +144,15 @@ class Sessions(Creates):
 
     async def move(self, move: Move) -> bool:
         """Write one step; False: it was stale, and nothing changed."""
-        done = await self._moves.submit(move)
-        if done:
-            self._bell.ring(_topics(move))
-        return done
+        return await self._moves.submit(move)
 
     async def move_all(self, moves: Sequence[Move]) -> int:
         """Write many, each on its own merits. Returns how many held; raises what refused the first."""
         answers = await self._moves.submit_all(moves)
-        done = [move for move, answer in zip(moves, answers, strict=True) if answer is True]
-        if done:
-            self._bell.ring({topic for move in done for topic in _topics(move)})
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        return len(done)
+        return sum(answer is True for answer in answers)
 
     async def _write_moves(self, moves: Sequence[Move]) -> Sequence[bool]:
         # One move of a session per statement: of two, Postgres would take either, and not say which. The one
@@ -189,14 +183,18 @@ class Sessions(Creates):
         )
         done = {row["id"] for row in found}
         self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
+        self._bell.ring({topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)})
         return [move.session_id in done and newest[move.session_id] is move for move in moves]
 
 
-def _topics(move: Move) -> set[Topic]:
-    topics = {Topic.PENDING} if move.new is Status.PENDING or move.new in TERMINAL else set()
-    if Status.RUNNING in (move.old, move.new):
+def _topics(move: Move, row: Any) -> set[Topic]:
+    """Who must look again. That room has come is told by the report that shows it, not by the move."""
+    topics = set()
+    if Status.PENDING in (move.old, move.new):
+        topics.add(Topic.PENDING)
+    if Status.RUNNING in (move.old, move.new) and row["type"] == SessionType.INFERENCE:
         topics.add(Topic.ROUTES)
-    if move.new in TERMINAL or move.new is Status.RUNNING:
+    if row["endpoint_id"] is not None and (move.new in TERMINAL or move.new is Status.RUNNING):
         topics.add(Topic.ENDPOINTS)
     return topics
 

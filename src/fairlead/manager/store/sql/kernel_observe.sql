@@ -16,4 +16,4 @@ UPDATE kernels k SET
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM input i, locked l
 WHERE k.id = i.id AND l.id = k.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.session_id
+RETURNING k.session_id, (SELECT s.type = 'inference' FROM sessions s WHERE s.id = k.session_id) AS routed

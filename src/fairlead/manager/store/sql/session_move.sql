@@ -23,7 +23,7 @@ WITH input AS (
     FROM input i, locked l
     WHERE s.id = i.id AND l.id = s.id AND s.status = i.old AND s.revision = i.revision
     RETURNING s.id, s.revision, l.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
-              i.kernels_to, i.next_kernel, i.secret
+              i.kernels_to, i.next_kernel, i.secret, s.type, s.endpoint_id
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)
     SELECT m.id, m.revision, m.event, m.old, m.new, m.reason, m.actor, m.detail
@@ -42,4 +42,4 @@ WITH input AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
 )
-SELECT m.id, e.agent_id FROM moved m LEFT JOIN ended e ON e.session_id = m.id
+SELECT m.id, m.type, m.endpoint_id, e.agent_id FROM moved m LEFT JOIN ended e ON e.session_id = m.id
