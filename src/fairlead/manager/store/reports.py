@@ -98,8 +98,7 @@ class Reports:
             return
         back = [AgentId(row["id"]) for row in found if row["was"] != "ALIVE"]
         self._look_again([*back, *(beats.keys() - {row["id"] for row in found})])
-        if back:
-            self._bell.ring([Topic.PENDING])
+        self._bell.ring_room(back)
 
     def _look_again(self, agents: Collection[AgentId] | None) -> None:
         """The next reports of these may mean something new, whatever they say. None: of all."""
