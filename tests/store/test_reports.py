@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from fairlead.common.clock import SystemClock
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import AgentStatus, ObservedState, Status
 from fairlead.manager.store import Store
 
-from .conftest import RUNNING, FakeAgent, schedule, settle
+from .conftest import FakeAgent, schedule, settle
 
 
 async def seen_ago(store: Store, agent: str) -> float:
@@ -114,20 +113,3 @@ async def test_another_incarnation_is_written(store: Store) -> None:
     await store.observe(replace(agent.whole(), incarnation="incarnation-2"), None)
     after = await store.get_agent(agent.name)
     assert after.connected_since > before.connected_since
-
-
-async def test_a_manager_whose_agent_went_elsewhere_says_nothing_old_of_it(
-    store: Store, empty_database: str
-) -> None:
-    agent = FakeAgent(store)
-    await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
-    await schedule(store)
-    await agent.report()
-    assert await agent.report() == 0, "a heartbeat, not written yet"
-    async with Store(empty_database, SystemClock()) as other:
-        agent.see(made.kernels[0].id, ObservedState.RUNNING, **RUNNING)
-        await other.observe(replace(agent.whole(), incarnation="incarnation-2"), None)
-        await store.write_beats()
-        view = await store.get_session(made.id)
-        assert (view.kernels[0].status, view.kernels[0].agent_id) == (Status.RUNNING, agent.name)

@@ -61,6 +61,8 @@ class Attached:
         self.nudged = asyncio.Event()
         self.nudged.set()
         self.requests: list[LogRequest | WholeReportWanted] = []
+        self.heard = False  # its first report was taken in: only then are orders looked up for it
+        self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
         self._orders, self._reports = OrdersOut(), ReportsIn()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
@@ -101,12 +103,16 @@ class Attached:
     def accepted(self, generation: int) -> frozenset[KernelId] | None:
         """The kernels that orders of this generation named.
 
-        None if this stream did not send it, or if later ones name more, which may be taken in at any moment.
+        None if this stream did not send it, or if later ones name more, which may be taken in at any moment:
+        those that were sent, those that wait to be (a slow agent), and those that are just being looked up.
         """
         named = self._sent.get(generation)
-        if named is None or any(not later <= named for g, later in self._sent.items() if g > generation):
+        if named is None or self.looking:
             return None
-        return named
+        later = [kernels for g, kernels in self._sent.items() if g > generation]
+        if self._next is not None:
+            later.append(frozenset(k.kernel_id for k in self._next.kernels))
+        return named if all(kernels <= named for kernels in later) else None
 
 
 class Links:
@@ -138,21 +144,29 @@ class Links:
         if now - self._looked_at_all >= POLL_S * 0.8:
             self._looked_at_all = now
             self._dirty.update(self._attached)
-        looking = [agent_id for agent_id in self._dirty if agent_id in self._attached]
+        # Orders looked up before a stream's first report was taken in are not for it: that report may say
+        # that a kernel is gone, and if it were ordered after that it would be run a second time.
+        attached = {
+            a: link for a in self._dirty if (link := self._attached.get(a)) is not None and link.heard
+        }
         self._dirty.clear()
-        if not looking:
+        if not attached:
             return
+        for link in attached.values():
+            link.looking = True
         try:
             # Before the look: a tick that was held up must not give old orders a new generation.
             generation = await self._store.next_generation()
-            found = await self._store.orders_for_many(looking)
-            attached = {a: self._attached[a] for a in looking if a in self._attached}
-            news = [a for a, link in attached.items() if link.is_news(found[a])]
+            found = await self._store.orders_for_many(list(attached))
+            for agent_id, link in attached.items():
+                if link.is_news(found[agent_id]):
+                    link.offer(Orders(generation, found[agent_id]))
         except StoreUnavailable:
-            self._dirty.update(looking)
+            self._dirty.update(attached)
             raise
-        for agent_id in news:
-            attached[agent_id].offer(Orders(generation, found[agent_id]))
+        finally:
+            for link in attached.values():
+                link.looking = False
 
     async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context) -> None:
         """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
@@ -239,6 +253,7 @@ class Links:
             if self._attached.get(attached.agent_id) is not attached:
                 return False
             await self._store.observe(report, attached.accepted(report.orders_generation))
+            attached.heard = True
         self._metrics.report_taken()
         return True
 
