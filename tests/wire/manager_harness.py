@@ -81,6 +81,16 @@ class Stream:
             self.orders = message
         return message
 
+    async def end(self) -> grpc.StatusCode:
+        """How the manager ended the call: that is told only after all that it said before was read."""
+        try:
+            while await self.call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError:
+            pass
+        code: grpc.StatusCode = await self.call.code()
+        return code
+
     async def orders_with(self, count: int) -> Orders:
         while len(self.orders.kernels) != count:
             await self.next()

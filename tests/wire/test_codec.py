@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.common import messages as m
+from fairlead.common.deltas import Delta
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
@@ -62,6 +63,21 @@ REPORTS = st.builds(
     orders_generation=WHOLE,
     kernels=st.lists(OBSERVATIONS, max_size=3).map(tuple),
     draining=st.booleans(),
+    orders_wanted=st.booleans(),
+)
+REPORT_DELTAS = st.builds(
+    m.ReportDelta,
+    incarnation=TEXT,
+    orders_generation=WHOLE,
+    kernels=st.builds(
+        Delta,
+        changed=st.lists(OBSERVATIONS, max_size=3).map(lambda seen: {k.kernel_id: k for k in seen}),
+        gone=st.frozensets(TEXT, max_size=3),
+        digest=WHOLE,
+    ),
+    info=st.none() | INFOS,
+    draining=st.booleans(),
+    orders_wanted=st.booleans(),
 )
 KERNELS = st.builds(
     KernelSpec,
@@ -86,6 +102,14 @@ KERNELS = st.builds(
     endpoint_id=st.none() | TEXT.filter(bool),
 )
 ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
+ORDERS_DELTAS = st.builds(
+    m.OrdersDelta,
+    generation=WHOLE,
+    base=WHOLE,
+    added=st.lists(KERNELS, max_size=3).map(tuple),
+    withdrawn=st.frozensets(TEXT, max_size=3),
+    digest=WHOLE,
+)
 LOG_REQUESTS = st.builds(
     m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans()
 )
@@ -108,14 +132,14 @@ TABLES = st.builds(
 )
 
 
-@given(REPORTS)
-def test_reports(report: m.Report) -> None:
+@given(REPORTS | REPORT_DELTAS)
+def test_reports(report: m.Report | m.ReportDelta) -> None:
     wire = agent_pb2.Report.FromString(codec.report_to_wire(report).SerializeToString())
     assert codec.report_from_wire(wire) == report
 
 
-@given(ORDERS | LOG_REQUESTS)
-def test_what_the_manager_says(message: m.Orders | m.LogRequest) -> None:
+@given(ORDERS | ORDERS_DELTAS | LOG_REQUESTS | st.just(m.WholeReportWanted()))
+def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
     assert codec.manager_message_from_wire(wire) == message
 
@@ -127,7 +151,11 @@ def test_route_tables(table: m.RouteTable) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [OFFERS, INFOS, OBSERVATIONS, REPORTS, KERNELS, ORDERS, LOG_REQUESTS, TARGETS, ROUTES, TABLES]
+    "strategy",
+    [
+        *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
+        *(LOG_REQUESTS, TARGETS, ROUTES, TABLES),
+    ],
 )
 @given(data=st.data())
 def test_no_field_is_left_out_above(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:

@@ -91,7 +91,7 @@ async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client
                 agent.seen["x"] = bad
                 await agent.report()
                 async with asyncio.timeout(10):
-                    assert await agent.call.code() is grpc.StatusCode.INVALID_ARGUMENT
+                    assert await agent.end() is grpc.StatusCode.INVALID_ARGUMENT
                 assert "kernel_id 'not-an-id' is not a UUID" in await agent.call.details()
     told = [entry for entry in logs if entry["event"] == "an agent is refused"]
     assert 1 <= len(told) <= 3
@@ -120,7 +120,7 @@ async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
                 pass  # it was told already
             async with asyncio.timeout(10):
-                assert await older.call.code() is grpc.StatusCode.ALREADY_EXISTS
+                assert await older.end() is grpc.StatusCode.ALREADY_EXISTS
             assert "agent.id of its own" in await older.call.details()
             # A report of the newer one, taken in after whatever the older one said.
             newer.see(ObservedState.RUNNING)
@@ -132,7 +132,7 @@ async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client
             # It comes again, and is refused for as long as the newer one is there.
             async with attach(manager, life="1") as again:
                 async with asyncio.timeout(10):
-                    assert await again.call.code() is grpc.StatusCode.ALREADY_EXISTS
+                    assert await again.end() is grpc.StatusCode.ALREADY_EXISTS
             assert (await client.get_session("job")).status is Status.RUNNING
 
 

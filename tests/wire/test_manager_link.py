@@ -66,7 +66,7 @@ async def test_a_second_attach_gets_the_same_orders_and_replaces_the_first(
             assert after.kernels == before.kernels
             assert after.generation > before.generation
             async with asyncio.timeout(10):
-                assert await first.call.code() is grpc.StatusCode.ALREADY_EXISTS
+                assert await first.end() is grpc.StatusCode.ALREADY_EXISTS
 
 
 async def test_a_report_from_before_the_orders_does_not_end_the_kernel(

@@ -49,10 +49,10 @@ async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
             "the disk of Postgres is full",
             next_step="free space where its data are; everything goes on by itself then",
         ) from error
-    except (*AWAY, asyncpg.InterfaceError) as error:
-        # asyncpg says with InterfaceError both that a line is closed and that a statement was called wrongly:
-        # only the first is the world's fault.
-        if isinstance(error, asyncpg.InterfaceError) and not closed():
+    except (*AWAY, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        # asyncpg says with these both that a line is closed and that a statement was called wrongly: only the
+        # first is the world's fault.
+        if not isinstance(error, AWAY) and not closed():
             raise
         raise StoreUnavailable(
             next_step="try again in a moment; `fairlead doctor` looks at Postgres"
@@ -80,6 +80,10 @@ class Line:
                 self._connection = connection
             try:
                 rows: list[Any] = await connection.fetch(sql, *args)
+            except asyncpg.InternalClientError:
+                # asyncpg lost count of where the line is (it was cut in mid-sentence): good for nothing.
+                connection.terminate()
+                raise
             except (asyncio.CancelledError, TimeoutError):
                 # Given up on our side only (an agent left in the middle of its report): Postgres may be at it
                 # still, and whoever comes next would wait behind it.
