@@ -56,6 +56,11 @@ test: check ## check, and every test that needs no Docker, vLLM or GPU
 test-faults: $(STAMP) ## Kill, stop and cut real processes under load for 5 minutes; count what must hold
 	$(BIN)/python -m tests.faults.run --seconds 300 $(FAULTS_ARGS)
 
+SEEDS ?= 1000
+.PHONY: sim
+sim: $(STAMP) ## The seeded world of faults alone (SEEDS=1000; a failing seed says how to play it again)
+	FAIRLEAD_SEEDS=$(SEEDS) $(BIN)/pytest -q -s tests/sim -k seeds
+
 .PHONY: test-docker
 test-docker: $(STAMP) ## Tests that need a Docker Engine
 	@docker version >/dev/null 2>&1 || { echo "no Docker Engine answers: install one, or set DOCKER_HOST" >&2; exit 1; }

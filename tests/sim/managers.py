@@ -1,0 +1,190 @@
+"""A manager in the world: the real loops over the real store, called by hand, dead between any statements."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from fairlead.common.clock import ManualClock
+from fairlead.common.errors import FairleadError, StoreUnavailable
+from fairlead.common.exchange import OrdersIn, ReportsOut
+from fairlead.common.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from fairlead.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.rpc.link import Attached, Links, _Refused
+from fairlead.manager.store import Store
+
+from .database import CURRENT, EPOCH, Died, Operation, Postgres, WorldDatabase
+from .node import Node
+
+SUSPECT_AFTER_S, LOST_GRACE_S = 12.0, 30.0
+_METRICS = Metrics()
+
+
+class SkewedClock(ManualClock):
+    """The world's time, ``skew`` seconds off."""
+
+    def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
+        super().__init__(EPOCH, rng.getrandbits(32))
+        self._time, self.skew = time, 0.0
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._time() + self.skew)
+
+    def monotonic(self) -> float:
+        return self._time() + 1000.0
+
+    def new_id(self) -> str:
+        self._now = self.now()
+        return super().new_id()
+
+
+@dataclass(eq=False)
+class Stream:
+    """One connection of an agent to a manager, with what is under way in it. ``open``: as the agent sees it.
+    Each end keeps its own books, as shipped; what is written to a broken stream may still arrive."""
+
+    node: Node
+    manager: ManagerLife
+    open: bool = True
+    attached: Attached | None = None
+    up: deque[Report | ReportDelta] = field(default_factory=deque)
+    down: deque[Orders | OrdersDelta | WholeReportWanted] = field(default_factory=deque)
+    reports: ReportsOut = field(default_factory=ReportsOut)
+    orders: OrdersIn = field(default_factory=OrdersIn)
+    orders_wanted: bool = False
+    served: bool = False  # its first report was taken in: it may be written to
+    busy: bool = False  # its reader is at work: a stream's reports are taken in one by one
+
+    def tell(self) -> None:
+        """The agent sends its report."""
+        report = self.node.report()
+        if self.orders_wanted:
+            report = Report(**{**_fields(report), "orders_wanted": True})
+        self.up.append(self.reports.next(report))
+
+    def obey(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
+        """The agent hears the manager."""
+        if isinstance(message, WholeReportWanted):
+            self.reports.want_whole()
+            return
+        whole = self.orders.take(message)
+        self.orders_wanted = whole is None
+        if whole is not None:
+            self.node.take(whole)
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    return {name: getattr(report, name) for name in Report.__dataclass_fields__}
+
+
+class ManagerLife:
+    """A manager from its start to its death."""
+
+    def __init__(self, name: str, postgres: Postgres, rng: random.Random) -> None:
+        self.name = name
+        self.database = WorldDatabase(postgres)
+        self.clock = SkewedClock(lambda: postgres.time, rng)
+        self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
+        self.leader = Leader(self.store, self.clock)
+        self.scheduler = Scheduler(self.store, self.leader, _METRICS, self.clock)
+        self.lifekeeper = Lifekeeper(self.store, self.clock, LOST_GRACE_S)
+        self.replicas = ReplicaKeeper(self.store, self.leader, self.clock)
+        self.sweeper = Sweeper(self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S)
+        self.links = Links(self.store, _METRICS, self.clock)
+        self.parked: list[Operation] = []
+
+    @property
+    def dead(self) -> bool:
+        return self.database.dead
+
+    async def do(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run until it is done, parked or dead. The answer, or None: whoever asked does not know."""
+        token = CURRENT.set(operation)
+        operation.task = asyncio.get_running_loop().create_task(work, name=operation.label)
+        CURRENT.reset(token)
+        return await self.follow(operation)
+
+    async def follow(self, operation: Operation) -> Any:
+        task = operation.task
+        assert task is not None
+        parked = asyncio.get_running_loop().create_task(operation.parked.wait())
+        await asyncio.wait({task, parked}, return_when=asyncio.FIRST_COMPLETED)
+        parked.cancel()
+        if not task.done():
+            self.parked.append(operation)
+            return None
+        try:
+            return task.result()
+        except (Died, FairleadError):
+            return None
+        except asyncio.CancelledError:
+            # A writer that died with the manager cancels those who wait for it.
+            if not self.dead:
+                raise
+            return None
+
+    async def resume(self, operation: Operation) -> None:
+        """What was stopped goes on with what it knew then."""
+        self.parked.remove(operation)
+        operation.fault = None
+        operation.parked.clear()
+        operation.resume.set()
+        await self.follow(operation)
+
+    async def die(self) -> None:
+        self.database.dead = True
+        while self.parked:
+            await self.resume(self.parked[0])
+
+    # -- the link: what rpc/link.py does around its bookkeeping --
+
+    async def hear(self, stream: Stream, message: Report | ReportDelta) -> None:
+        stream.busy = True
+        try:
+            if stream.attached is None:
+                await self._attach(stream, message)
+            elif (report := stream.attached.take(message)) is not None:
+                if not await self.links._observe(stream.attached, report):
+                    self.hang_up(stream)
+                elif report.orders_wanted:
+                    self.links._heard([stream.attached.agent_id])
+        except (StoreUnavailable, _Refused):
+            self.hang_up(stream)
+        finally:
+            stream.busy = False
+
+    async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
+        if not isinstance(first, Report):
+            return self.hang_up(stream)  # its beginning was lost
+        attached = stream.attached = self.links._admit(first)
+        attached.take(first)
+        await self.links._observe(attached, first)
+        self.links._heard([attached.agent_id])
+        stream.served = True
+        return None
+
+    def write(self, stream: Stream) -> None:
+        """What was offered goes out."""
+        attached = stream.attached
+        if (
+            attached is None
+            or not stream.served
+            or self.links._attached.get(attached.agent_id) is not attached
+        ):
+            return
+        requests, attached.requests = attached.requests, []
+        stream.down.extend(r for r in requests if isinstance(r, WholeReportWanted))
+        if (message := attached.sending()) is not None:
+            stream.down.append(message)
+
+    def hang_up(self, stream: Stream) -> None:
+        stream.open = False
+        stream.up.clear()
+        if stream.attached is not None:
+            self.links._leave(stream.attached)
