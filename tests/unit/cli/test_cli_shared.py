@@ -1,5 +1,6 @@
 """What all verbs share: connection, errors, exit codes, colours, help."""
 
+import functools
 import json
 import os
 import pty
@@ -124,7 +125,11 @@ def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManag
 def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_path: Path) -> None:
     manager.next_session = {"script": []}
     env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
-    waits = subprocess.Popen([*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True)
+    # A shell that runs tests in the background has them ignore Ctrl-C, and children inherit that.
+    hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    waits = subprocess.Popen(
+        [*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True, preexec_fn=hearing
+    )
     assert waits.stderr is not None
     try:
         assert "queued" in waits.stderr.readline()
