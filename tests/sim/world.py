@@ -305,8 +305,10 @@ class World(Users, Judged):
         await self.bury()
         for node in self.nodes:
             node.calm, node.blind_until = True, 0
-        if len(self.nodes) > 1 and self.rng.random() < 0.2:
-            self.gone = self.nodes.pop()
+        if len(self.nodes) > 1 and self.rng.random() < 0.3:
+            # The one that runs most: its loss must be told in every session that ran there.
+            self.gone = max(self.nodes, key=lambda n: sum(k.alive() for k in n.runtime.values()))
+            self.nodes.remove(self.gone)
             self.gone.die()
             self.tell(f"{self.gone.name} never comes back")
         for stream in self.streams:
