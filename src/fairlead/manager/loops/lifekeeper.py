@@ -17,6 +17,8 @@ log = structlog.get_logger("fairlead.lifekeeper")
 
 # Everything is looked at so often; in between, what this manager has changed itself, at once.
 LOOK_S = 0.8
+# And so often also at those that run, should what another manager changed have been lost with it.
+LOOK_DEEP_S = 4.0
 
 
 class Lifekeeper:
@@ -26,6 +28,7 @@ class Lifekeeper:
         self._store, self._clock, self._lost_grace_s = store, clock, lost_grace_s
         self._touched: set[SessionId] = set()
         self._looked_at: float | None = None
+        self._looked_deep_at = 0.0
         self.loop = Loop("lifekeeper", self._tick, interval_s=1.0, clock=clock)
         store.bell.on_kernels(self._heard)
 
@@ -36,16 +39,19 @@ class Lifekeeper:
     async def _tick(self) -> None:
         now = self._clock.monotonic()
         if self._looked_at is None or now - self._looked_at >= LOOK_S:
+            deep = self._looked_at is None or now - self._looked_deep_at >= LOOK_DEEP_S
             self._touched.clear()
             self._looked_at = None  # until the look has succeeded
-            await self._judge(None)
+            await self._judge(None, deep)
             self._looked_at = now
+            if deep:
+                self._looked_deep_at = now
         elif self._touched:
             touched, self._touched = self._touched, set()
             await self._judge(touched)
 
-    async def _judge(self, among: Collection[SessionId] | None) -> None:
-        facts, now = await self._store.unsettled(among)
+    async def _judge(self, among: Collection[SessionId] | None, deep: bool = False) -> None:
+        facts, now = await self._store.unsettled(among, deep=deep)
         moves = [move for one in facts if (move := judge(one, now, self._lost_grace_s)) is not None]
         if not moves:
             return

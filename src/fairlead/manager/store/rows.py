@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -74,6 +75,12 @@ def kernel_view(row: Row) -> api.KernelView:
     )
 
 
+@lru_cache(maxsize=1024)
+def _spec(text: str) -> SessionSpec:
+    """Sessions that come in numbers mostly ask for the same."""
+    return SessionSpec.model_validate_json(text)
+
+
 def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
     """From rows joined session × kernel, ordered by session."""
     found = []
@@ -97,7 +104,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 Status(row["status"]),
                 row["revision"],
                 row["attempt"],
-                SessionSpec.model_validate(row["spec"]),
+                _spec(row["spec"]),
                 kernels,
                 Reason(row["reason"]),
                 row["detail"],
@@ -113,7 +120,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
 
 def kernel_spec(row: Row) -> KernelSpec:
     """What an agent is told, from a row of ``agent_orders.sql``."""
-    spec = SessionSpec.model_validate(row["spec"])
+    spec = _spec(row["spec"])
     probe = spec.probe
     return KernelSpec(
         kernel_id=KernelId(row["id"]),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import literal, select, tuple_
+from sqlalchemy import literal, select, text, tuple_
 
 from fairlead.common import api
 from fairlead.common.clock import Clock
@@ -18,7 +18,7 @@ from fairlead.common.errors import InvalidInput, NotFound
 from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL, SessionType, Status
+from fairlead.common.status import LIVE, TERMINAL, SessionType, Status
 from fairlead.manager import lifecycle
 from fairlead.manager.keys import Once
 from fairlead.manager.lifecycle import Event, Move, SessionFacts
@@ -28,6 +28,9 @@ from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.creates import Creates
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
+
+# As the index sessions_live_newest has it: Postgres cannot work it out from a list of parameters.
+_LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 
 
 class Sessions(Creates):
@@ -80,6 +83,8 @@ class Sessions(Creates):
         wanted: list[Any] = []
         if statuses is not None:
             wanted.append(s.status.in_(sorted(statuses)))
+            if statuses <= LIVE:
+                wanted.append(_LIVE)
         for column, value in ((s.resource_group, resource_group), (s.type, type), (s.name, name)):
             if value is not None:
                 wanted.append(column == str(value))
@@ -120,13 +125,16 @@ class Sessions(Creates):
     # -- move --
 
     async def unsettled(
-        self, among: Collection[SessionId] | None = None
+        self, among: Collection[SessionId] | None = None, *, deep: bool = True
     ) -> tuple[list[SessionFacts], datetime]:
         """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines.
 
-        ``among``: only these, without looking for others.
+        ``among``: only these, without looking for others. ``deep``: also those that nothing moves by itself,
+        and of which ``Bell.ring_kernels`` tells sooner.
         """
-        found = await self._db.fetch(SQL["session_facts"], None if among is None else list(among))
+        if among is None:
+            among = [row["id"] for row in await self._db.fetch(SQL["sessions_unsettled"], deep)]
+        found = await self._db.fetch(SQL["session_facts"], list(among)) if among else []
         return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
 
     async def stop_session(

@@ -4,7 +4,8 @@ WITH input AS (
                          $8::int[], $9::text[], $10::text[], $11::text[])
     AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail)
 ), locked AS (
-    SELECT k.id FROM kernels k JOIN input i ON k.id = i.id WHERE k.status = i.old ORDER BY k.id FOR NO KEY UPDATE OF k
+    SELECT i.* FROM kernels k JOIN input i ON k.id = i.id
+    WHERE k.status = i.old AND k.agent_id = i.agent_id ORDER BY k.id FOR NO KEY UPDATE OF k
 )
 UPDATE kernels k SET
     status = i.new, observed = i.observed, status_since = CASE WHEN k.status = i.new THEN k.status_since ELSE now() END,
@@ -14,6 +15,6 @@ UPDATE kernels k SET
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
     detail = CASE WHEN i.detail = '' THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
-FROM input i, locked l
-WHERE k.id = i.id AND l.id = k.id AND k.status = i.old AND k.agent_id = i.agent_id
+FROM locked i
+WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
 RETURNING k.session_id, (SELECT s.type = 'inference' FROM sessions s WHERE s.id = k.session_id) AS routed

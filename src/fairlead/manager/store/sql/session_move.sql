@@ -8,7 +8,7 @@ WITH input AS (
     AS i(id, old, revision, new, event, reason, detail, actor, result, kernels_to, deadline_s, next_kernel, secret,
          pause_s)
 ), locked AS (
-    SELECT s.id, s.attempt FROM sessions s JOIN input i ON s.id = i.id
+    SELECT i.*, s.attempt FROM sessions s JOIN input i ON s.id = i.id
     WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
 ), moved AS (
     UPDATE sessions s SET
@@ -20,9 +20,9 @@ WITH input AS (
         rerun_from = CASE WHEN i.event = 'rerun' THEN s.attempt ELSE s.rerun_from END,
         not_before = now() + make_interval(secs => i.pause_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END
-    FROM input i, locked l
-    WHERE s.id = i.id AND l.id = s.id AND s.status = i.old AND s.revision = i.revision
-    RETURNING s.id, s.revision, l.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
+    FROM locked i
+    WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision
+    RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
               i.kernels_to, i.next_kernel, i.secret, s.type, s.endpoint_id
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)

@@ -4,8 +4,10 @@
 -- order, as in allocation_release.sql, so that the two cannot wait for each other.
 WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now()
-), input AS (
-    SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[])
+), input AS MATERIALIZED (
+    -- The old status stands here, where the planner does not see it: it would else compare everybody who waits
+    -- (index sessions_pending) with everybody who is placed.
+    SELECT i.*, 'PENDING' AS old FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[])
     AS i(id, revision, kernel_id, agent_id, deadline_s)
 ), takes AS (
     SELECT * FROM unnest($7::uuid[], $8::text[], $9::text[], $10::bigint[]) AS t(kernel_id, slot, device_id, amount)
@@ -13,9 +15,9 @@ WITH term AS (
     UPDATE sessions s SET status = 'SCHEDULED', revision = s.revision + 1, status_since = now(),
         deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '', hold = NULL,
         not_before = NULL
-    FROM input i, agents a
-    WHERE s.id = i.id AND s.status = 'PENDING' AND s.revision = i.revision AND EXISTS (SELECT FROM term)
-      AND a.id = i.agent_id AND a.status = 'ALIVE' AND NOT a.draining
+    FROM input i
+    WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND EXISTS (SELECT FROM term)
+      AND (SELECT a.status = 'ALIVE' AND NOT a.draining FROM agents a WHERE a.id = i.agent_id)
     RETURNING s.id, s.revision, i.kernel_id, i.agent_id
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)

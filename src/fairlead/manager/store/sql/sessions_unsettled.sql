@@ -1,0 +1,17 @@
+-- The sessions that the lifekeeper must look at: on their way, or with a passed deadline (indexes sessions_moving,
+-- sessions_deadline). With $1 also what its own manager tells it of otherwise: running ones with an ended kernel
+-- (sessions_running), and those that wait for another try though no agent is left for one (sessions_pending).
+SELECT id FROM sessions WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+UNION
+SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+UNION
+SELECT r.id FROM sessions r, LATERAL (
+    SELECT FROM kernels e WHERE e.session_id = r.id AND e.attempt = r.attempt AND e.status <> 'RUNNING' LIMIT 1) e
+WHERE $1::boolean AND r.status = 'RUNNING'
+UNION
+SELECT w.id FROM sessions w
+WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND NOT EXISTS (
+    SELECT FROM agents a
+    WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
+      AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
+                                   AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL))))
