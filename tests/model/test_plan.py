@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.model import Place, RefusalKind
+from fairlead.manager.scheduling.answer import Place, RefusalKind
 from fairlead.manager.scheduling.order import order
 
 SHARE = st.sampled_from([0, 100, 250, 500, 750, 999, 1000])

@@ -13,6 +13,13 @@ class Reason(StrEnum):
     NEVER_FITS = "never-fits"
     NO_AGENT = "no-agent"
     RETRY_PAUSE = "retry-pause"
+    RESERVED = "reserved"
+    QUOTA = "quota"
+    DEPENDENCY = "dependency"
+    DEPENDENCY_FAILED = "dependency-failed"
+    STARTS_LATER = "starts-later"
+    NOT_ALLOWED = "not-allowed"
+    SELECTOR_FAILED = "selector-failed"
     # starting
     IMAGE_MISSING = "image-missing"
     MODEL_MISSING = "model-missing"
@@ -64,6 +71,28 @@ REASONS: dict[Reason, ReasonInfo] = {
     ),
     Reason.RETRY_PAUSE: ReasonInfo(
         "its program failed, and is run again after a pause", "wait, or stop it; its log says why it failed"
+    ),
+    Reason.RESERVED: ReasonInfo(
+        "the room that it needs is kept for a session that waits longer",
+        "wait; with a timeout_s that ends before that session starts it could go first",
+    ),
+    Reason.QUOTA: ReasonInfo(
+        "its user, project or resource group has all that its quota allows",
+        "wait, stop something, or ask for a larger quota",
+    ),
+    Reason.DEPENDENCY: ReasonInfo("it waits for other sessions", "wait; `fairlead describe` names them"),
+    Reason.DEPENDENCY_FAILED: ReasonInfo(
+        "a session that it depends on ended otherwise than it needs",
+        "read the log of that session, and start both again",
+        failure=True,
+    ),
+    Reason.STARTS_LATER: ReasonInfo("it was asked to start later", "wait until its starts_at"),
+    Reason.NOT_ALLOWED: ReasonInfo(
+        "the resource group does not allow such a session", "ask for another resource group, or as it allows"
+    ),
+    Reason.SELECTOR_FAILED: ReasonInfo(
+        "the resource group's own agent selector failed or chose none",
+        "see the manager's log, or set another agent_selection for the group",
     ),
     Reason.IMAGE_MISSING: ReasonInfo(
         "the container image could not be had", "check its name and the registry", True, True

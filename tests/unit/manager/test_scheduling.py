@@ -10,7 +10,7 @@ import pytest
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
-from fairlead.manager.scheduling.model import Hold, Place, Plan, Refusal, RefusalKind
+from fairlead.manager.scheduling.answer import Hold, Place, Plan, Refusal, RefusalKind
 from fairlead.manager.scheduling.order import order
 
 GIB = 1024**3

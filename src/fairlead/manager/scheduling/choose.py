@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from typing import Literal
 
 from fairlead.manager.scheduling.fit import Demand, Room, by_scarcity
 from fairlead.manager.scheduling.model import Pending, Take
@@ -24,7 +23,7 @@ class Bench:
     Ties go to the smaller agent id.
     """
 
-    def __init__(self, rooms: list[Room], selection: Literal["concentrated", "dispersed"]) -> None:
+    def __init__(self, rooms: list[Room], selection: str) -> None:
         self.rooms = rooms
         self._sign = 1 if selection == "concentrated" else -1
         self._slots = by_scarcity({slot for room in rooms for slot in room.free})

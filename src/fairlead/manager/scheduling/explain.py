@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.common.slots import show_amount
-from fairlead.manager.scheduling.model import Refusal, RefusalKind
+from fairlead.manager.scheduling.answer import Refusal, RefusalKind
 
 
 def explain(refusal: Refusal) -> str:

@@ -12,16 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.common.ids import DeviceId
 from fairlead.common.slots import WHOLE_DEVICE
-from fairlead.manager.scheduling.model import (
-    DEVICE,
-    SHARES,
-    AgentState,
-    DeviceState,
-    Refusal,
-    RefusalKind,
-    Take,
-    reach,
-)
+from fairlead.manager.scheduling.answer import Refusal, RefusalKind
+from fairlead.manager.scheduling.model import DEVICE, SHARES, AgentState, DeviceState, Take, reach
 
 # Slot and amount, the scarce slots first; devices as <family>.shares in 1/1000; no zeros.
 Demand = tuple[tuple[str, int], ...]

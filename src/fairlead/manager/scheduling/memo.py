@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.common.reasons import Reason
+from fairlead.manager.scheduling.answer import Refusal, RefusalKind
 from fairlead.manager.scheduling.fit import Demand, Room, refusal
-from fairlead.manager.scheduling.model import Pending, Refusal, RefusalKind
+from fairlead.manager.scheduling.model import Pending
 
 # Shapes of request that are compared for dominance, per kind of session; more would cost what they save.
 _MAX_SMALLEST = 64

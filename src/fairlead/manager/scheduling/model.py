@@ -1,29 +1,68 @@
-"""What the planner is given and what it answers: frozen values, whole numbers in base units only.
+"""What the planner is given: frozen values, whole numbers in base units only. Nothing here knows a clock.
 
-Units are those of ``common.slots``: milli-cpu, bytes, and 1/1000 of a device. Nothing here knows a clock.
+Amounts are in the units of ``common.slots``: milli-cpu, bytes, and 1/1000 of a device. Points in time are
+unix microseconds, lengths of time are microseconds. What it answers is in ``answer``, how a group wants it
+in ``policy``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
+from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.slots import WHOLE_DEVICE
+
+DEVICE, SHARES = ".device", ".shares"
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """So much of one slot. ``device_id`` is "" for scalar slots; a device's ``amount`` is in 1/1000 of it."""
+
+    slot: str
+    device_id: DeviceId
+    amount: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device of an agent; amounts in 1/1000 of it. Unhealthy: it keeps what it has and gets nothing."""
+    """One device of an agent; amounts in 1/1000 of it. Unhealthy: it keeps what it has and gets nothing.
+
+    A MIG slice is a device of a family of its own (like ``cuda-1g10gb.device``) with ``quantum`` 1000, so it
+    is given whole; ``parent`` names the device that it is a slice of.
+    """
 
     device_id: DeviceId
     slot: str  # <family>.device, like cuda.device
     free: int
     capacity: int = 1000
     healthy: bool = True
+    numa: int | None = None  # NUMA node; None: not reported
+    peers: frozenset[DeviceId] = frozenset()  # devices that it reaches directly (NVLink)
+    parent: DeviceId = DeviceId("")
+    quantum: int = 1  # a part of it is a multiple of this; 1000: only whole
+    minimum: int = 1  # and at least this
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One live kernel on an agent: when its room comes back, and what may be done to it."""
+
+    session_id: SessionId
+    kernel_id: KernelId
+    takes: tuple[Take, ...]
+    ends: int | None = (
+        None  # it ends by then at the latest (timeout, max lifetime, stop grace); None: endless
+    )
+    started: int = 0
+    priority: int = 10
+    user: str = ""
+    project: str = ""
+    endpoint_id: EndpointId | None = None
+    preemptible: bool = False
+    ending: bool = False  # it is being stopped: its room comes, and it is no victim any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +78,9 @@ class Totals:
 class AgentState:
     """One agent at the moment of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
 
-    ``available`` is False for an agent that is silent, lost or draining: it gets no new work, but what it
-    could hold still tells "not now" from "never".
+    ``available`` is False for an agent that is silent or lost, ``draining`` for one that is to be emptied,
+    ``fenced`` for one whose devices may still be in use by what was given up: none gets new work, but what
+    it could hold still tells "not now" from "never".
     """
 
     agent_id: AgentId
@@ -50,14 +90,22 @@ class AgentState:
     capacity: Mapping[str, int]
     devices: tuple[DeviceState, ...] = ()
     available: bool = True
+    draining: bool = False
+    fenced: bool = False
+    arch: str = ""  # like x86_64; "": not reported
+    labels: Mapping[str, str] = field(default_factory=dict)
+    max_kernels: int | None = None  # how many kernels it may run; None: no limit
+    kernels: int = 0  # how many are live on it
+    running: tuple[Running, ...] = ()  # the same, one by one, where they are known; in any order
     # The same in one number per slot (see ``fit``), worked out once: most agents stay as they are.
     totals: Totals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", _totals(self))
 
-
-DEVICE, SHARES = ".device", ".shares"
+    @property
+    def takes_work(self) -> bool:
+        return self.available and not self.draining and not self.fenced
 
 
 def reach(amounts: Iterable[int]) -> int:
@@ -86,19 +134,66 @@ def _totals(agent: AgentState) -> Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelAsk:
+    """One more kernel of a cluster session."""
+
+    kernel_id: KernelId
+    slots: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Pending:
-    """One session that waits. ``created``: unix microseconds; ``retries``: times refused for capacity."""
+    """One session that waits. ``kernel_id`` and ``slots`` are those of its main kernel."""
 
     session_id: SessionId
     kernel_id: KernelId
     revision: int
-    priority: int
+    priority: int  # 0..100, higher goes first
     created: int
-    retries: int
+    retries: int  # times refused for capacity
     runtime: str
     engine: str
     slots: Mapping[str, int]
-    avoid: frozenset[AgentId] = frozenset()
+    avoid: frozenset[AgentId] = frozenset()  # agents where this session failed to start
+    user: str = ""
+    project: str = ""
+    session_type: str = ""  # "": not asked about
+    # The other kernels of a cluster session. single-node: all on one agent. multi-node: each on an agent of
+    # its own. All or nothing.
+    others: tuple[KernelAsk, ...] = ()
+    mode: Literal["single-node", "multi-node"] = "single-node"
+    arch: str = ""  # "": any
+    labels: Mapping[str, str] = field(default_factory=dict)  # an agent must have all of these
+    designated: frozenset[AgentId] = frozenset()  # only these agents; empty: any
+    runs_for: int | None = None  # it runs no longer than this once placed; None: endless
+    endpoint_id: EndpointId | None = None  # replicas of one endpoint are spread or packed
+    not_before: int | None = None  # end of the pause before a retry
+    starts_at: int | None = None  # asked for by its user
+    dependencies: Literal["met", "unmet", "failed"] = "met"
+    waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
+    bypassed: int = 0  # times that another started before it while it was the blocked head
+    since: int = 0  # when it began to wait, this time; 0: when it was created
+
+    @property
+    def kernels(self) -> tuple[KernelAsk, ...]:
+        return (KernelAsk(self.kernel_id, self.slots), *self.others)
+
+    @property
+    def waits_since(self) -> int:
+        return self.since or self.created
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a user, a project or the resource group may have at once, and what it has."""
+
+    scope: Literal["user", "project", "group"]
+    name: str
+    # Per slot, in the units of requests; <family>.device and <family>.shares add up. 0: none; absent: no limit.
+    limits: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)
+    sessions: int | None = None  # live sessions that are not pending; 0: none. None: no limit
+    running: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,83 +203,8 @@ class Snapshot:
     group: str
     agents: tuple[AgentState, ...]
     pending: tuple[Pending, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How a resource group wants it. ``hol``: what a session refused for capacity does to those behind it."""
-
-    hol: Literal["strict", "skip"] = "skip"
-    num_retries_to_skip: int = 1
-    agent_selection: Literal["concentrated", "dispersed"] = "concentrated"
-
-    @property
-    def head_blocks(self) -> bool:
-        return self.hol == "strict" or self.num_retries_to_skip < 1
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """So much of one slot. ``device_id`` is "" for scalar slots; a device's ``amount`` is in 1/1000 of it."""
-
-    slot: str
-    device_id: DeviceId
-    amount: int
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Put this session there, with exactly these devices. ``revision`` is checked again at commit."""
-
-    session_id: SessionId
-    kernel_id: KernelId
-    revision: int
-    agent_id: AgentId
-    takes: tuple[Take, ...]
-
-
-class RefusalKind(StrEnum):
-    NO_AGENT = "no-agent"  # the group has none
-    UNAVAILABLE = "unavailable"  # silent, lost or draining
-    RUNTIME = "runtime"  # the agent has no such runtime
-    ENGINE = "engine"  # the agent has no such engine
-    AVOIDED = "avoided"  # an earlier start of this session failed there
-    CAPACITY = "capacity"  # not now
-    NEVER = "never"  # more than the agent has, even empty
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why ``agents`` agents did not take a session; ``had`` is the most that any of them had of ``slot``.
-
-    For RUNTIME and ENGINE, ``slot`` is the name of what is not there.
-    """
-
-    kind: RefusalKind
-    slot: str = ""
-    asked: int = 0
-    had: int = 0
-    agents: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A session that was not placed. ``attempted``: it was really tried. ``capacity``: count one retry.
-
-    ``behind`` names the session that blocked the pass when this one was not tried.
-    """
-
-    session_id: SessionId
-    reason: Reason
-    refusals: tuple[Refusal, ...] = ()
-    attempted: bool = True
-    capacity: bool = False
-    behind: SessionId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One answer for each pending session: a place or a hold, in the order in which they were tried."""
-
-    places: tuple[Place, ...]
-    holds: tuple[Hold, ...]
+    quotas: tuple[Quota, ...] = ()
+    # round-robin: the agent chosen last, by architecture as asked for
+    cursors: Mapping[str, AgentId] = field(default_factory=dict)
+    # drf: what each user (or project) holds in this group, per slot. None: the sum over ``AgentState.running``
+    usage: Mapping[str, Mapping[str, int]] | None = None

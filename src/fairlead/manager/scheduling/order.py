@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fairlead.manager.scheduling.model import Pending, Policy
+from fairlead.manager.scheduling.model import Pending
+from fairlead.manager.scheduling.policy import Policy
 
 
 def order(pending: Iterable[Pending], policy: Policy) -> list[Pending]:

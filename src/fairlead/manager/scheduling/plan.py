@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from fairlead.common.ids import SessionId
 from fairlead.common.reasons import Reason
+from fairlead.manager.scheduling.answer import Hold, Place, Plan
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.fit import Room, demand_of
 from fairlead.manager.scheduling.memo import NoFit, judge
-from fairlead.manager.scheduling.model import Hold, Pending, Place, Plan, Policy, Snapshot
+from fairlead.manager.scheduling.model import Pending, Snapshot
 from fairlead.manager.scheduling.order import order
+from fairlead.manager.scheduling.policy import Policy
 
 
-def plan(snapshot: Snapshot, policy: Policy) -> Plan:
+def plan(snapshot: Snapshot, policy: Policy, now: int = 0) -> Plan:
     """Answer every pending session of ``snapshot`` once, with a place or with a hold that says why not.
+
+    ``now``: unix microseconds.
 
     A session refused for capacity ends the pass when the head blocks (``strict``, or ``skip`` that never
     skips): those behind it are held untried. Any other refusal blocks nobody and counts no retry.
