@@ -37,6 +37,8 @@ class FakeAgent:
     seen: dict[KernelId, Observation] = field(default_factory=dict)
     accepted: frozenset[KernelId] | None = None
     incarnation: str = "incarnation-1"
+    stream: int = 0
+    identity: str = ""
 
     def whole(self) -> Report:
         gpus = tuple(
@@ -46,9 +48,14 @@ class FakeAgent:
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
         info = AgentInfo(
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",),
-            ("custom", "llamacpp", "vllm"), offers,
+            ("custom", "llamacpp", "vllm"), offers, identity=self.identity,
         )  # fmt: skip
-        return Report(info, self.incarnation, self.generation, tuple(self.seen.values()))
+        kernels = tuple(self.seen.values())
+        return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)
+
+    def dial(self, store: Store) -> None:
+        """Go on through another stream, perhaps to another manager."""
+        self.store, self.stream, self.accepted = store, self.stream + 1, None
 
     def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
         old = self.seen.get(KernelId(kernel_id))

@@ -1,26 +1,172 @@
-"""A manager that was stopped goes on with a report of an agent that has attached to another one meanwhile."""
+"""What a manager does with a report of an agent that has attached to another one meanwhile: nothing."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
+import pytest_asyncio
 
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import AgentId, KernelId
 from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.store import Store
+from fairlead.common.status import AgentStatus, ObservedState, Status
+from fairlead.manager.store import ReportRefused, Store
 
-from .conftest import FakeAgent, schedule
+from .conftest import FakeAgent, schedule, settle
 
 
-@pytest.mark.xfail(strict=True, reason="the database does not know which stream speaks for an agent")
-async def test_a_report_that_comes_late_takes_no_kernel_for_gone(store: Store) -> None:
-    agent = FakeAgent(store)
+@pytest_asyncio.fixture
+async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
+    """A second manager's."""
+    async with Store(empty_database, SystemClock()) as made:
+        yield made
+
+
+async def running(store: Store, agent: FakeAgent) -> KernelId:
+    """A session on the agent, seen through its newest stream."""
+    made = await store.create_session(SessionSpec(type="interactive", command=["x"]), actor="t")
+    await schedule(store)
+    agent.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
+    await agent.report()
+    await settle(store)
+    return KernelId(made.kernels[0].id)
+
+
+async def status(store: Store, kernel: KernelId) -> str:
+    [row] = await store._db.fetch("SELECT status FROM kernels WHERE id = $1", kernel)
+    return str(row["status"])
+
+
+async def used(store: Store) -> int:
+    [row] = await store._db.fetch("SELECT sum(used)::int AS used FROM agent_slots")
+    return int(row["used"])
+
+
+@pytest.mark.parametrize("known_here", [True, False], ids=["its own stream", "a stream it never heard of"])
+async def test_a_report_that_comes_late_takes_no_kernel_for_gone(
+    store: Store, other: Store, known_here: bool
+) -> None:
+    agent = FakeAgent(store, stream=1)
+    late = agent.whole()
+    if known_here:
+        await agent.report()
+    agent.dial(other)
+    await agent.report()
+    kernel = await running(other, agent)
+    with pytest.raises(ReportRefused) as caught:
+        await store.observe(late, None)
+    assert caught.value.passing, "the agent itself has moved on: nobody needs to be told"
+    assert await status(store, kernel) == Status.RUNNING
+
+
+async def test_an_older_stream_frees_nothing(store: Store, other: Store) -> None:
+    agent = FakeAgent(store, stream=1, accepted=frozenset())
     await agent.report()
     late = agent.whole()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
-    await schedule(store)
-    kernel = made.kernels[0].id
-    agent.see(kernel, ObservedState.CREATING)
+    agent.dial(other)
     await agent.report()
-    # From before the kernel, on a stream to a manager that sent none of the orders which name it.
+    kernel = await running(other, agent)
+    held = await used(store)
+    # Given up, and still there: what it holds is held until its agent says that it does not have it.
+    await other._db.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
+    with pytest.raises(ReportRefused):
+        await store.observe(late, frozenset())
+    assert await used(store) == held > 0
+    agent.seen.clear()
+    agent.accepted = frozenset()
+    await agent.report()
+    assert await used(store) == 0, "the newest stream does"
+
+
+async def test_heartbeats_of_an_older_stream_keep_nobody_alive(store: Store, other: Store) -> None:
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    late = agent.whole()
+    agent.dial(other)
+    await agent.report()
+    await store._db.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
+    store._beats[AgentId(agent.name)] = agent.incarnation, 1  # noted before it left, not written yet
+    await store.write_beats()
+    assert (await store.get_agent(agent.name)).status is AgentStatus.SUSPECT
+    with pytest.raises(ReportRefused):
+        await store.observe(late, None)  # looked at in full after that, whatever was taken in before
+    assert (await store.get_agent(agent.name)).status is AgentStatus.SUSPECT
+    await agent.report()
+    await other.write_beats()
+    assert (await store.get_agent(agent.name)).status is AgentStatus.ALIVE
+
+
+async def test_the_same_words_through_a_new_stream_are_no_repetition(store: Store, other: Store) -> None:
+    """There and back again: what this manager took in before the agent left it says nothing about now."""
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    agent.dial(other)
+    await agent.report()
+    kernel = await running(other, agent)
+    agent.seen.clear()  # it is gone, so the report is word for word the one before
+    agent.dial(store)
+    assert await agent.report() == 1
+    assert await status(store, kernel) == Status.ERROR
+
+
+async def test_an_inventory_of_an_older_stream_is_not_written(store: Store, other: Store) -> None:
+    agent = FakeAgent(store, gpus=2, stream=1)
+    await agent.report()
+    agent.gpus = 0
+    late = agent.whole()
+    agent.gpus = 2
+    agent.dial(other)
+    await agent.report()
+    with pytest.raises(ReportRefused):
+        await store.observe(late, None)
+    assert len([o for o in (await store.get_agent(agent.name)).offers if o.device_id]) == 2
+
+
+async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_more(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at its kernels still found it the newest; what it would write about them comes too late."""
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    kernel = await running(store, agent)
+    agent.seen.clear()
+    late = agent.whole()
+    look = store._look
+
+    async def look_and_be_replaced(*args: object) -> object:
+        found = await look(*args)  # type: ignore[arg-type]
+        agent.see(kernel, ObservedState.RUNNING, port=21000)
+        agent.dial(other)
+        await agent.report()
+        return found
+
+    monkeypatch.setattr(store, "_look", look_and_be_replaced)
+    held = await used(store)
     await store.observe(late, None)
-    assert (await store.get_session(made.id)).kernels[0].status is Status.CREATING
+    assert await status(store, kernel) == Status.RUNNING
+    assert await used(store) == held
+
+
+async def test_a_process_that_was_replaced_is_told_so_by_every_manager(store: Store, other: Store) -> None:
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    newer = FakeAgent(other, stream=2**40, incarnation="incarnation-2")
+    await newer.report()
+    for which in (store, other):
+        agent.dial(which)
+        with pytest.raises(ReportRefused, match=r"agent\.id") as caught:
+            await agent.report()
+        assert not caught.value.passing
+
+
+async def test_an_agent_that_does_not_count_its_streams_is_heard(store: Store, other: Store) -> None:
+    """One of a version that does not: as before."""
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    agent.stream, agent.incarnation = 0, "older-version"
+    await agent.report()
+    agent.store = other
+    await agent.report()
+    agent.stream = 2
+    await agent.report()

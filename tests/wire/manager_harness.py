@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +33,7 @@ from fairlead.manager import Manager
 from fairlead.sdk import Client
 
 TOKEN = "link-secret"
+_STREAMS = itertools.count(1)
 INFO = AgentInfo(
             AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
             (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
@@ -57,16 +59,18 @@ async def client(manager: Manager) -> AsyncIterator[Client]:
 class Stream:
     """One agent's stream. ``orders`` is the newest set that it was given."""
 
-    def __init__(self, call: Any, stub: Any, name: str, incarnation: str) -> None:
+    def __init__(self, call: Any, stub: Any, name: str, incarnation: str, identity: str = "") -> None:
         self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
+        self.identity = identity
+        self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
         self.speaking, self.listening, self.deltas = ReportsOut(), OrdersIn(), 0
 
     async def report(self, generation: int | None = None) -> None:
-        info = replace(INFO, agent_id=AgentId(self.name))
+        info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
-        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()))
+        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
         await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
 
     async def next(self) -> Orders | LogRequest | WholeReportWanted:
@@ -103,12 +107,12 @@ class Stream:
 
 @asynccontextmanager
 async def attach(
-    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1"
+    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1", identity: str = ""
 ) -> AsyncIterator[Stream]:
     async with grpc.aio.insecure_channel(manager.link_address) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
         call = stub.Attach(metadata=[("authorization", f"Bearer {token}")])
-        stream = Stream(call, stub, name, life)
+        stream = Stream(call, stub, name, life, identity)
         await stream.report()
         try:
             yield stream

@@ -43,6 +43,7 @@ INFOS = st.builds(
     engines=TEXTS,
     offers=st.lists(OFFERS, max_size=3).map(tuple),
     labels=LABELS,
+    identity=TEXT,
 )
 OBSERVATIONS = st.builds(
     m.Observation,
@@ -64,6 +65,7 @@ REPORTS = st.builds(
     kernels=st.lists(OBSERVATIONS, max_size=3).map(tuple),
     draining=st.booleans(),
     orders_wanted=st.booleans(),
+    stream=WHOLE,
 )
 REPORT_DELTAS = st.builds(
     m.ReportDelta,

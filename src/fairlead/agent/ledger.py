@@ -1,16 +1,19 @@
 """What an agent remembers on disk: a file per kernel, written before it is acted upon.
 
-STATE/ledger/<kernel id>.json (mode 0600: it holds the kernel's secret) and STATE/agent.json. Each is replaced
-by an atomic rename after fsync. A file that cannot be read is moved aside to ``*.corrupt`` and said so; its
-kernel is then found again by looking (``Runtime.find``).
+STATE/ledger/<kernel id>.json (mode 0600: it holds the kernel's secret), STATE/agent.json and
+STATE/identity.json. Each is replaced by an atomic rename after fsync. A file of the first two kinds that
+cannot be read is moved aside to ``*.corrupt`` and said so; its kernel is then found again by looking
+(``Runtime.find``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ import structlog
 
 from fairlead.agent.outcome import Doom, Outcome
 from fairlead.agent.runtimes.base import Handle
-from fairlead.common.errors import InvalidInput
+from fairlead.common.clock import Clock
+from fairlead.common.errors import InvalidInput, StartupError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
@@ -50,6 +54,18 @@ class Entry:
         return self.spec.kernel_id
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Begun:
+    """One start of an agent: whose it is, and its number."""
+
+    identity: str
+    start: int
+
+    def streams(self) -> Iterator[int]:
+        """The numbers of its streams, each greater than all before, those of earlier starts included."""
+        return itertools.count((self.start << 20) + 1)
+
+
 def check_id(kernel_id: str) -> None:
     """A kernel id becomes a file name. Raises ``InvalidInput`` for one that must not."""
     if not _ID.fullmatch(kernel_id):
@@ -62,6 +78,7 @@ class Ledger:
 
     def __init__(self, state: Path) -> None:
         self._folder, self._agent = state / "ledger", state / "agent.json"
+        self._identity = state / "identity.json"
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def load(self) -> dict[KernelId, Entry]:
@@ -87,6 +104,27 @@ class Ledger:
         check_id(kernel_id)
         (self._folder / f"{kernel_id}.json").unlink(missing_ok=True)
         _sync_folder(self._folder)
+
+    def begin(self, clock: Clock) -> Begun:
+        """Note a start of the agent. Its number is greater than that of every start before, and follows the
+        clock: of two copies of one state directory the one that was started later counts.
+
+        Raises ``StartupError`` for a file that cannot be read: a new identity would be another agent's.
+        """
+        try:
+            known = json.loads(self._identity.read_text())
+            identity, before = str(known["identity"]), int(known["start"])
+        except FileNotFoundError:
+            identity, before = clock.new_id(), 0
+        except (ValueError, KeyError, TypeError) as error:
+            raise StartupError(
+                f"the agent's identity in {self._identity} cannot be read: {error!r}",
+                next_step="restore that file; without it, this is another agent, which the manager takes in "
+                "once the known one is LOST, or was forgotten (`fairlead agent forget ID`)",
+            ) from None
+        start = max(before + 1, int(clock.now().timestamp() * 1000))
+        self._replace(self._identity, {"version": VERSION, "identity": identity, "start": start})
+        return Begun(identity, start)
 
     def generation(self) -> int:
         """The newest generation of orders that was ever taken in; 0 for none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -51,9 +51,9 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 class Link:
     """Dials ``target`` (host:port) for as long as ``run`` runs.
 
-    ``report`` makes the newest whole report; ``take`` takes orders in and says whether it did; ``logs`` opens
-    a kernel's log. ``connected`` is called when the first orders of a connection were taken in, and
-    ``disconnected`` when that connection has ended.
+    ``streams`` numbers its connections (``Report.stream``). ``report`` makes the newest whole report;
+    ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log. ``connected`` is called
+    when the first orders of a connection were taken in, and ``disconnected`` when that connection has ended.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Link:
         *,
         clock: Clock,
         interval_s: float,
+        streams: Iterator[int],
         report: Callable[[], Report],
         take: Callable[[Orders], bool],
         logs: Callable[[LogRequest], AsyncIterator[bytes]],
@@ -72,6 +73,7 @@ class Link:
         self._target, self._clock, self._interval_s = target, clock, interval_s
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._report, self._take, self._logs = report, take, logs
+        self._streams, self._stream = streams, 0
         self._connected, self._disconnected = connected, disconnected
         self._dirty = asyncio.Event()
         self._leaving = asyncio.Event()
@@ -126,6 +128,7 @@ class Link:
             call = stub.Attach(metadata=self._metadata)
             # What was said is known to the other end of this stream only.
             self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
+            self._stream = next(self._streams)
             sender = spawn("link.send", self._send(call))
             followers: set[asyncio.Task[None]] = set()
             try:
@@ -178,9 +181,7 @@ class Link:
             while True:
                 self._dirty.clear()
                 leaving, begun = self._leaving.is_set(), self._clock.monotonic()
-                report = self._report()
-                if self._orders_wanted:
-                    report = replace(report, orders_wanted=True)
+                report = replace(self._report(), stream=self._stream, orders_wanted=self._orders_wanted)
                 await call.write(codec.report_to_wire(self._out.next(report)))
                 if leaving:
                     await call.done_writing()

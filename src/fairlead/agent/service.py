@@ -18,7 +18,7 @@ import structlog
 from fairlead import __version__
 from fairlead.agent import inventory, preflight
 from fairlead.agent.keeper import Keeper
-from fairlead.agent.ledger import Ledger
+from fairlead.agent.ledger import Begun, Ledger
 from fairlead.agent.life import Surroundings
 from fairlead.agent.link import Link
 from fairlead.agent.logs import LogStore
@@ -72,6 +72,7 @@ class Agent:
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._keeper: Keeper | None = None
+        self._begun: Begun | None = None
 
     async def __aenter__(self) -> Agent:
         async with AsyncExitStack() as stack:
@@ -94,6 +95,7 @@ class Agent:
     def report(self) -> Report:
         """The whole truth at this moment."""
         assert self._keeper is not None
+        assert self._begun is not None
         info = AgentInfo(
             agent_id=self.id,
             resource_group=self._settings.resource_group,
@@ -104,6 +106,7 @@ class Agent:
             engines=self._engines,
             offers=self._offers,
             labels=dict(self._settings.labels),
+            identity=self._begun.identity,
         )
         keeper = self._keeper
         return Report(info, self.incarnation, keeper.taken, keeper.observations(), keeper.draining)
@@ -117,6 +120,8 @@ class Agent:
         await stack.enter_async_context(_Lock(self.state, self.id))
         ports = Ports(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
+        ledger = Ledger(self.state)
+        begun = self._begun = await asyncio.to_thread(ledger.begin, clock)
         logs = LogStore(self.state / "logs")
         process = ProcessRuntime(
             self.state, logs, log_max_bytes=settings.log_max_bytes, log_keep_files=settings.log_keep_files
@@ -127,7 +132,7 @@ class Agent:
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
         around = Surroundings(
             clock=clock,
-            ledger=Ledger(self.state),
+            ledger=ledger,
             ports=ports,
             logs=logs,
             runtimes=self._runtimes,
@@ -139,7 +144,7 @@ class Agent:
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda: link.changed())
-        link = self._link = self._make_link(keeper)
+        link = self._link = self._make_link(keeper, begun)
         stack.push_async_callback(keeper.close)
         await keeper.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
@@ -150,12 +155,13 @@ class Agent:
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=clock))
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
-    def _make_link(self, keeper: Keeper) -> Link:
+    def _make_link(self, keeper: Keeper, begun: Begun) -> Link:
         return Link(
             self._settings.manager,
             self._token,
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
+            streams=begun.streams(),
             report=self.report,
             take=keeper.take,
             logs=keeper.logs,

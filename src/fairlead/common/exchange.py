@@ -63,6 +63,7 @@ class ReportsIn:
             tuple(self._seen.items().values()),
             message.draining,
             message.orders_wanted,
+            last.stream,
         )
         return self._last
 

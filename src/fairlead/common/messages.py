@@ -29,7 +29,11 @@ class SlotOffer:
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """Who an agent is and what it offers; part of every whole report."""
+    """Who an agent is and what it offers; part of every whole report.
+
+    ``identity`` is made at random with its state directory and travels with it: the same ``agent_id`` with
+    another identity is another agent. "" for one that has none.
+    """
 
     agent_id: AgentId
     resource_group: str
@@ -40,6 +44,7 @@ class AgentInfo:
     engines: tuple[str, ...]
     offers: tuple[SlotOffer, ...]
     labels: dict[str, str] = field(default_factory=dict)
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,9 @@ class Report:
     """Agent → manager. The whole truth: every kernel that the agent has.
 
     ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the newest
-    generation of orders that it has taken in (0: none yet).
+    generation of orders that it has taken in (0: none yet). ``stream`` is greater than that of every stream
+    which the agent began before, whatever process of it and with whichever manager: what comes through a
+    smaller one comes late (0: it does not count them).
     """
 
     info: AgentInfo
@@ -71,6 +78,7 @@ class Report:
     kernels: tuple[Observation, ...]
     draining: bool = False
     orders_wanted: bool = False  # its copy of the orders has drifted: it needs them whole
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)

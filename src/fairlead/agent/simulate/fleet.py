@@ -127,6 +127,8 @@ class Simulation:
             engines=cast.engines,
             offers=offers,
             labels=dict(settings.labels),
+            # The same again in the next simulation, as if its state directory had been kept.
+            identity=f"played-{agent_id}",
         )
 
     def _link_to(self, node: Node, attached: Callable[[bool], None]) -> Link:
@@ -135,6 +137,7 @@ class Simulation:
             self._token,
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
+            streams=node.streams,
             report=node.report,
             take=node.take,
             logs=node.logs,

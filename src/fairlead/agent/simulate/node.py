@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fairlead.agent import reconcile as policy
 from fairlead.agent.engines import needs_port
+from fairlead.agent.ledger import Begun
 from fairlead.agent.outcome import Doom, Outcome, judge
 from fairlead.agent.simulate.script import Dice, Fate, Script, fate
 from fairlead.agent.simulate.tally import Tally
@@ -63,6 +64,8 @@ class Node:
     def __init__(self, info: AgentInfo, stage: Stage, dice: Dice, *, changed: Callable[[], None]) -> None:
         self.info, self._stage, self._dice, self._changed = info, stage, dice, changed
         self.incarnation = stage.clock.new_id()
+        # Over its deaths, as a state directory would.
+        self.streams = Begun(info.identity, int(stage.clock.now().timestamp() * 1000)).streams()
         self._newest = self._taken = 0
         self._orders: Orders | None = None
         self._kernels: dict[KernelId, _Kernel] = {}

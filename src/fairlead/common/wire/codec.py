@@ -37,6 +37,7 @@ def _info_to_wire(info: m.AgentInfo) -> a.AgentInfo:
         runtimes=info.runtimes,
         engines=info.engines,
         labels=info.labels,
+        identity=info.identity,
         offers=[
             a.SlotOffer(
                 slot=o.slot,
@@ -61,6 +62,7 @@ def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
         runtimes=tuple(info.runtimes),
         engines=tuple(info.engines),
         labels=dict(info.labels),
+        identity=info.identity,
         offers=tuple(
             m.SlotOffer(o.slot, o.capacity, DeviceId(o.device_id), o.model, o.memory_bytes, o.healthy)
             for o in info.offers
@@ -104,6 +106,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
             orders_generation=report.orders_generation,
             draining=report.draining,
             orders_wanted=report.orders_wanted,
+            stream=report.stream,
             kernels=[_observation_to_wire(k) for k in report.kernels],
         )
     return a.Report(
@@ -128,6 +131,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
             orders_generation=wire.orders_generation,
             draining=wire.draining,
             orders_wanted=wire.orders_wanted,
+            stream=wire.stream,
             kernels=kernels,
         )
     return m.ReportDelta(

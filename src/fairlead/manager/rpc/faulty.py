@@ -8,6 +8,7 @@ from collections import Counter
 from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MOST = 2**63 - 1
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -17,6 +18,8 @@ def what_is_wrong(message: Report | ReportDelta) -> str:
     info = message.info
     if not message.incarnation or "\0" in message.incarnation:
         return "a report needs an incarnation"
+    if isinstance(message, Report) and message.stream > _MOST:
+        return f"stream {message.stream} is above {_MOST}"
     wrong = _wrong_info(info) if info is not None else ""
     return wrong or next((w for k in kernels if (w := _wrong_kernel(k))), "")
 
@@ -24,7 +27,8 @@ def what_is_wrong(message: Report | ReportDelta) -> str:
 def _wrong_info(info: AgentInfo) -> str:
     if not _AGENT_ID.fullmatch(info.agent_id):
         return f"agent_id {_short(info.agent_id)} is not 1 to 128 letters, digits, dots, - and _"
-    texts = (info.resource_group, info.address, info.version, info.arch, *info.runtimes, *info.engines)
+    names = (info.resource_group, info.address, info.version, info.arch, info.identity)
+    texts = (*names, *info.runtimes, *info.engines)
     if not info.resource_group or any("\0" in text for text in (*texts, *info.labels, *info.labels.values())):
         return "a report needs a resource_group, and no text may contain a NUL character"
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection
+from weakref import WeakValueDictionary
 
 import grpc
 import structlog
@@ -27,7 +28,7 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.rpc.faulty import what_is_wrong
-from fairlead.manager.store import Store
+from fairlead.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("fairlead.link")
 
@@ -35,9 +36,6 @@ log = structlog.get_logger("fairlead.link")
 POLL_S = 5.0
 # Generations whose content we remember, to understand reports that answer them.
 REMEMBERED = 64
-
-# Replaced incarnations that are remembered per agent, so that two processes with one id do not take turns.
-FENCED = 16
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
@@ -53,15 +51,14 @@ class _Refused(Exception):
 class Attached:
     """One agent's stream: what was sent to it, and what waits to be."""
 
-    def __init__(self, agent_id: AgentId, incarnation: str, older: Attached | None) -> None:
-        self.agent_id, self.incarnation = agent_id, incarnation
-        # Held while a report of this agent is taken in: none of an older stream comes after ours.
-        self.taking: asyncio.Lock = older.taking if older is not None else asyncio.Lock()
+    def __init__(self, first: Report, taking: asyncio.Lock) -> None:
+        self.agent_id, self.incarnation = first.info.agent_id, first.incarnation
+        self.taking = taking  # held while a report of this agent is taken in
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
         self.nudged.set()
         self.requests: list[LogRequest | WholeReportWanted] = []
-        self.heard = False  # its first report was taken in: only then are orders looked up for it
+        self.heard = False  # its first report was taken in
         self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
         self._orders, self._reports = OrdersOut(), ReportsIn()
@@ -116,7 +113,8 @@ class Attached:
 
 
 class Links:
-    """All attached agents of this manager; the newest stream of an agent replaces its older one.
+    """All attached agents of this manager; the newest stream of an agent replaces its older one. Which that
+    is the store knows, for all managers: a stream speaks here once its first report was taken in.
 
     One loop looks up the orders of all agents whose orders may have changed, in one query, and of all agents
     every ``POLL_S``; each agent's stream only writes what it was offered.
@@ -126,7 +124,7 @@ class Links:
         self._store, self._metrics, self._clock = store, metrics, clock
         self._attached: dict[AgentId, Attached] = {}
         self._dirty: set[AgentId] = set()
-        self._fenced: OrderedDict[tuple[AgentId, str], None] = OrderedDict()
+        self._taking: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
         self._said: dict[str, str] = {}
         self._looked_at_all = clock.monotonic()
         self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock)
@@ -146,9 +144,7 @@ class Links:
             self._dirty.update(self._attached)
         # Orders looked up before a stream's first report was taken in are not for it: that report may say
         # that a kernel is gone, and if it were ordered after that it would be run a second time.
-        attached = {
-            a: link for a in self._dirty if (link := self._attached.get(a)) is not None and link.heard
-        }
+        attached = {a: link for a in self._dirty if (link := self._attached.get(a)) is not None}
         self._dirty.clear()
         if not attached:
             return
@@ -189,31 +185,30 @@ class Links:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     def _admit(self, first: Report) -> Attached:
-        """Let the newest stream speak for its agent, unless it is of a process that was replaced before."""
+        """A stream that may come to speak for its agent: that is for the store to say."""
         _check(first)
         agent_id = first.info.agent_id
-        older = self._attached.get(agent_id)
-        if older is not None and older.incarnation != first.incarnation:
-            if (agent_id, first.incarnation) in self._fenced:
-                raise _replaced(agent_id)
-            log.warning(
-                "another process attaches under the same agent id: the older one is fenced",
-                agent=agent_id, older=older.incarnation, newer=first.incarnation,
-                next_step="if both run, stop one of them or give it another agent.id",
-            )  # fmt: skip
-            older.refused = _replaced(agent_id)
-            self._fenced[agent_id, older.incarnation] = None
-            while len(self._fenced) > FENCED * max(1, len(self._attached)):
-                self._fenced.popitem(last=False)
-        attached = Attached(agent_id, first.incarnation, older)
+        return Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()))
+
+    def _take_over(self, attached: Attached) -> None:
+        """Its first report was taken in, so no other stream speaks for the agent any more."""
+        older = self._attached.get(attached.agent_id)
         if older is not None:
+            if older.incarnation != attached.incarnation:
+                log.warning(
+                    "another process attaches under the same agent id: the older one is fenced",
+                    agent=attached.agent_id, older=older.incarnation, newer=attached.incarnation,
+                    next_step="if both run, stop one of them or give it another agent.id",
+                )  # fmt: skip
+                older.refused = _refusal(ReportRefused.by_another_process(attached.agent_id))
             older.nudged.set()
-        self._attached[agent_id] = attached
+        attached.heard = True
+        self._attached[attached.agent_id] = attached
         self._metrics.set_links(len(self._attached))
-        log.info("agent attached", agent=agent_id, kernels=len(first.kernels))
-        return attached
 
     def _leave(self, attached: Attached) -> None:
+        if not attached.heard:
+            return
         if self._attached.get(attached.agent_id) is attached:
             del self._attached[attached.agent_id]
         self._metrics.set_links(len(self._attached))
@@ -228,6 +223,7 @@ class Links:
     ) -> None:
         attached.take(first)
         await self._observe(attached, first)
+        log.info("agent attached", agent=attached.agent_id, kernels=len(first.kernels))
         self._heard([attached.agent_id])
         self._said.pop(_host(context.peer()), None)
         reader = spawn(f"link.read.{attached.agent_id}", self._read(attached, reports))
@@ -248,12 +244,17 @@ class Links:
                 del self._said[next(iter(self._said))]
 
     async def _observe(self, attached: Attached, report: Report) -> bool:
-        """False: a newer stream speaks for this agent now, and nothing was changed."""
+        """False: a newer stream speaks for this agent here, and nothing was changed. Raises ``_Refused`` if
+        one does elsewhere."""
         async with attached.taking:
-            if self._attached.get(attached.agent_id) is not attached:
+            if attached.heard and self._attached.get(attached.agent_id) is not attached:
                 return False
-            await self._store.observe(report, attached.accepted(report.orders_generation))
-            attached.heard = True
+            try:
+                await self._store.observe(report, attached.accepted(report.orders_generation))
+            except ReportRefused as refused:
+                raise _refusal(refused) from None
+            if not attached.heard:
+                self._take_over(attached)
         self._metrics.report_taken()
         return True
 
@@ -294,12 +295,9 @@ def _check(message: Report | ReportDelta) -> None:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"this report cannot be taken in: {wrong}")
 
 
-def _replaced(agent_id: AgentId) -> _Refused:
-    return _Refused(
-        grpc.StatusCode.ALREADY_EXISTS,
-        f"another process speaks for agent {agent_id!r} now, and has replaced this one; "
-        "if both are meant to run, give each an agent.id of its own",
-    )
+def _refusal(refused: ReportRefused) -> _Refused:
+    code = grpc.StatusCode.ABORTED if refused.passing else grpc.StatusCode.ALREADY_EXISTS
+    return _Refused(code, str(refused))
 
 
 def _host(peer: str) -> str:

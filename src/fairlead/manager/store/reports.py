@@ -21,6 +21,7 @@ from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.speaking import ReportRefused, why_refused
 
 REFRESH_S = 20.0
 BEATS_EVERY_S = 0.5
@@ -40,7 +41,7 @@ class _Item:
     def says_the_same(self, other: _Item) -> bool:
         a, b = self.report, other.report
         return (
-            (a.incarnation, a.draining) == (b.incarnation, b.draining)
+            (a.incarnation, a.stream, a.draining) == (b.incarnation, b.stream, b.draining)
             and a.kernels == b.kernels
             and self.accepted == other.accepted
             and a.info == b.info
@@ -52,8 +53,7 @@ class _Facts:
     """Who an agent is, as written at ``at`` (monotonic seconds)."""
 
     info: AgentInfo
-    incarnation: str
-    draining: bool
+    speaks: tuple[str, int, bool]  # incarnation, stream, draining
     at: float
 
 
@@ -63,10 +63,10 @@ class Reports:
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._bell, self._clock = db, bell, clock
         self._report_line, self._beat_line = db.line(), db.line()
-        self._reports: Coalescer[_Item, int] = Coalescer("report", self._write_reports)
+        self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports)
         self._facts: dict[AgentId, _Facts] = {}
         self._taken: dict[AgentId, tuple[_Item, float]] = {}
-        self._beats: dict[AgentId, str] = {}
+        self._beats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
         # Agents whose reports are being looked at, and those of them that were rung for meanwhile.
         self._in_hand: set[AgentId] = set()
         self._rung: set[AgentId] = set()
@@ -76,23 +76,29 @@ class Reports:
         """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
 
         ``accepted``: the kernels named by the orders that the report says it has taken in, if we know them.
+        Raises ``ReportRefused`` for a stream that does not speak for its agent: nothing is changed.
         """
         item = _Item(report, accepted)
         last = self._taken.get(item.agent_id)
         if last is not None and self._clock.monotonic() - last[1] < REFRESH_S and last[0].says_the_same(item):
-            self._beats[item.agent_id] = report.incarnation
+            self._beats[item.agent_id] = (report.incarnation, report.stream)
             return 0
-        return await self._reports.submit(item)
+        answer = await self._reports.submit(item)
+        if isinstance(answer, ReportRefused):
+            raise answer
+        return answer
 
     async def write_beats(self) -> None:
-        """Write the heartbeats of agents without news. The next report of one that was silent, or is another
-        process by now, is looked at in full; never again the last one, which may be older than what the agent
-        told another manager."""
+        """Write the heartbeats of agents without news. The next report of one that was silent, or speaks
+        through another stream by now, is looked at in full; never again the last one, which may be older than
+        what the agent told another manager."""
         beats, self._beats = self._beats, {}
         if not beats:
             return
         try:
-            found = await self._beat_line.fetch(SQL["agent_heard"], list(beats), list(beats.values()))
+            found = await self._beat_line.fetch(
+                SQL["agent_heard"], list(beats), *zip(*beats.values(), strict=True)
+            )
         except StoreUnavailable:
             self._beats = beats | self._beats
             return
@@ -108,9 +114,9 @@ class Reports:
             self._taken.pop(agent_id, None)
         self._rung.update(self._in_hand.intersection(agents))
 
-    async def _write_reports(self, items: Sequence[_Item]) -> Sequence[int]:
+    async def _write_reports(self, items: Sequence[_Item]) -> Sequence[int | ReportRefused]:
         """In rounds: two reports of one agent are taken in one after the other."""
-        answers: dict[int, int] = {}
+        answers: dict[int, int | ReportRefused] = {}
         waiting = list(enumerate(items))
         while waiting:
             now: dict[AgentId, int] = {}
@@ -121,29 +127,40 @@ class Reports:
             waiting = [one for one in waiting if one[0] not in answers]
         return [answers[place] for place in range(len(items))]
 
-    async def _take(self, items: Sequence[_Item]) -> dict[AgentId, int]:
-        """One report each of some agents; returns how many kernels changed, by agent."""
+    async def _take(self, items: Sequence[_Item]) -> dict[AgentId, int | ReportRefused]:
+        """One report each of some agents; returns by agent how many kernels changed, or why not."""
         self._in_hand, self._rung = {item.agent_id for item in items}, set()
         for agent_id in self._in_hand:
             self._taken.pop(agent_id, None)
-        room = await self._introduce([item for item in items if not self._is_known(item)])
-        stored = await self._look(items)
-        if missed := [item for item in items if item.agent_id not in stored]:
-            room |= await self._introduce(missed)
-            stored |= await self._look(missed)
-        changes = {item.agent_id: _changes(item, stored.get(item.agent_id, ())) for item in items}
-        written = await self._write_changes(changes)
+        room, refused, stored = await self._hear(items)
+        items = [item for item in items if item.agent_id in stored]
+        changes = {item.agent_id: _changes(item, stored[item.agent_id]) for item in items}
+        written = await self._write_changes(items, changes)
         room |= await self._release(
             [
-                (kernel_id, item.agent_id)
+                (kernel_id, item.agent_id, item.report.stream)
                 for item in items
-                for kernel_id in _given_back(item, stored.get(item.agent_id, ()), changes[item.agent_id])
+                for kernel_id in _given_back(item, stored[item.agent_id], changes[item.agent_id])
             ]
         )
         at = self._clock.monotonic()
         self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._rung}
         self._tell([agent_id for agent_id, found in changes.items() if found], written, room)
-        return {agent_id: len(found) for agent_id, found in changes.items()}
+        return refused | {agent_id: len(found) for agent_id, found in changes.items()}
+
+    async def _hear(
+        self, items: Sequence[_Item]
+    ) -> tuple[set[AgentId], dict[AgentId, ReportRefused], dict[AgentId, list[Any]]]:
+        """Which agents are new, back or changed; who may not speak; of the others what ``_look`` finds."""
+        room, refused = await self._introduce([item for item in items if not self._is_known(item)])
+        stored = await self._look([item for item in items if item.agent_id not in refused])
+        if missed := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
+            came, no = await self._introduce(missed)
+            stored |= await self._look([item for item in missed if item.agent_id not in no])
+            room, refused = room | came, refused | no
+        # Between being introduced and looked at, a newer stream may have come.
+        passed = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
+        return room, refused | {a: ReportRefused.by_its_newer_stream(a) for a in passed}, stored
 
     def _tell(self, changed: Sequence[AgentId], written: Sequence[Any], room: Collection[AgentId]) -> None:
         sessions = {SessionId(row["session_id"]) for row in written}
@@ -162,16 +179,24 @@ class Reports:
         return (
             facts is not None
             and self._clock.monotonic() - facts.at < REFRESH_S
-            and (facts.incarnation, facts.draining) == (item.report.incarnation, item.report.draining)
+            and facts.speaks == _speaks(item.report)
             and facts.info == item.report.info
         )
 
-    async def _introduce(self, items: Sequence[_Item]) -> set[AgentId]:
-        """Write who they are and what they offer; returns those that are new, back, or offer other things."""
+    async def _introduce(self, items: Sequence[_Item]) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
+        """Write who they are and what they offer; returns those that are new, back, or offer other things,
+        and those who may not speak."""
         if not items:
-            return set()
-        reports = [item.report for item in items]
-        found = await self._report_line.fetch(SQL["agent_upsert"], [_facts_of(report) for report in reports])
+            return set(), {}
+        asked = {item.agent_id: item.report for item in items}
+        answers = await self._report_line.fetch(SQL["agent_upsert"], [_facts_of(r) for r in asked.values()])
+        refused = {
+            agent_id: why_refused(asked[agent_id], row)
+            for row in answers
+            if not row["taken"] and (agent_id := AgentId(row["id"]))
+        }
+        found = [row for row in answers if row["taken"]]
+        reports = [report for agent_id, report in asked.items() if agent_id not in refused]
         came = {AgentId(row["id"]) for row in found if row["old_status"] != "ALIVE"}
         old = {row["id"]: row["old_incarnation"] for row in found}
         came |= {r.info.agent_id for r in reports if old.get(r.info.agent_id) != r.incarnation}
@@ -186,11 +211,12 @@ class Reports:
             [o.model for _, o in offers],
             [o.memory_bytes for _, o in offers],
             [o.healthy for _, o in offers],
+            [report.stream for report in reports],
         )
         at = self._clock.monotonic()
         for r in reports:
-            self._facts[r.info.agent_id] = _Facts(r.info, r.incarnation, r.draining, at)
-        return came | {AgentId(row["agent_id"]) for row in changed}
+            self._facts[r.info.agent_id] = _Facts(r.info, _speaks(r), at)
+        return came | {AgentId(row["agent_id"]) for row in changed}, refused
 
     async def _look(self, items: Sequence[_Item]) -> dict[AgentId, list[Any]]:
         """Note that they were heard; returns the kernels that may have to change, by agent that was known."""
@@ -199,14 +225,18 @@ class Reports:
             SQL["agent_beat"],
             [item.agent_id for item in items],
             [item.report.incarnation for item in items],
+            [item.report.stream for item in items],
         ):
             kernels = found.setdefault(AgentId(row["agent_id"]), [])
             if row["id"] is not None:
                 kernels.append(row)
         return found
 
-    async def _write_changes(self, changes: dict[AgentId, list[KernelChange]]) -> list[Any]:
+    async def _write_changes(
+        self, items: Sequence[_Item], changes: dict[AgentId, list[KernelChange]]
+    ) -> list[Any]:
         """Returns the session of each kernel that changed, and whether proxies may care."""
+        streams = {item.agent_id: item.report.stream for item in items}
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
             return []
@@ -224,16 +254,19 @@ class Reports:
             [o.reason for o in seen],
             [o.detail for o in seen],
             [o.log_tail for o in seen],
+            [streams[agent_id] for agent_id, _ in every],
         )
 
-    async def _release(self, given_back: Sequence[tuple[KernelId, AgentId]]) -> set[AgentId]:
+    async def _release(self, given_back: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
         """Free what ended kernels held; returns the agents that have room again."""
         if not given_back:
             return set()
-        found = await self._report_line.fetch(
-            SQL["allocation_release"], [k for k, _ in given_back], [a for _, a in given_back]
-        )
+        found = await self._report_line.fetch(SQL["allocation_release"], *zip(*given_back, strict=True))
         return {AgentId(row["agent_id"]) for row in found}
+
+
+def _speaks(report: Report) -> tuple[str, int, bool]:
+    return report.incarnation, report.stream, report.draining
 
 
 def _facts_of(report: Report) -> dict[str, object]:
@@ -241,7 +274,9 @@ def _facts_of(report: Report) -> dict[str, object]:
     return {
         "id": info.agent_id,
         "resource_group": info.resource_group,
+        "identity": info.identity,
         "incarnation": report.incarnation,
+        "stream": report.stream,
         "address": info.address,
         "version": info.version,
         "arch": info.arch,

@@ -1,12 +1,12 @@
--- Agents were heard ($1, with their incarnations $2) and are as before: their time, and in the same round trip the
+-- Agents were heard ($1, with their incarnations $2 and streams $3) and are as before: their time, and in the same round trip the
 -- kernels that may have to change: the live ones (index kernels_live_by_agent), and ended ones that still hold
 -- something (allocations_held). A row for each agent that was heard, even without kernels; none for one that is
--- new, back, silent or of another incarnation: agent_upsert.sql is for those.
+-- new, back, silent, or heard through another stream: agent_upsert.sql is for those.
 WITH input AS (
-    SELECT * FROM unnest($1::text[], $2::text[]) AS i(id, incarnation)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, stream)
 ), locked AS (
     SELECT a.id FROM agents a JOIN input i ON a.id = i.id
-    WHERE a.incarnation = i.incarnation AND a.status = 'ALIVE' ORDER BY a.id FOR NO KEY UPDATE OF a
+    WHERE a.incarnation = i.incarnation AND a.stream = i.stream AND a.status = 'ALIVE' ORDER BY a.id FOR NO KEY UPDATE OF a
 ), heard AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
 ), kernels_of AS (

@@ -1,11 +1,15 @@
 -- The inventories of agents ($1: all of them; the rest: slot by slot). Capacity never falls below what is in use;
 -- `offered` is what an agent says now, and a slot that it no longer offers keeps its row with offered = 0.
--- What is as before is not touched. Gives the agents whose inventory changed.
-WITH input AS (
+-- What is as before is not touched. Gives the agents whose inventory changed. $9: the stream of each of $1; one that
+-- is not its agent's newest any more changes nothing, and none becomes the newest meanwhile (FOR SHARE).
+WITH speaking AS (
+    SELECT a.id FROM agents a JOIN unnest($1::text[], $9::bigint[]) AS s(id, stream) ON a.id = s.id
+    WHERE a.stream = s.stream ORDER BY a.id FOR SHARE OF a
+), input AS (
     SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bool[])
     AS i(agent_id, slot, device_id, offered, model, memory_bytes, healthy)
 ), news AS (
-    SELECT i.* FROM input i LEFT JOIN agent_slots c USING (agent_id, slot, device_id)
+    SELECT i.* FROM input i JOIN speaking p ON p.id = i.agent_id LEFT JOIN agent_slots c USING (agent_id, slot, device_id)
     WHERE (c.offered, c.model, c.memory_bytes, c.healthy)
           IS DISTINCT FROM (i.offered, i.model, i.memory_bytes, i.healthy)
 ), put AS (
@@ -18,7 +22,7 @@ WITH input AS (
     RETURNING c.agent_id
 ), withdrawn AS (
     UPDATE agent_slots c SET offered = 0, capacity = c.used
-    WHERE c.agent_id = ANY ($1::text[]) AND c.offered > 0
+    WHERE c.agent_id IN (SELECT id FROM speaking) AND c.offered > 0
       AND NOT EXISTS (SELECT FROM input i
                       WHERE (i.agent_id, i.slot, i.device_id) = (c.agent_id, c.slot, c.device_id))
     RETURNING c.agent_id

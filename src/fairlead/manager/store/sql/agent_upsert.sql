@@ -1,22 +1,36 @@
--- Agents were heard that are new, back, or changed: their facts and their time ($1: one object each). Says what
--- each was before, so that a return can be told.
+-- Agents were heard that are new, back, or changed: their facts and their time ($1: one object each). Says of each
+-- whether it was taken in, and what it was before, so that a return can be told, and a refusal explained.
+--
+-- Refused is a stream that is older than the newest one known (0: uncounted): it comes late, from a manager that was
+-- held up, or from a process that was replaced. And another identity, until the known one is lost and its kernels
+-- are given up: else they would be ordered from the newcomer, and run twice.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
-        id text, resource_group text, incarnation text, address text, version text, arch text,
-        runtimes text[], engines text[], labels jsonb, draining boolean)
+        id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
+        arch text, runtimes text[], engines text[], labels jsonb, draining boolean)
 ), before AS (
-    SELECT a.id, a.status, a.incarnation FROM agents a JOIN input i ON i.id = a.id
+    SELECT a.id, a.status, a.identity, a.incarnation, a.address FROM agents a JOIN input i ON i.id = a.id
 ), now_known AS (
-    INSERT INTO agents AS a (id, resource_group, status, incarnation, address, version, arch, runtimes, engines,
-                             labels, draining)
-    SELECT id, resource_group, 'ALIVE', incarnation, address, version, arch, runtimes, engines, labels, draining
+    INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
+                             runtimes, engines, labels, draining)
+    SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
+           labels, draining
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
-        resource_group = excluded.resource_group, status = 'ALIVE', incarnation = excluded.incarnation,
-        address = excluded.address, version = excluded.version, arch = excluded.arch,
-        runtimes = excluded.runtimes, engines = excluded.engines, labels = excluded.labels,
-        draining = excluded.draining, last_seen = now(),
+        resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
+        incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
+        version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
+        labels = excluded.labels, draining = excluded.draining, last_seen = now(),
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
+    WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)
+          THEN excluded.stream = 0 OR a.stream < excluded.stream
+               OR (a.stream, a.incarnation) = (excluded.stream, excluded.incarnation)
+          ELSE a.status = 'LOST' AND NOT EXISTS (
+               SELECT FROM kernels k WHERE k.agent_id = a.id
+                 AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+          END
     RETURNING a.id
 )
-SELECT n.id, b.status AS old_status, b.incarnation AS old_incarnation FROM now_known n LEFT JOIN before b USING (id)
+SELECT i.id, n.id IS NOT NULL AS taken, b.status AS old_status, b.identity AS old_identity,
+       b.incarnation AS old_incarnation, b.address AS old_address
+FROM input i LEFT JOIN now_known n USING (id) LEFT JOIN before b USING (id)

@@ -1,10 +1,14 @@
--- Write what agents saw of their kernels: compare-and-swap on each kernel's old status, by its own agent only.
+-- Write what agents saw of their kernels: compare-and-swap on each kernel's old status, by its own agent only, and only
+-- through its newest stream ($12): none becomes the newest meanwhile (FOR SHARE).
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
-                         $8::int[], $9::text[], $10::text[], $11::text[])
-    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail)
+                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[])
+    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream)
+), speaking AS (
+    SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
+    WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
 ), locked AS (
-    SELECT i.* FROM kernels k JOIN input i ON k.id = i.id
+    SELECT i.* FROM kernels k JOIN input i ON k.id = i.id JOIN speaking p ON p.id = i.agent_id
     WHERE k.status = i.old AND k.agent_id = i.agent_id ORDER BY k.id FOR NO KEY UPDATE OF k
 )
 UPDATE kernels k SET

@@ -1,0 +1,142 @@
+"""Who an agent is: two under one id, by a slip of configuration, a cloned image or a reinstalled node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from manager_harness import TOKEN, attach, client, manager, until
+from structlog.testing import capture_logs
+
+from fairlead.agent import Agent
+from fairlead.agent.ledger import Ledger
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import StartupError
+from fairlead.common.reasons import Reason
+from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import AgentStatus, ObservedState, Status
+from fairlead.manager import Manager
+from fairlead.sdk import Client
+
+__all__ = ["client", "manager"]  # fixtures
+SPEC = SessionSpec(name="job", type="interactive", command=["sleep", "60"], resources={"cpu": 0.1})
+
+
+def twin(manager: Manager, home: Path) -> Agent:
+    settings = AgentSettings(id="twin", manager=manager.link_address, inventory="fake:1xH100")
+    return Agent(settings, CommonSettings(home=home), clock=SystemClock(), link_token=TOKEN, home=home)
+
+
+async def connected(client: Client, since: datetime | None = None) -> datetime:
+    async with asyncio.timeout(10):
+        while True:
+            found = [a for a in await client.list_agents() if a.id == "twin"]
+            if found and found[0].connected_since != since:
+                return found[0].connected_since
+            await asyncio.sleep(0.02)
+
+
+async def said(logs: list[Any], good: Callable[[Any], bool]) -> Any:
+    async with asyncio.timeout(10):
+        while not (found := [e for e in logs if good(e)]):
+            await asyncio.sleep(0.02)
+    return found[0]
+
+
+def words(entry: Any) -> str:
+    return str(entry.get("why"))
+
+
+async def test_another_agent_with_a_known_ones_id_is_refused_and_does_it_no_harm(
+    manager: Manager, client: Client, home: Path
+) -> None:
+    with capture_logs() as logs:
+        async with twin(manager, home / "one"):
+            since = await connected(client)
+            await client.create_session(SPEC)
+            await until(client, "job", lambda v: v.status is Status.RUNNING)
+            async with twin(manager, home / "two"):
+                told = await said(logs, lambda e: "another state directory" in words(e))
+                for part in ("'twin'", "127.0.0.1", "agent.id", "fairlead agent forget twin"):
+                    assert part in words(told)
+            assert await connected(client) == since
+            assert (await client.get_session("job")).status is Status.RUNNING
+            await client.stop_session("job")
+            await until(client, "job", lambda v: v.status is Status.TERMINATED)
+
+
+async def test_of_two_copies_of_one_agent_the_newer_works_and_they_do_not_take_turns(
+    manager: Manager, client: Client, home: Path
+) -> None:
+    with capture_logs() as logs:
+        async with twin(manager, home / "one"):
+            first = await connected(client)
+            shutil.copytree(home / "one", home / "two")
+            async with twin(manager, home / "two"):
+                second = await connected(client, since=first)
+                told = await said(logs, lambda e: "has replaced this one" in words(e))
+                assert "give each an agent.id of its own" in words(told)
+                await client.create_session(SPEC)
+                await until(client, "job", lambda v: v.status is Status.RUNNING)
+                assert await connected(client) == second, "they do not take turns"
+                await client.stop_session("job")
+                await until(client, "job", lambda v: v.status is Status.TERMINATED)
+    [fenced] = [e for e in logs if e["event"].startswith("another process attaches under the same agent id")]
+    assert "agent.id" in fenced["next_step"]
+
+
+async def test_a_node_that_was_reinstalled_is_taken_in_when_the_known_one_is_lost(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager, identity="known") as known:
+        await client.create_session(SPEC)
+        await known.orders_with(1)
+        known.see(ObservedState.RUNNING)
+        await known.report()
+        await until(client, "job", lambda v: v.status is Status.RUNNING)
+        async with attach(manager, identity="newcomer") as newcomer:
+            assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS
+        assert (await client.get_session("job")).status is Status.RUNNING
+    view = await until(client, "job", lambda v: v.status is Status.ERROR)
+    assert view.reason is Reason.AGENT_LOST, "not kernel-gone: nobody knows that"
+    assert (await client.get_agent("node-1")).status is AgentStatus.LOST
+    async with attach(manager, identity="newcomer") as newcomer:
+        assert await newcomer.next() == newcomer.orders
+        assert newcomer.orders.kernels == ()
+        assert (await client.get_agent("node-1")).status is AgentStatus.ALIVE
+        async with attach(manager, life="9", identity="known") as late:
+            assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, "now that one is the other one"
+
+
+def test_an_identity_is_made_once_and_kept(tmp_path: Path) -> None:
+    first = Ledger(tmp_path).begin(SystemClock())
+    again = Ledger(tmp_path).begin(SystemClock())
+    assert again.identity == first.identity
+    assert next(again.streams()) > next(first.streams())
+    assert stat.S_IMODE((tmp_path / "identity.json").stat().st_mode) == 0o600
+    (tmp_path / "other").mkdir()
+    assert Ledger(tmp_path / "other").begin(SystemClock()).identity != first.identity
+
+
+def test_a_clock_that_goes_back_takes_no_stream_back(tmp_path: Path) -> None:
+    path = tmp_path / "identity.json"
+    first = Ledger(tmp_path).begin(SystemClock())
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"start": first.start + 3_600_000}))
+    again = Ledger(tmp_path).begin(SystemClock())
+    assert again.start == first.start + 3_600_001
+
+
+def test_an_identity_that_cannot_be_read_is_not_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text("{ this is not")
+    with pytest.raises(StartupError, match=r"identity\.json.*restore that file"):
+        Ledger(tmp_path).begin(SystemClock())
+    assert (tmp_path / "identity.json").read_text() == "{ this is not"
