@@ -31,6 +31,16 @@ class Judged:
         missing = self.acknowledged - {row["id"] for row in rows}
         if missing:
             raise Violation(f"acknowledged sessions are missing: {missing}")
+        await self.look_at_the_gone()
+
+    async def look_at_the_gone(self) -> None:
+        """What is written down as gone is not there any more: no word from before a kernel ends it."""
+        rows = await self.postgres.fetch("SELECT id, agent_id, reason FROM kernels WHERE observed = 'GONE'")
+        gone = {row["id"]: f"{row['agent_id']} ({row['reason']})" for row in rows}
+        for node in self.nodes:
+            for kernel_id, kernel in node.runtime.items():
+                if kernel.alive() and kernel_id in gone:
+                    raise Violation(f"kernel {kernel_id} runs on {node.name}, gone says {gone[kernel_id]}")
 
     async def look_at_kernels(self) -> None:
         """What runs is wanted, and what is RUNNING runs."""

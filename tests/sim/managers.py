@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -58,14 +58,14 @@ class Stream:
     reports: ReportsOut = field(default_factory=ReportsOut)
     orders: OrdersIn = field(default_factory=OrdersIn)
     orders_wanted: bool = False
+    number: int = 0
+    held_until: float = 0.0  # what is on its way up is held up for so long
     served: bool = False  # its first report was taken in: it may be written to
     busy: bool = False  # its reader is at work: a stream's reports are taken in one by one
 
     def tell(self) -> None:
         """The agent sends its report."""
-        report = self.node.report()
-        if self.orders_wanted:
-            report = Report(**{**_fields(report), "orders_wanted": True})
+        report = replace(self.node.report(), orders_wanted=self.orders_wanted, stream=self.number)
         self.up.append(self.reports.next(report))
 
     def obey(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
@@ -77,10 +77,6 @@ class Stream:
         self.orders_wanted = whole is None
         if whole is not None:
             self.node.take(whole)
-
-
-def _fields(report: Report) -> dict[str, Any]:
-    return {name: getattr(report, name) for name in Report.__dataclass_fields__}
 
 
 class ManagerLife:

@@ -82,6 +82,8 @@ class Node:
     blind_until: float = 0.0  # the runtime does not answer
     cpu: int = 8000
     incarnation: str = ""
+    identity: str = ""
+    stream: int = 0  # the number of its newest stream, kept with its identity
     taken: int = 0
     newest: int = 0
     orders: Orders | None = None
@@ -90,7 +92,7 @@ class Node:
     strays: set[KernelId] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.incarnation = self.new_id()
+        self.incarnation, self.identity = self.new_id(), self.new_id()
 
     # -- what befalls it --
 
@@ -109,6 +111,11 @@ class Node:
         self.die()
         self.ledger.clear()
         self.newest = 0
+
+    def lose_disk(self) -> None:
+        """All that was in its state directory is lost: it comes back as another agent."""
+        self.forget_all()
+        self.identity, self.stream = self.new_id(), 0
 
     def come_back(self) -> None:
         self.up, self.incarnation = True, self.new_id()
@@ -145,6 +152,11 @@ class Node:
             self._live(kernel_id, entry)
         self._reconcile()
 
+    def dial(self) -> int:
+        """The number of a new stream."""
+        self.stream += 1
+        return self.stream
+
     def report(self) -> Report:
         devices = tuple(
             SlotOffer("cuda.device", 1000, DeviceId(f"{self.name}-gpu{i}"), "H100", 80 * GIB)
@@ -152,7 +164,7 @@ class Node:
         )
         info = AgentInfo(
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
-            (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices),
+            (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices), identity=self.identity,
         )  # fmt: skip
         return Report(info, self.incarnation, self.taken, self.observations())
 

@@ -86,7 +86,7 @@ BROKEN_SQL = {
 }  # fmt: skip
 
 
-async def first_failure(postgres: Postgres, seeds: int = 200) -> str:
+async def first_failure(postgres: Postgres, seeds: int = 600) -> str:
     for seed in range(seeds):
         try:
             await play(seed, postgres)
@@ -103,6 +103,25 @@ async def test_a_broken_statement_is_found(
     assert stands in SQL[name], "the statement has changed: break it in its new form"
     monkeypatch.setitem(SQL, name, SQL[name].replace(stands, instead))
     assert "again: FAIRLEAD_SEED=" in await first_failure(postgres)
+
+
+# Where statements ask whether the stream that they write for is its agent's newest.
+ASKS = {
+    "agent_upsert": "excluded.stream = 0",
+    "agent_beat": "a.stream = i.stream",
+    "agent_slots_put": "a.stream = s.stream",
+    "kernel_observe": "a.stream = i.stream",
+    "allocation_release": "a.stream = i.stream",
+}
+
+
+async def test_to_believe_an_agents_older_stream_is_found(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, asks in ASKS.items():
+        assert asks in SQL[name], "the statement has changed: break it in its new form"
+        monkeypatch.setitem(SQL, name, SQL[name].replace(asks, "TRUE"))
+    assert "gone says" in await first_failure(postgres)
 
 
 async def test_to_take_unknown_for_gone_is_found(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ class World(Users, Judged):
         self.endpoints: list[str] = []
         self.faults = True
         self.gone: Node | None = None
+        self.newcomers = False  # who lost their disk wait until those they were are given up
 
     def node(self, n: int) -> Node:
         return Node(
@@ -117,8 +118,9 @@ class World(Users, Judged):
 
     # -- the links --
 
-    def connect(self, node: Node) -> None:
-        stream = Stream(node, self.rng.choice(self.managers))
+    def connect(self, node: Node, but: ManagerLife | None = None) -> None:
+        others = [m for m in self.managers if m is not but]
+        stream = Stream(node, self.rng.choice(others or self.managers), number=node.dial())
         self.streams.append(stream)
         stream.tell()
         self.tell(f"{node.name} dials {stream.manager.name}")
@@ -150,6 +152,7 @@ class World(Users, Judged):
         ready = [
             s for s in self.streams
             if s.up and not s.manager.dead and (s.manager, s.node.name) not in busy
+            and s.held_until <= self.postgres.time
         ]  # fmt: skip
         if which is None and ready:
             which = self.rng.choice(ready)
@@ -157,6 +160,8 @@ class World(Users, Judged):
             return
         stream, manager, message = which, which.manager, which.up.popleft()
         await self.operate(manager, f"report of {stream.node.name}", lambda: manager.hear(stream, message))
+        if not stream.open:
+            await self.look_at_the_gone()
 
     async def write_orders(self) -> None:
         manager = self.rng.choice(self.managers)
@@ -238,7 +243,7 @@ class World(Users, Judged):
             node.come_back()
             self.tell(f"{node.name} comes back as {node.incarnation}")
             return
-        what = self.rng.choice(["die", "die", "reboot", "forget_all", "blind", "shrink"])
+        what = self.rng.choice(["die", "die", "reboot", "forget_all", "lose_disk", "blind", "shrink"])
         self.tell(f"{node.name}: {what}")
         if what == "blind":
             node.blind_until = self.postgres.time + self.rng.choice([5, 60])
@@ -246,8 +251,9 @@ class World(Users, Judged):
             node.cpu, node.gpus = self.rng.choice([2000, 8000]), self.rng.choice([1, 2])
         else:
             # A node that lost both its memory of a kernel and the kernel cannot know that it ever ran.
-            if what == "forget_all":
+            if what in ("forget_all", "lose_disk"):
                 self.wiped |= {k for k in node.ledger if k not in node.runtime}
+            self.newcomers |= what == "lose_disk"
             if what == "reboot":
                 self.wiped |= {k for k in node.runtime if k not in node.ledger}
             getattr(node, what)()
@@ -263,7 +269,17 @@ class World(Users, Judged):
             return
         stream = self.rng.choice(self.streams[-4:])
         what = self.rng.choice(
-            ["break", "break", "lose report", "lose orders", "double report", "double orders"]
+            [
+                "break",
+                "break",
+                "move",
+                "move",
+                "move",
+                "lose report",
+                "lose orders",
+                "double report",
+                "double orders",
+            ]
         )
         self.tell(f"stream of {stream.node.name} to {stream.manager.name}: {what}")
         line: Any = stream.up if "report" in what else stream.down
@@ -272,6 +288,13 @@ class World(Users, Judged):
             stream.down.clear()
             if self.rng.random() < 0.7:
                 stream.up.clear()
+        elif what == "move" and stream.open and stream.node.up:
+            # What it says now comes late: by then another manager hears it, and it is further on.
+            stream.tell()
+            stream.open = False
+            stream.held_until = self.postgres.time + self.rng.choice([5, 10, 20])
+            stream.down.clear()
+            self.connect(stream.node, but=stream.manager)
         elif line and "lose" in what:
             line.popleft()
         elif line:
@@ -347,7 +370,7 @@ class World(Users, Judged):
 
     async def settle(self) -> None:
         # Short steps first: only who listens for as long may judge silence.
-        quiet = (8,) * 7 if self.gone is not None else (4, 8, 25)
+        quiet = (8,) * 7 if self.gone is not None or self.newcomers else (4, 8, 25)
         for seconds in (1, *quiet, 40, 65, 65, 65, 5, 5):
             await self.everyone(seconds)
         await self.look(60)

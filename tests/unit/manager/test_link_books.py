@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.common.messages import Orders
+from fairlead.common.messages import AgentInfo, Orders, Report
 from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
 from fairlead.manager.rpc.link import Attached
@@ -19,7 +21,8 @@ def orders(generation: int, *kernels: KernelId) -> Orders:
 
 
 def sent(*several: Orders) -> Attached:
-    attached = Attached(AgentId("node"), "incarnation", None)
+    info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
+    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock())
     for one in several:
         attached.offer(one)
         attached.sending()
