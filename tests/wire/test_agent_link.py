@@ -99,8 +99,9 @@ async def test_a_kernel_from_order_to_running_to_nothing(boss: h.Manager, tmp_pa
         await end_all(boss)
         assert list(h.processes(spec.kernel_id)) == []
     states = list(dict.fromkeys(k.state for r in boss.reports if (k := h.seen(r, spec.kernel_id))))
-    assert states[:2] == [S.CREATING, S.RUNNING]
-    assert set(states[2:]) <= {S.STOPPING, S.EXITED}  # short ones may fall between two reports
+    # Short ones may fall between two reports.
+    assert S.RUNNING in states
+    assert states == [s for s in (S.CREATING, S.RUNNING, S.STOPPING, S.EXITED) if s in states]
 
 
 async def test_a_batch_kernel_ends_by_itself_and_is_told_until_withdrawn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import structlog
@@ -12,6 +12,7 @@ import structlog
 from fairlead.agent import reconcile as policy
 from fairlead.agent.ledger import Entry, check_id
 from fairlead.agent.life import Life, Surroundings
+from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
 from fairlead.common.errors import InvalidInput, NotFound
@@ -34,7 +35,7 @@ class Keeper:
     ``taken``: the generation of the orders that it acts upon, 0 before the first since the start.
     """
 
-    def __init__(self, around: Surroundings, *, changed: Callable[[], None]) -> None:
+    def __init__(self, around: Surroundings, *, changed: Changed) -> None:
         self._around, self._changed = around, changed
         self.taken = self._newest = self._saved = 0
         self.draining = False
@@ -86,7 +87,7 @@ class Keeper:
         if self._saved != self._newest and (self._saving is None or self._saving.done()):
             self._saving = spawn("keeper.save", self._save())
         self._reconcile()
-        self._changed()
+        self._changed(HOUSEKEEPING)
         return True
 
     @property
@@ -224,17 +225,17 @@ class Keeper:
             self._strays[kernel_id] = runtime, handle
         finally:
             del self._clearing[kernel_id]
-            self._changed()
+            self._changed(AT_ONCE)
 
-    def _life_changed(self) -> None:
-        self._changed()
+    def _life_changed(self, within_s: float) -> None:
+        self._changed(within_s)
         self._moved.set()
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_soon(self._reconcile)
 
     def _life_gone(self, kernel_id: KernelId) -> None:
         del self._lives[kernel_id], self._tasks[kernel_id]
-        self._changed()
+        self._changed(HOUSEKEEPING)
 
 
 def _unfinished(entry: Entry, found: Handle | None) -> Entry:

@@ -20,6 +20,7 @@ from fairlead.agent import preflight
 from fairlead.agent.engines import ENGINES, Engine, Invocation, Site, environment, needs_port
 from fairlead.agent.ledger import Entry, Ledger
 from fairlead.agent.logs import LogStore
+from fairlead.agent.news import Changed, may_wait
 from fairlead.agent.outcome import Doom, Outcome, judge
 from fairlead.agent.ports import NoPort, Ports
 from fairlead.agent.readiness import Readiness
@@ -69,7 +70,7 @@ class Life:
         entry: Entry,
         around: Surroundings,
         *,
-        changed: Callable[[], None],
+        changed: Changed,
         gone: Callable[[KernelId], None],
     ) -> None:
         self.entry, self._around, self._changed, self._gone = entry, around, changed, gone
@@ -340,7 +341,7 @@ class Life:
     def _show(self, state: ObservedState) -> None:
         if self.state is not state or state in ENDED:
             self.state = state
-            self._changed()
+            self._changed(may_wait(state))
 
     async def _remember(self) -> None:
         entry = self.entry

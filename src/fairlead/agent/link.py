@@ -76,15 +76,28 @@ class Link:
         self._streams, self._stream = streams, 0
         self._connected, self._disconnected = connected, disconnected
         self._dirty = asyncio.Event()
+        self._due: asyncio.TimerHandle | None = None
         self._leaving = asyncio.Event()
         self._sent_last = asyncio.Event()
         self._obeyed = False
         self._said = ""
         self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
 
-    def changed(self) -> None:
-        """There is something new to report."""
-        self._dirty.set()
+    def changed(self, within_s: float = 0.0) -> None:
+        """There is something new to report, which may wait so long for other news."""
+        if within_s <= 0:
+            self._dirty.set()
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + within_s
+        if self._due is None or due < self._due.when():
+            self._not_due()
+            self._due = loop.call_at(due, self._dirty.set)
+
+    def _not_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
 
     async def run(self) -> None:
         backoff = _FIRST_BACKOFF_S
@@ -180,6 +193,7 @@ class Link:
         try:
             while True:
                 self._dirty.clear()
+                self._not_due()
                 leaving, begun = self._leaving.is_set(), self._clock.monotonic()
                 report = replace(self._report(), stream=self._stream, orders_wanted=self._orders_wanted)
                 await call.write(codec.report_to_wire(self._out.next(report)))

@@ -143,7 +143,7 @@ class Agent:
             work_dir=process.work_dir,
         )
         await self._look()
-        keeper = self._keeper = Keeper(around, changed=lambda: link.changed())
+        keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
         link = self._link = self._make_link(keeper, begun)
         stack.push_async_callback(keeper.close)
         await keeper.recover()

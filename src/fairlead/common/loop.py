@@ -16,19 +16,31 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("fairlead.loop")
 
+# The longest rest between two ticks, however long the first took.
+REST_MAX_S = 0.02
+
 
 class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and at once after ``nudge()``.
 
     An exception in a tick is logged and counted, and the loop goes on: the world may be better at the
     next tick. ``await loop.ticked()`` waits for the end of the next whole tick (for tests).
+
+    ``rest``: a nudge waits until the last tick is over for so many times as long as it took, at most
+    ``REST_MAX_S``. Under load, what comes meanwhile shares the next tick and its statements.
     """
 
     def __init__(
-        self, name: str, tick: Callable[[], Awaitable[None]], *, interval_s: float, clock: Clock
+        self,
+        name: str,
+        tick: Callable[[], Awaitable[None]],
+        *,
+        interval_s: float,
+        clock: Clock,
+        rest: float = 0.0,
     ) -> None:
         self.name, self.ticks, self.failures = name, 0, 0
-        self._tick, self._interval_s, self._clock = tick, interval_s, clock
+        self._tick, self._interval_s, self._clock, self._rest = tick, interval_s, clock, rest
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -53,6 +65,7 @@ class Loop:
     async def _run(self) -> None:
         while True:
             self._nudged.clear()
+            begun = self._clock.monotonic()
             try:
                 await self._tick()
             except Exception as error:
@@ -62,6 +75,8 @@ class Loop:
             async with self._ticked:
                 self.ticks += 1
                 self._ticked.notify_all()
+            if self._rest:
+                await asyncio.sleep(min(self._rest * (self._clock.monotonic() - begun), REST_MAX_S))
             try:
                 async with asyncio.timeout(self._interval_s * self._clock.jitter(0.1)):
                     await self._nudged.wait()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
+from fairlead.common.clock import SystemClock
 from fairlead.common.errors import StoreUnavailable
 from fairlead.manager.store.coalesce import BATCH_MAX, Coalescer
 
@@ -19,7 +20,7 @@ class Writer:
         self.batches: list[list[int]] = []
         self.error = error or asyncpg.CheckViolationError("negative")
         self.fails: list[Exception] = []
-        self.coalescer: Coalescer[int, int] = Coalescer("test", self.write)
+        self.coalescer: Coalescer[int, int] = Coalescer("test", self.write, SystemClock())
 
     async def write(self, items: Sequence[int]) -> Sequence[int]:
         self.batches.append(list(items))

@@ -226,9 +226,9 @@ class _Seat:
         self._link = None
         await cancel_and_wait(self._task)
 
-    def _changed(self) -> None:
+    def _changed(self, within_s: float) -> None:
         if self._link is not None:
-            self._link.changed()
+            self._link.changed(within_s)
 
     def _attachment(self, attached: bool) -> None:
         self._tally.attached += attached - self._attached

@@ -9,6 +9,7 @@ from typing import Protocol
 from fairlead.agent import reconcile as policy
 from fairlead.agent.engines import needs_port
 from fairlead.agent.ledger import Begun
+from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed, may_wait
 from fairlead.agent.outcome import Doom, Outcome, judge
 from fairlead.agent.simulate.script import Dice, Fate, Script, fate
 from fairlead.agent.simulate.tally import Tally
@@ -61,7 +62,7 @@ class _Kernel:
 class Node:
     """``changed`` is called when there is something new to report."""
 
-    def __init__(self, info: AgentInfo, stage: Stage, dice: Dice, *, changed: Callable[[], None]) -> None:
+    def __init__(self, info: AgentInfo, stage: Stage, dice: Dice, *, changed: Changed) -> None:
         self.info, self._stage, self._dice, self._changed = info, stage, dice, changed
         self.incarnation = stage.clock.new_id()
         # Over its deaths, as a state directory would.
@@ -84,7 +85,7 @@ class Node:
         self._taken = self._newest = orders.generation
         self._orders = orders
         self._reconcile()
-        self._news()
+        self._news(HOUSEKEEPING)
         return True
 
     def report(self) -> Report:
@@ -172,7 +173,7 @@ class Node:
                 self._stop(self._kernels[kernel_id], grace_s)
             case policy.Forget(kernel_id):
                 self._stage.tally.moved(self._kernels.pop(kernel_id).seen.state, None)
-                self._news()
+                self._news(HOUSEKEEPING)
             case policy.Adopt(spec):
                 self._kernels[spec.kernel_id] = self._strays.pop(spec.kernel_id)
             case policy.Destroy(kernel_id):
@@ -199,6 +200,7 @@ class Node:
         self._kernels[spec.kernel_id] = kernel
         stage.tally.created += 1
         stage.tally.moved(None, CREATING)
+        self._news(may_wait(CREATING))
         if self._draining:
             self._end(kernel, _SHUTDOWN)
         elif kernel.fate.start_s > spec.start_timeout_s:
@@ -247,7 +249,7 @@ class Node:
     def _show(self, kernel: _Kernel, seen: Observation) -> None:
         self._stage.tally.moved(kernel.seen.state, seen.state)
         kernel.seen = seen
-        self._news()
+        self._news(may_wait(seen.state))
 
     def _at(self, kernel: _Kernel, delay_s: float | None, then: Callable[[], object] | None) -> None:
         """What happens next to this kernel, in place of what would have happened."""
@@ -257,16 +259,18 @@ class Node:
         if delay_s is not None and then is not None:
             kernel.timer = self._stage.timers.call_later(delay_s, then)
 
-    def _news(self) -> None:
+    def _news(self, within_s: float = AT_ONCE) -> None:
         self._report = None
-        if self._settling is None:
+        if within_s > AT_ONCE:
+            self._changed(within_s)
+        elif self._settling is None:
             self._settling = self._stage.timers.call_later(self._stage.settle_s, self._settle)
 
     def _settle(self) -> None:
         self._settling = None
         if self._undecided:
             self._reconcile()
-        self._changed()
+        self._changed(AT_ONCE)
 
 
 def _in_state(seen: Observation, state: ObservedState) -> Observation:

@@ -34,6 +34,8 @@ log = structlog.get_logger("fairlead.link")
 
 # Without a ring, orders are looked at again after so long.
 POLL_S = 5.0
+# What was reported ended is taken off the orders with the next ones, or after so long.
+TIDY_S = 0.5
 # Generations whose content we remember, to understand reports that answer them.
 REMEMBERED = 64
 
@@ -125,9 +127,12 @@ class Links:
         self._attached: dict[AgentId, Attached] = {}
         self._dirty: set[AgentId] = set()
         self._taking: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
+        # Agents that may forget what they reported ended, and what will see to them.
+        self._untidy: set[AgentId] = set()
+        self._tidying: asyncio.TimerHandle | None = None
         self._said: dict[str, str] = {}
         self._looked_at_all = clock.monotonic()
-        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock)
+        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock, rest=1.0)
         store.bell.on_orders(self._heard)
 
     def get(self, agent_id: str) -> Attached | None:
@@ -145,6 +150,7 @@ class Links:
         # Orders looked up before a stream's first report was taken in are not for it: that report may say
         # that a kernel is gone, and if it were ordered after that it would be run a second time.
         attached = {a: link for a in self._dirty if (link := self._attached.get(a)) is not None}
+        self._untidy -= self._dirty
         self._dirty.clear()
         if not attached:
             return
@@ -163,6 +169,16 @@ class Links:
         finally:
             for link in attached.values():
                 link.looking = False
+
+    def _tidy_later(self, agent_id: AgentId) -> None:
+        self._untidy.add(agent_id)
+        if self._tidying is None:
+            self._tidying = asyncio.get_running_loop().call_later(TIDY_S, self._tidy)
+
+    def _tidy(self) -> None:
+        self._tidying = None
+        untidy, self._untidy = self._untidy, set()
+        self._heard(untidy)
 
     async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context) -> None:
         """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
@@ -250,11 +266,13 @@ class Links:
             if attached.heard and self._attached.get(attached.agent_id) is not attached:
                 return False
             try:
-                await self._store.observe(report, attached.accepted(report.orders_generation))
+                changed = await self._store.observe(report, attached.accepted(report.orders_generation))
             except ReportRefused as refused:
                 raise _refusal(refused) from None
             if not attached.heard:
                 self._take_over(attached)
+            if changed:
+                self._tidy_later(attached.agent_id)
         self._metrics.report_taken()
         return True
 

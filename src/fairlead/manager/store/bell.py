@@ -81,6 +81,11 @@ class Bell:
         if agents:
             self._ring({Topic.ORDERS: agents})
 
+    def tell_orders(self, agents: Collection[AgentId]) -> None:
+        """The same for the other managers only: whoever has this agent's stream here knows already."""
+        if agents:
+            self._tell({Topic.ORDERS: agents})
+
     def ring_room(self, agents: Collection[AgentId], *, more: bool = True) -> None:
         """These agents are not as they were; ``more``: something that waits may fit now."""
         if agents:
@@ -93,6 +98,9 @@ class Bell:
 
     def _ring(self, rung: Mapping[Topic, Collection[str] | None]) -> None:
         self._wake(rung)
+        self._tell(rung)
+
+    def _tell(self, rung: Mapping[Topic, Collection[str] | None]) -> None:
         for topic, names in rung.items():
             known = self._outbox.setdefault(topic, set())
             if names is None or known is None:

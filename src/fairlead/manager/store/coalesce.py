@@ -1,8 +1,9 @@
 """One writer per kind of write: whatever arrives while a flush is in flight goes into the next one.
 
 It batches itself under load and adds nothing when idle: an item that finds the writer free is sent alone, at
-once. An item's result never depends on its neighbours: when a batch is refused (by a constraint, say),
-its halves are sent again, and so on, until only the guilty one fails.
+once. After a flush the writer rests for about as long as that took, so that under load more items share the
+cost of the next. An item's result never depends on its neighbours: when a batch is refused (by a
+constraint, say), its halves are sent again, and so on, until only the guilty one fails.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Generic, TypeVar
 
 import asyncpg
 
+from fairlead.common.clock import Clock
 from fairlead.common.errors import FairleadError
 from fairlead.common.tasks import spawn
 
@@ -21,6 +23,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 BATCH_MAX = 500
+# Rest after a flush: so many times as long as it took, within the bound.
+REST, REST_MAX_S = 1.5, 0.01
 
 # Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
 _NOT_THE_ITEMS = (FairleadError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
@@ -39,8 +43,10 @@ _REFUSED = (
 class Coalescer(Generic[Item, Answer]):
     """``write(items)`` returns one answer per item, in order, in one statement."""
 
-    def __init__(self, name: str, write: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]]) -> None:
-        self._name, self._write = name, write
+    def __init__(
+        self, name: str, write: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], clock: Clock
+    ) -> None:
+        self._name, self._write, self._clock = name, write, clock
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flushing = False
 
@@ -61,7 +67,12 @@ class Coalescer(Generic[Item, Answer]):
         try:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+                begun = self._clock.monotonic()
                 await self._flush(batch)
+                # A full batch means that others wait already: there is nothing to gain.
+                if len(self._waiting) < BATCH_MAX:
+                    took = self._clock.monotonic() - begun
+                    await asyncio.sleep(min(REST * took, REST_MAX_S))
         finally:
             self._flushing = False
             for _, future in self._waiting:  # only if we were cancelled

@@ -49,7 +49,7 @@ class Creates:
     def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
         self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
         self._create_line = db.line()
-        self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates)
+        self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates, clock)
 
     async def create_session(
         self, spec: SessionSpec, *, actor: str, endpoint_id: EndpointId | None = None

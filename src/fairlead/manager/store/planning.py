@@ -65,7 +65,7 @@ class Planning:
         self._rooms = Rooms(db, bell, clock)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
-        self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places)
+        self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places, clock)
 
     async def groups_with_pending(self) -> list[tuple[str, Policy]]:
         found = await self._db.fetch(SQL["groups_pending"])

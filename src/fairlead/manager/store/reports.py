@@ -63,7 +63,7 @@ class Reports:
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._bell, self._clock = db, bell, clock
         self._report_line, self._beat_line = db.line(), db.line()
-        self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports)
+        self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports, clock)
         self._facts: dict[AgentId, _Facts] = {}
         self._taken: dict[AgentId, tuple[_Item, float]] = {}
         self._beats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
@@ -166,9 +166,7 @@ class Reports:
         sessions = {SessionId(row["session_id"]) for row in written}
         routed = any(row["routed"] for row in written)
         # Not heard by ourselves: what these reports mean has just been written.
-        before = {a: self._taken[a] for a in changed if a in self._taken}
-        self._bell.ring_orders(changed)
-        self._taken |= before
+        self._bell.tell_orders(changed)
         self._bell.ring_kernels(sessions)
         self._bell.ring_room(room)
         if routed:

@@ -1,13 +1,15 @@
 """The agents of each resource group as the planner sees them, kept between passes.
 
 A pass would else read every slot of every agent to place one session. What changes an agent rings for it
-(``Bell.ring_room``) and only those are read again; everything is, every ``REREAD_S``, should a ring have been
-lost. What is kept may be out of date: the commit of a placement checks again, and refuses.
+(``Bell.ring_room``) and only those are read again; should a ring have been lost, every other is in its turn,
+a slice at a time, within ``REREAD_S``. What is kept may be out of date: the commit of a placement checks
+again, and refuses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
@@ -19,6 +21,18 @@ from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
 REREAD_S = 5.0
+SLICES = 20  # a thousand agents read at once hold up everything else for a tenth of a second
+
+
+@dataclass(slots=True)
+class _Group:
+    """``turn``: those that are still to be read again in this round, which began at ``round_at``."""
+
+    agents: dict[AgentId, AgentState]
+    round_at: float
+    slice_at: float
+    slice: int = 1
+    turn: list[AgentId] = field(default_factory=list)
 
 
 class Rooms:
@@ -26,29 +40,42 @@ class Rooms:
 
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._clock = db, clock
-        self._groups: dict[str, dict[AgentId, AgentState]] = {}
-        self._read_at: dict[str, float] = {}
+        self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
         bell.on_room(self.changed)
 
     def changed(self, agents: Collection[AgentId] | None) -> None:
         """These have more or less room, or are otherwise not as they were. None: any may."""
         if agents is None:
-            self._read_at.clear()
+            self._groups.clear()
         else:
             self._stale.update(agents)
 
     async def of(self, group: str) -> tuple[AgentState, ...]:
         """Raises ``StoreUnavailable``; then nothing is taken for known that was not read."""
         now = self._clock.monotonic()
-        if now - self._read_at.get(group, float("-inf")) >= REREAD_S:
-            self._read_at.pop(group, None)
-            found = await self._db.fetch(SQL["agent_states"], group)
-            self._groups[group] = {state.agent_id: state for state in rows.agent_states(found)}
-            self._read_at[group] = now
+        known = self._groups.get(group)
+        if known is None:
+            found = rows.agent_states(await self._db.fetch(SQL["agent_states"], group))
+            known = _Group({state.agent_id: state for state in found}, now, now)
+            self._groups[group] = known
+        else:
+            await self._take_turns(group, known, now)
         if self._stale:
             await self._read(self._stale)
-        return tuple(self._groups[group].values())
+        return tuple(known.agents.values())
+
+    async def _take_turns(self, group: str, known: _Group, now: float) -> None:
+        if now - known.round_at >= REREAD_S:
+            there = {AgentId(row["id"]) for row in await self._db.fetch(SQL["agent_ids"], group)}
+            # Those that came and went without a ring at once, the others in their turn.
+            self._stale |= there ^ known.agents.keys()
+            known.turn = [*known.turn, *sorted(there.intersection(known.agents).difference(known.turn))]
+            known.slice, known.round_at = -(-len(known.turn) // SLICES), now
+        if known.turn and now - known.slice_at >= REREAD_S / SLICES:
+            known.slice_at = now
+            self._stale.update(known.turn[: known.slice])
+            del known.turn[: known.slice]
 
     async def _read(self, stale: set[AgentId]) -> None:
         self._stale = set()
@@ -62,6 +89,6 @@ class Rooms:
         for name, known in self._groups.items():
             for agent_id in stale:
                 if group_of.get(agent_id) == name:
-                    known[agent_id] = states[agent_id]
+                    known.agents[agent_id] = states[agent_id]
                 else:
-                    known.pop(agent_id, None)
+                    known.agents.pop(agent_id, None)

@@ -39,7 +39,7 @@ class Sessions(Creates):
     def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
         super().__init__(db, bell, clock, lost_grace_s)
         self._move_line = db.line()
-        self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves)
+        self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves, clock)
 
     async def create_session_once(
         self, spec: SessionSpec, *, actor: str, once: Once

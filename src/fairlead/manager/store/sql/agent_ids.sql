@@ -1,0 +1,2 @@
+-- The agents of a group, by name only.
+SELECT id FROM agents WHERE resource_group = $1
