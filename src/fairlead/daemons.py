@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from fairlead.cli import app
+from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common import log as logging
 from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.config import Loaded, link_token, load, resolve_home
@@ -171,8 +172,9 @@ def manager(
     run(_serve(part, ready))
 
 
-@app.command(rich_help_panel="Running it")
+@agent_verbs.callback(invoke_without_command=True, no_args_is_help=False)
 def agent(
+    context: typer.Context,
     config: Config = None,
     home: Home = None,
     sets: Sets = None,
@@ -183,6 +185,8 @@ def agent(
     inventory: Annotated[str | None, typer.Option(help="auto, or fake:8xH100 to pretend.")] = None,
 ) -> None:
     """An agent alone: runs kernels on this node. They outlive it, and its next start adopts them."""
+    if context.invoked_subcommand is not None:
+        return
     loaded = read(
         config, home, sets,
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,

@@ -168,6 +168,10 @@ class Client:
     async def get_agent(self, agent_id: str) -> AgentView:
         return await self._call(AgentView, "GET", f"/v1/agents/{_part(agent_id)}")
 
+    async def forget_agent(self, agent_id: str) -> AgentView:
+        """Give up an agent that is SUSPECT or LOST, with what ran there. Returns it as it was."""
+        return await self._call(AgentView, "DELETE", f"/v1/agents/{_part(agent_id)}")
+
     async def list_groups(self) -> list[GroupView]:
         return (await self._call(Page[GroupView], "GET", "/v1/groups")).items
 

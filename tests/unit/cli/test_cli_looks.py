@@ -111,6 +111,14 @@ def test_agents(manager: RestManager, fairlead: Run) -> None:
     assert fairlead("agents", "nope").exit_code == 3
 
 
+def test_an_agent_is_forgotten(manager: RestManager, fairlead: Run) -> None:
+    assert fairlead("agent", "forget", "agent-2").stdout == "agent-2\n"
+    assert json.loads(fairlead("agent", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
+    refused = fairlead("agent", "forget", "agent-1")
+    assert refused.exit_code != 0
+    assert "ALIVE" in refused.stderr
+
+
 def test_groups(manager: RestManager, fairlead: Run) -> None:
     assert "default" in fairlead("groups").stdout
     changed = fairlead("groups", "set", "default", "--hol", "strict", "-o", "json")

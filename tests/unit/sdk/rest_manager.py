@@ -91,6 +91,7 @@ class RestManager:
                 web.delete(endpoint, self._delete_endpoint),
                 web.get("/v1/agents", self._agents),
                 web.get("/v1/agents/{id}", self._agent),
+                web.delete("/v1/agents/{id}", self._forget),
                 web.get("/v1/groups", self._groups),
                 web.get("/v1/groups/{name}", self._group),
                 web.put("/v1/groups/{name}", self._put_group),
@@ -298,6 +299,12 @@ class RestManager:
         if request.match_info["id"] != "agent-1":
             return problem(404, "not-found", "no such agent", "`fairlead agents` lists them")
         return shown(self._agent_view())
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        if request.match_info["id"] == "agent-1":
+            return problem(409, "conflict", "agent 'agent-1' is ALIVE", "stop it first")
+        gone = {"id": request.match_info["id"], "status": AgentStatus.LOST}
+        return shown(self._agent_view().model_copy(update=gone))
 
     def _group_view(self, name: str) -> GroupView:
         return GroupView(name=name, options=self.groups[name], agents=1, pending=0, running=2)

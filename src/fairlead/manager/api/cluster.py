@@ -20,6 +20,10 @@ async def get_agent(call: Call[None, NoQuery]) -> AgentView:
     return await call.deps.store.get_agent(call.path("id"))
 
 
+async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.forget_agent(call.path("id"))
+
+
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
     return Items[GroupView](items=await call.deps.store.list_groups())
 

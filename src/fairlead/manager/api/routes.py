@@ -99,6 +99,14 @@ ROUTES: tuple[Route, ...] = (
     ),
     route("GET", "/v1/agents", cluster.list_agents, "List agents", Items[AgentView]),
     route("GET", "/v1/agents/{id}", cluster.get_agent, "One agent", AgentView),
+    route(
+        "DELETE",
+        "/v1/agents/{id}",
+        cluster.forget_agent,
+        "Give up an agent that is SUSPECT or LOST; its id is free",
+        AgentView,
+        access="admin",
+    ),
     route("GET", "/v1/groups", cluster.list_groups, "List resource groups", Items[GroupView]),
     route("GET", _GROUP, cluster.get_group, "One resource group", GroupView),
     route(

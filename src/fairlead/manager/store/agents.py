@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from fairlead.common import api
 from fairlead.common.clock import Clock
-from fairlead.common.errors import NotFound
+from fairlead.common.errors import Conflict, NotFound
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.spec import KernelSpec
 from fairlead.manager.store import rows
@@ -62,14 +62,28 @@ class Agents(Reports):
     async def mark_silent(self, suspect_after_s: float, lost_grace_s: float) -> list[tuple[str, str]]:
         """Mark agents SUSPECT or LOST by their silence, and give up the kernels of lost ones."""
         changed = await self._report_line.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
+        await self._give_up([AgentId(row["id"]) for row in changed])
+        return [(row["id"], row["status"]) for row in changed]
+
+    async def _give_up(self, silent: Collection[AgentId]) -> None:
         lost = await self._report_line.fetch(SQL["kernels_lost"])
-        silent = [AgentId(row["id"]) for row in changed]
         self._look_again(silent)
         self._bell.ring_room(silent)
         self._bell.ring_kernels({SessionId(row["session_id"]) for row in lost})
-        if changed or lost:
+        if silent or lost:
             self._bell.ring([Topic.ROUTES])
-        return [(row["id"], row["status"]) for row in changed]
+
+    async def forget_agent(self, agent_id: str) -> api.AgentView:
+        """Give up a silent agent, its kernels with it; whoever comes under its id is taken in. Returns it as
+        it was. Raises ``NotFound``, or ``Conflict`` while it is alive."""
+        view = await self.get_agent(agent_id)
+        if not await self._report_line.fetch(SQL["agent_forget"], agent_id):
+            raise Conflict(
+                f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be forgotten",
+                next_step="stop it first, and wait manager.suspect_after_s",
+            )
+        await self._give_up([AgentId(agent_id)])
+        return view
 
     async def list_agents(self) -> list[api.AgentView]:
         return [rows.agent_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]

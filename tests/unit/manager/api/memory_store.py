@@ -198,6 +198,13 @@ class MemoryStore:
                 return view
         raise NotFound(f"no agent {agent_id!r}")
 
+    async def forget_agent(self, agent_id: str) -> AgentView:
+        view = await self.get_agent(agent_id)
+        if view.status is AgentStatus.ALIVE:
+            raise Conflict(f"agent {agent_id!r} is ALIVE")
+        self.agents.remove(view)
+        return view
+
     async def list_groups(self) -> list[GroupView]:
         return [await self.get_group(name) for name in sorted(self.groups)]
 

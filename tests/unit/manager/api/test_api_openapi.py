@@ -26,7 +26,7 @@ EXPECTED = {
     "/v1/endpoints/{name}": {"get", "delete"},
     "/v1/endpoints/{name}/scale": {"post"},
     "/v1/agents": {"get"},
-    "/v1/agents/{id}": {"get"},
+    "/v1/agents/{id}": {"get", "delete"},
     "/v1/groups": {"get"},
     "/v1/groups/{name}": {"get", "put"},
     "/livez": {"get"},

@@ -8,6 +8,8 @@ import pytest
 from memory_store import MEMBER_KEY
 from served_api import Api
 
+from fairlead.common.status import AgentStatus
+
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"engine": "vllm", "model": "Qwen/Qwen3-0.6B"}
 
@@ -119,6 +121,16 @@ async def test_agents(api: Api) -> None:
     answer, one = await api.ask("GET", "/v1/agents/node-1")
     assert (answer.status, one["status"]) == (200, "ALIVE")
     assert (await api.ask("GET", "/v1/agents/node-2"))[0].status == 404
+
+
+async def test_an_agent_is_forgotten_by_an_administrator_and_not_while_it_is_alive(api: Api) -> None:
+    assert (await api.ask("DELETE", "/v1/agents/node-1", key=MEMBER_KEY))[0].status == 403
+    assert (await api.ask("DELETE", "/v1/agents/node-1"))[0].status == 409
+    [view] = api.store.agents
+    api.store.agents = [view.model_copy(update={"status": AgentStatus.LOST})]
+    answer, gone = await api.ask("DELETE", "/v1/agents/node-1")
+    assert (answer.status, gone["id"]) == (200, "node-1")
+    assert (await api.ask("DELETE", "/v1/agents/node-1"))[0].status == 404
 
 
 async def test_resource_groups(api: Api) -> None:

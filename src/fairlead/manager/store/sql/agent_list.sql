@@ -4,4 +4,4 @@ SELECT a.*, (SELECT coalesce(jsonb_agg(jsonb_build_object(
              FROM agent_slots c WHERE c.agent_id = a.id AND (c.offered > 0 OR c.used > 0)) AS offers,
        (SELECT count(*) FROM kernels k WHERE k.agent_id = a.id
           AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) AS kernels
-FROM agents a WHERE $1::text IS NULL OR a.id = $1 ORDER BY a.id
+FROM agents a WHERE ($1::text IS NULL OR a.id = $1) AND a.incarnation <> '' ORDER BY a.id

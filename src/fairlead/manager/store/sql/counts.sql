@@ -1,5 +1,5 @@
--- For /metrics: live sessions by status and group, agents by status.
+-- For /metrics: live sessions by status and group, agents by status (those that were not forgotten).
 SELECT 'session' AS kind, status, resource_group, count(*) AS n FROM sessions
 WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') GROUP BY 2, 3
 UNION ALL
-SELECT 'agent', status, resource_group, count(*) FROM agents GROUP BY 2, 3
+SELECT 'agent', status, resource_group, count(*) FROM agents WHERE incarnation <> '' GROUP BY 2, 3
