@@ -16,6 +16,10 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 # Everywhere else an exception is caught by its name. (file, function): why anything may be caught there.
 CATCH_ALL = {
     ("src/fairlead/common/loop.py", "_run"): "the tick guard: the next tick is the retry",
+    (
+        "src/fairlead/manager/scheduling/custom.py",
+        "ask",
+    ): "somebody else's selector: its failure is a refusal",
     ("src/fairlead/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/fairlead/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }

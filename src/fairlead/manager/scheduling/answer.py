@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.reasons import Reason
@@ -106,8 +106,7 @@ class Unmet:
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """A session that was not placed. ``attempted``: it was really tried. ``capacity``: count one retry.
 
     ``behind`` names the session that blocked the pass when this one was not tried, or for which the room that

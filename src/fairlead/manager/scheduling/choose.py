@@ -1,78 +1,111 @@
-"""Which agent takes a session, of those that it fits on."""
+"""Which agents take a session, of those that it fits on."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 
-from fairlead.manager.scheduling.fit import Demand, Room, by_scarcity
-from fairlead.manager.scheduling.model import Pending, Take
-
-# What is free of each slot, scarce slots first (negated for dispersed), and the agent's rank to break ties.
-Key = tuple[int, ...]
-Segment = list[Key]
-
-_SHARES = ".shares"
+from fairlead.common.ids import AgentId
+from fairlead.manager.scheduling.crowd import Crowd, wanted
+from fairlead.manager.scheduling.custom import Candidate, Selector, ask
+from fairlead.manager.scheduling.demand import Demand
+from fairlead.manager.scheduling.lanes import Lanes, Ring
+from fairlead.manager.scheduling.model import AgentState, Pending
+from fairlead.manager.scheduling.policy import Policy
+from fairlead.manager.scheduling.shape import Kind
+from fairlead.manager.scheduling.stock import KERNELS, Room, Takes
 
 
 class Bench:
-    """All agents of a group, kept sorted in the order of choice while bookings change what is free.
+    """All agents of a group while a plan is made."""
 
-    ``concentrated`` takes the agent with the least room in which it fits, ``dispersed`` the one with most.
-    Both prefer agents without devices that were not asked for, so that work without GPUs stays off GPU nodes.
-    Ties go to the smaller agent id.
-    """
+    def __init__(
+        self,
+        agents: Iterable[AgentState],
+        policy: Policy,
+        cursors: Mapping[str, AgentId] | None = None,
+        selectors: Mapping[str, Selector] | None = None,
+    ) -> None:
+        states = sorted(agents, key=lambda agent: agent.agent_id)
+        # Whether anybody limits the number of kernels, or the parts in which devices are given.
+        self.limited = any(state.max_kernels is not None for state in states)
+        self.grained = any(d.quantum > 1 or d.minimum > 1 for state in states for d in state.devices)
+        self.rooms = [Room(state, rank, self.limited) for rank, state in enumerate(states)]
+        self.cursors: dict[str, str] = dict(cursors or {})
+        self.bookings = 0
+        self._policy = policy
+        self._selector = (selectors or {}).get(policy.custom or "")
+        self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
+        self._ring = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
+        self._crowds: dict[Kind, Crowd] = {}
 
-    def __init__(self, rooms: list[Room], selection: str) -> None:
-        self.rooms = rooms
-        self._sign = 1 if selection == "concentrated" else -1
-        self._slots = by_scarcity({slot for room in rooms for slot in room.free})
-        self._orders: dict[tuple[frozenset[str], str, str], dict[int, Segment]] = {}
+    def crowd(self, kind: Kind) -> Crowd:
+        found = self._crowds.get(kind)
+        if found is None:
+            found = self._crowds[kind] = Crowd(self.rooms, kind)
+        return found
 
-    def choose(self, item: Pending, demand: Demand) -> Room | None:
-        """The agent for ``item``, or None if it fits on none that is available and not avoided."""
-        families = frozenset(slot for slot, _ in demand if slot.endswith(_SHARES))
-        segments = self._order(families, item.runtime, item.engine)
-        for unrequested in sorted(segments):
-            for key in self._that_may_fit(segments[unrequested], demand):
-                room = self.rooms[key[-1]]
-                if room.fits(demand) and room.agent.agent_id not in item.avoid:
-                    return room
+    def demand(self, demand: Demand, kernels: int = 1) -> Demand:
+        """With the number of kernels, where that is limited."""
+        return (*demand, (KERNELS, kernels)) if self.limited else demand
+
+    def offers(self, item: Pending, demand: Demand) -> Iterator[Room]:
+        """The agents that ``demand`` of ``item`` fits on and that are kept for nobody, the best first."""
+        shape = item.shape
+        open_to = self.crowd(shape.kind).open_to
+        order = self._ring or self._lanes
+        found: Iterator[Room] = order.candidates(shape, demand, open_to)
+        if item.avoid or item.designated or (self.grained and shape.parts):
+            found = (room for room in found if wanted(item, room, self.grained))
+        if item.endpoint_id and self._policy.replicas != "none":
+            return self._by_replicas(item.endpoint_id, found)
+        return found
+
+    def choose(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> Room | None:
+        """The agent for ``demand``, of another rank than ``but``. Raises ``SelectorFailed``."""
+        for room in self.offers(item, demand):
+            if room.rank not in but:
+                return room if self._policy.custom is None else self.ask(item, demand, but)
         return None
 
-    def book(self, room: Room, demand: Demand) -> tuple[Take, ...]:
-        """Book ``demand`` on ``room`` and put it back in its new place in every order it is part of."""
-        old = self._key(room)
-        takes = room.book(demand)
-        new = self._key(room)
-        for (families, runtime, engine), segments in self._orders.items():
-            if room.serves(runtime, engine):
-                segment = segments[len(room.families - families)]
-                del segment[bisect_left(segment, old)]
-                insort(segment, new)
-        return takes
+    def ask(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> Room:
+        rooms = {r.agent.agent_id: r for r in self.offers(item, demand) if r.rank not in but}
+        names = sorted(rooms)
+        candidates = [Candidate(rooms[name].agent, dict(rooms[name].free)) for name in names]
+        return rooms[ask(self._policy.custom or "", self._selector, candidates, item)]
 
-    def _order(self, families: frozenset[str], runtime: str, engine: str) -> dict[int, Segment]:
-        name = (families, runtime, engine)
-        if name not in self._orders:
-            segments: dict[int, Segment] = {}
-            for room in self.rooms:
-                if room.agent.available and room.serves(runtime, engine):
-                    segments.setdefault(len(room.families - families), []).append(self._key(room))
-            for segment in segments.values():
-                segment.sort()
-            self._orders[name] = segments
-        return self._orders[name]
+    def best(self, item: Pending, demand: Demand, count: int) -> list[Room]:
+        return list(islice(self.offers(item, demand), count))
 
-    def _key(self, room: Room) -> Key:
-        return (*(self._sign * room.free.get(slot, 0) for slot in self._slots), room.rank)
+    def book(self, room: Room, takes: Takes, ends: int | None, kernels: int = 1) -> None:
+        """``room`` gives ``takes`` away until ``ends`` (None: nobody knows)."""
+        old = self._lanes.key(room)
+        room.take(takes, kernels)
+        room.booked.append((ends, takes))
+        self.bookings += 1
+        if not room.guarded:
+            self._lanes.moved(room, old)
 
-    def _that_may_fit(self, segment: Segment, demand: Demand) -> Iterator[Key]:
-        # Whatever fits has at least as much of every slot, so it sorts on one side of the request itself.
-        asked = dict(demand)
-        bound = tuple(self._sign * asked.get(slot, 0) for slot in self._slots)
-        if self._sign > 0:
-            start, end = bisect_left(segment, bound), len(segment)
-        else:
-            start, end = 0, bisect_right(segment, (*bound, len(self.rooms)))
-        return (segment[index] for index in range(start, end))
+    def chosen(self, item: Pending, room: Room) -> None:
+        """``item`` goes there: what the next choices go by."""
+        if self._ring is not None:
+            self._ring.chosen(item.shape, room)
+        if item.endpoint_id:
+            room.of_endpoint(item.endpoint_id)
+            assert room.replicas is not None
+            room.replicas[item.endpoint_id] = room.replicas.get(item.endpoint_id, 0) + 1
+
+    def set_aside(self, room: Room, kept_for: str) -> None:
+        """It is kept for a session, and offered to nobody any more: ask its guard."""
+        self._lanes.remove(room)
+        room.guarded, room.kept_for = True, kept_for
+
+    def _by_replicas(self, endpoint_id: str, found: Iterator[Room]) -> Iterator[Room]:
+        rooms: list[Room] = []
+        for room in found:
+            if self._policy.replicas == "spread" and not room.of_endpoint(endpoint_id):
+                yield room
+            else:
+                rooms.append(room)
+        sign = 1 if self._policy.replicas == "spread" else -1
+        yield from sorted(rooms, key=lambda room: sign * room.of_endpoint(endpoint_id))

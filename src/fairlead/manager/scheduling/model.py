@@ -7,18 +7,16 @@ in ``policy``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from fairlead.common.slots import WHOLE_DEVICE
+from fairlead.manager.scheduling.demand import DEVICE, SHARES, reach
+from fairlead.manager.scheduling.shape import Shape, shape_of
 
-DEVICE, SHARES = ".device", ".shares"
 
-
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(NamedTuple):
     """So much of one slot. ``device_id`` is "" for scalar slots; a device's ``amount`` is in 1/1000 of it."""
 
     slot: str
@@ -99,6 +97,10 @@ class AgentState:
     running: tuple[Running, ...] = ()  # the same, one by one, where they are known; in any order
     # The same in one number per slot (see ``fit``), worked out once: most agents stay as they are.
     totals: Totals = field(init=False, repr=False, compare=False)
+    # What will be free when; worked out by ``future`` when somebody waits for it.
+    later: list[tuple[int, Mapping[str, int]]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "totals", _totals(self))
@@ -106,17 +108,6 @@ class AgentState:
     @property
     def takes_work(self) -> bool:
         return self.available and not self.draining and not self.fenced
-
-
-def reach(amounts: Iterable[int]) -> int:
-    """The largest request, in 1/1000, that devices with these free amounts can serve."""
-    whole, part = 0, 0
-    for amount in amounts:
-        if amount >= WHOLE_DEVICE:
-            whole += 1
-        else:
-            part = max(part, amount)
-    return whole * WHOLE_DEVICE + part
 
 
 def _totals(agent: AgentState) -> Totals:
@@ -173,6 +164,15 @@ class Pending:
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
     bypassed: int = 0  # times that another started before it while it was the blocked head
     since: int = 0  # when it began to wait, this time; 0: when it was created
+    # Worked out once: a session is looked at in many passes.
+    shape: Shape = field(init=False, repr=False, compare=False)
+    rank: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # by priority, age and id
+
+    def __post_init__(self) -> None:
+        sizes = (self.slots, *(kernel.slots for kernel in self.others)) if self.others else (self.slots,)
+        shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, sizes)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "rank", (-self.priority, self.created, self.session_id))
 
     @property
     def kernels(self) -> tuple[KernelAsk, ...]:
@@ -189,7 +189,7 @@ class Quota:
 
     scope: Literal["user", "project", "group"]
     name: str
-    # Per slot, in the units of requests; <family>.device and <family>.shares add up. 0: none; absent: no limit.
+    # Per slot in the units of requests; <family>.device and <family>.shares add up. 0: none. Absent: any.
     limits: Mapping[str, int] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)
     sessions: int | None = None  # live sessions that are not pending; 0: none. None: no limit
@@ -206,5 +206,5 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     # round-robin: the agent chosen last, by architecture as asked for
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
-    # drf: what each user (or project) holds in this group, per slot. None: the sum over ``AgentState.running``
+    # drf: what each user (or project) holds in this group, per slot; None: the sum over AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None

@@ -1,0 +1,187 @@
+"""The agents that can run a kind of session, and in detail why the others cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.common.ids import AgentId
+from fairlead.common.reasons import Reason
+from fairlead.common.slots import WHOLE_DEVICE
+from fairlead.manager.scheduling.answer import Refusal, RefusalKind
+from fairlead.manager.scheduling.demand import Demand, as_asked
+from fairlead.manager.scheduling.model import AgentState, Pending
+from fairlead.manager.scheduling.shape import Kind, Shape
+from fairlead.manager.scheduling.stock import KERNELS, Room, short_of
+
+
+class Count:
+    """``had``: the most that any of ``agents`` had; ``best``: which one that was."""
+
+    __slots__ = ("agents", "best", "had")
+
+    def __init__(self, had: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
+        self.had, self.agents, self.best = had, agents, best
+
+    def add(self, had: int, agent_id: AgentId) -> None:
+        if not self.agents or had > self.had:
+            self.had, self.best = had, agent_id
+        self.agents += 1
+
+
+Counts = dict[tuple[RefusalKind, str], Count]
+_ELSEWHERE = frozenset(
+    {
+        RefusalKind.RUNTIME,
+        RefusalKind.ENGINE,
+        RefusalKind.ARCH,
+        RefusalKind.LABELS,
+        RefusalKind.DESIGNATED,
+        RefusalKind.SHARES,
+        RefusalKind.NEVER,
+    }
+)
+
+
+def lacks(agent: AgentState, kind: Kind) -> tuple[RefusalKind, str] | None:
+    """What ``agent`` would have to be otherwise, whatever its size: the refusal and the name of the thing."""
+    if kind.runtime not in agent.runtimes:
+        return RefusalKind.RUNTIME, kind.runtime
+    if kind.engine not in agent.engines:
+        return RefusalKind.ENGINE, kind.engine
+    if kind.arch and agent.arch != kind.arch:
+        return RefusalKind.ARCH, kind.arch
+    for name, value in sorted(kind.labels):
+        if agent.labels.get(name) != value:
+            return RefusalKind.LABELS, f"{name}={value}"
+    return None
+
+
+def closed(agent: AgentState) -> RefusalKind | None:
+    """Why it takes no new work at all for now."""
+    if agent.fenced:
+        return RefusalKind.FENCED
+    if not agent.available:
+        return RefusalKind.UNAVAILABLE
+    return RefusalKind.DRAINING if agent.draining else None
+
+
+class Crowd:
+    """All agents of a group as one kind of session sees them."""
+
+    def __init__(self, rooms: list[Room], kind: Kind) -> None:
+        self.serving: list[Room] = []
+        self.lacking: Counts = {}
+        for room in rooms:
+            found = lacks(room.agent, kind)
+            if found is None:
+                self.serving.append(room)
+            else:
+                self.lacking.setdefault(found, Count()).agents += 1
+        self.open_to = [room for room in self.serving if room.agent.takes_work]
+        self.open_ranks = frozenset(room.rank for room in self.open_to)
+
+
+def wanted(item: Pending, room: Room, grained: bool) -> bool:
+    """Whether the session itself would go there, whatever is free. ``grained``: see ``Bench``."""
+    agent_id = room.agent.agent_id
+    if agent_id in item.avoid or (item.designated and agent_id not in item.designated):
+        return False
+    return not grained or not item.shape.parts or room.gives(item.shape.parts)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Why all agents refused a request. ``able``: those whose size decides if a larger one could ever fit."""
+
+    reason: Reason
+    counts: Counts
+    able: list[Room]
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it would fit where room is kept for somebody."""
+        return any(kind is RefusalKind.RESERVED for kind, _ in self.counts)
+
+    def refusals(self, demand: Demand) -> tuple[Refusal, ...]:
+        asked = dict(demand)
+        return tuple(
+            refusal(kind, slot, asked.get(slot, 0), count.had, count.agents, count.best)
+            for (kind, slot), count in sorted(self.counts.items(), key=lambda entry: entry[0])
+        )
+
+    def holds_for(self, demand: Demand) -> bool:
+        """Whether it answers a larger request too: that one might be too large for ever, and this one not."""
+        if self.reason is Reason.NEVER_FITS or not self.able:
+            return True
+        for index, room in enumerate(self.able):
+            if room.could_ever_fit(demand):
+                # The next one asks the same agent first.
+                self.able[0], self.able[index] = room, self.able[0]
+                return True
+        return False
+
+
+def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bool) -> Verdict:
+    """Why none of them took ``item``: looks at every agent."""
+    counts: Counts = dict(crowd.lacking)
+    able: dict[RefusalKind, list[Room]] = {}
+    plain = not item.avoid and not item.designated and not (grained and shape.parts)
+    for room in crowd.serving:
+        kind = None if plain else _unwanted(item, room, grained)
+        slot = short_of(room.capacity, demand)
+        if kind is None and slot is not None:
+            had = room.capacity.get(slot, 0)
+            _count(counts, RefusalKind.NEVER, slot, had, room)
+            continue
+        kind = kind or closed(room.agent)
+        if kind is None and room.agent.agent_id in item.avoid:
+            kind = RefusalKind.AVOIDED
+        if kind is None:
+            _count(counts, *_short_now(room, demand), room)
+            able.setdefault(RefusalKind.CAPACITY, []).append(room)
+            continue
+        _count(counts, kind, "", 0, room)
+        if kind not in _ELSEWHERE:
+            able.setdefault(kind, []).append(room)
+    return _verdict(counts, able)
+
+
+def _verdict(counts: Counts, able: dict[RefusalKind, list[Room]]) -> Verdict:
+    if not counts:
+        return Verdict(Reason.NO_AGENT, {(RefusalKind.NO_AGENT, ""): Count()}, [])
+    if RefusalKind.CAPACITY in able:
+        return Verdict(Reason.NO_CAPACITY, counts, able[RefusalKind.CAPACITY])
+    never = {RefusalKind.NEVER, RefusalKind.SHARES}
+    others = [room for rooms in able.values() for room in rooms]
+    too_large = not able and any(kind in never for kind, _ in counts)
+    return Verdict(Reason.NEVER_FITS if too_large else Reason.NO_AGENT, counts, others)
+
+
+def _unwanted(item: Pending, room: Room, grained: bool) -> RefusalKind | None:
+    """The lasting causes; that an agent is avoided counts only where it would fit."""
+    if item.designated and room.agent.agent_id not in item.designated:
+        return RefusalKind.DESIGNATED
+    if grained and item.shape.parts and not room.gives(item.shape.parts):
+        return RefusalKind.SHARES
+    return None
+
+
+def _short_now(room: Room, demand: Demand) -> tuple[RefusalKind, str, int]:
+    slot = short_of(room.free, demand)
+    if slot is None:
+        return RefusalKind.RESERVED, room.kept_for, 0
+    if slot == KERNELS:
+        return RefusalKind.KERNELS, "", room.agent.max_kernels or 0
+    return RefusalKind.CAPACITY, slot, room.free.get(slot, 0)
+
+
+def _count(counts: Counts, kind: RefusalKind, slot: str, had: int, room: Room) -> None:
+    counts.setdefault((kind, slot), Count()).add(had, room.agent.agent_id)
+
+
+def refusal(
+    kind: RefusalKind, slot: str, asked: int, had: int, agents: int, best: AgentId | None = None
+) -> Refusal:
+    """As people asked for it; the rest of a device is nothing to who wants whole ones."""
+    shown, (amount,) = as_asked(slot, asked)
+    return Refusal(kind, shown, amount, had if shown == slot else had // WHOLE_DEVICE, agents, best)

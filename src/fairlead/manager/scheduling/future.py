@@ -1,0 +1,124 @@
+"""When there will be enough: what an agent has free after each known end of what runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from fairlead.common.ids import SessionId
+from fairlead.manager.scheduling.demand import Demand, reach
+from fairlead.manager.scheduling.model import AgentState
+from fairlead.manager.scheduling.stock import KERNELS, Room, Stock, Takes
+
+
+class End(NamedTuple):
+    """Room that comes back at ``at`` (unix microseconds)."""
+
+    at: int
+    takes: Takes
+    session_id: SessionId | None
+
+
+def ends_on(room: Room, now: int) -> list[End]:
+    """The known ones, the first first. What should have ended and has not is expected any moment."""
+    known = [End(max(r.ends, now), r.takes, r.session_id) for r in room.agent.running if r.ends is not None]
+    booked = [End(ends, takes, None) for ends, takes in room.booked if ends is not None]
+    return sorted(known + booked, key=lambda end: (end.at, end.session_id or "", end.takes))
+
+
+def earliest(
+    room: Room, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+) -> int | None:
+    """From when ``demands`` fit together on ``room``, or None: never known, or not before ``before``."""
+    if fit_all(room, demands, fraction):
+        return now
+    if len(demands) > 1 or room.booked or KERNELS in room.free:
+        return _step_by_step(room, demands, fraction, now, before)
+    for at, free in _timeline(room.agent):
+        at = max(at, now)
+        if before is not None and at >= before:
+            return None
+        if _enough(free, demands[0]):
+            return at
+    return None
+
+
+def fit_all(stock: Stock, demands: tuple[Demand, ...], fraction: str) -> bool:
+    if len(demands) == 1:
+        return stock.fits(demands[0])
+    return stock.fit_together(demands, fraction) is not None
+
+
+def _step_by_step(
+    room: Room, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+) -> int | None:
+    stock: Stock | None = None
+    ends = ends_on(room, now)
+    for index, end in enumerate(ends):
+        if before is not None and end.at >= before:
+            return None
+        stock = stock or room.copy()
+        stock.give(end.takes)
+        last = index + 1 == len(ends) or ends[index + 1].at > end.at
+        if last and fit_all(stock, demands, fraction):
+            return end.at
+    return None
+
+
+def stock_at(room: Room, at: int, now: int) -> Stock:
+    """What is free at ``at`` if nothing new comes."""
+    stock = room.copy()
+    for end in ends_on(room, now):
+        if end.at <= at:
+            stock.give(end.takes)
+    return stock
+
+
+def stock_when_empty(room: Room, ill: bool = False) -> Stock:
+    """What is free when all that runs there has gone, whenever that is. ``ill``: with the devices that are
+    ill and may come back."""
+    states = tuple(
+        replace(device, free=device.capacity, healthy=ill or device.healthy) for device in room.agent.devices
+    )
+    stock = Stock(room.capacity, room.families, states)
+    for family, devices in stock.devices.items():
+        stock.free[family] = reach(device.free for device in devices)
+    return stock
+
+
+def _timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
+    """What is free after each end, kept with the agent: it stays true until the agent changes."""
+    if agent.later is None:
+        stock = Stock(agent.totals.free, agent.totals.families, agent.devices)
+        later: list[tuple[int, Mapping[str, int]]] = []
+        known = [(r.ends, r.kernel_id, r.takes) for r in agent.running if r.ends is not None]
+        for ends, _, takes in sorted(known):
+            stock.give(takes)
+            later.append((ends, dict(stock.free)))
+        object.__setattr__(agent, "later", later)
+        return later
+    return agent.later
+
+
+def _enough(free: Mapping[str, int], demand: Demand) -> bool:
+    return all(free.get(slot, 0) >= amount for slot, amount in demand)
+
+
+def makes_room(rooms: Iterable[Room], until: int, now: int) -> tuple[SessionId, ...]:
+    """The sessions whose end by ``until`` is waited for, the first to end first."""
+    ends = sorted(
+        (end.at, end.session_id)
+        for room in rooms
+        for end in ends_on(room, now)
+        if end.session_id is not None and end.at <= until
+    )
+    return tuple(dict.fromkeys(session_id for _, session_id in ends))
+
+
+def missing(free: Mapping[str, int], demand: Demand) -> int:
+    """How far from enough, in 1/1000 of what is asked for, all slots added up. It never grows while room
+    comes back and nothing is taken that is short."""
+    return sum(
+        (asked - free.get(slot, 0)) * 1000 // asked for slot, asked in demand if free.get(slot, 0) < asked
+    )

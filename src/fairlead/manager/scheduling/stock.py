@@ -1,0 +1,153 @@
+"""How much an agent has left while a plan is made: numbers to compare, and devices to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fairlead.common.ids import DeviceId
+from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand, reach
+from fairlead.manager.scheduling.devices import Device, choose_devices, natural
+from fairlead.manager.scheduling.model import AgentState, DeviceState, Take
+
+# How many more kernels an agent may run, counted like a slot.
+KERNELS = "kernels"
+UNLIMITED = 2**62
+_NO_DEVICE = DeviceId("")
+
+Takes = tuple[Take, ...]
+
+
+class Stock:
+    """``free``: one number per slot, a family of devices as what the largest request for it may be."""
+
+    __slots__ = ("_devices", "_states", "families", "free")
+
+    def __init__(
+        self, free: Mapping[str, int], families: frozenset[str], states: tuple[DeviceState, ...]
+    ) -> None:
+        self.free, self.families, self._states = dict(free), families, states
+        # Looked at one by one only when something is taken: most agents of most plans give nothing.
+        self._devices: dict[str, list[Device]] | None = None
+
+    @property
+    def devices(self) -> dict[str, list[Device]]:
+        if self._devices is None:
+            self._devices = {}
+            for state in sorted(self._states, key=natural):
+                self._devices.setdefault(state.slot.removesuffix(DEVICE) + SHARES, []).append(Device(state))
+        return self._devices
+
+    def fits(self, demand: Demand) -> bool:
+        free = self.free
+        for slot, amount in demand:  # noqa: SIM110 - it is asked more than anything else, and this is faster
+            if free.get(slot, 0) < amount:
+                return False
+        return True
+
+    def pick(self, demand: Demand, fraction: str) -> Takes:
+        """What would be taken for ``demand``, which fits."""
+        takes: list[Take] = []
+        for slot, amount in demand:
+            if slot in self.families:
+                takes += [
+                    Take(device.state.slot, device.state.device_id, share)
+                    for device, share in choose_devices(self.devices[slot], amount, fraction)
+                ]
+            elif slot != KERNELS:
+                takes.append(Take(slot, _NO_DEVICE, amount))
+        return tuple(takes)
+
+    def take(self, takes: Takes, kernels: int = 1) -> None:
+        self._move(takes, -1, kernels)
+
+    def give(self, takes: Takes, kernels: int = 1) -> None:
+        """Put back. What was taken of a device that is ill or gone is not free by that."""
+        self._move(takes, 1, kernels)
+
+    def _move(self, takes: Takes, sign: int, kernels: int) -> None:
+        free = self.free
+        if KERNELS in free:
+            free[KERNELS] += sign * kernels
+        touched = set()
+        for slot, device_id, amount in takes:
+            if not device_id:
+                free[slot] = free.get(slot, 0) + sign * amount
+                continue
+            family = slot.removesuffix(DEVICE) + SHARES
+            for device in self.devices.get(family, ()):
+                if device.state.device_id == device_id:
+                    if device.state.healthy:
+                        device.free = min(device.free + sign * amount, device.state.capacity)
+                        touched.add(family)
+                    break
+        for family in touched:
+            free[family] = reach([device.free for device in self.devices[family]])
+
+    def copy(self) -> Stock:
+        twin = Stock(self.free, self.families, self._states)
+        if self._devices is not None:
+            for family, devices in twin.devices.items():
+                for mine, known in zip(devices, self._devices[family], strict=True):
+                    mine.free = known.free
+        return twin
+
+    def fit_together(self, demands: Iterable[Demand], fraction: str) -> list[Takes] | None:
+        """What each kernel of a cluster would take if all come here, or None if that does not go. Large ones
+        are placed first; the answer is in the order of ``demands``."""
+        demands = list(demands)
+        if len(demands) == 1:
+            return [self.pick(demands[0], fraction)] if self.fits(demands[0]) else None
+        trial, order = self.copy(), sorted(enumerate(demands), key=lambda pair: pair[1], reverse=True)
+        found: dict[int, Takes] = {}
+        for index, demand in order:
+            if not trial.fits(demand):
+                return None
+            found[index] = trial.pick(demand, fraction)
+            trial.take(found[index])
+        return [found[index] for index in range(len(found))]
+
+
+class Room(Stock):
+    """One agent's free room: what it had, less what the plan has given away so far."""
+
+    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "rank", "replicas")
+
+    def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
+        super().__init__(agent.totals.free, agent.totals.families, agent.devices)
+        self.agent, self.rank = agent, rank
+        self.capacity = agent.totals.capacity
+        self.booked: list[tuple[int | None, Takes]] = []  # when it ends, what it takes
+        self.guarded, self.kept_for = False, ""  # the session that it is kept for
+        self.replicas: dict[str, int] | None = None
+        if limited:
+            most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
+            self.capacity = {**self.capacity, KERNELS: most}
+            self.free[KERNELS] = max(0, most - agent.kernels)
+
+    def could_ever_fit(self, demand: Demand) -> bool:
+        return short_of(self.capacity, demand) is None
+
+    def gives(self, parts: Iterable[tuple[str, int]]) -> bool:
+        """Whether it gives its devices in such parts (family, 1/1000)."""
+        return all(
+            part % device.state.quantum == 0 and part >= device.state.minimum
+            for family, part in parts
+            for device in self.devices.get(family, ())
+        )
+
+    def of_endpoint(self, endpoint_id: str) -> int:
+        """How many replicas of an endpoint it runs."""
+        if self.replicas is None:
+            self.replicas = {}
+            for running in self.agent.running:
+                if running.endpoint_id and not running.ending:
+                    self.replicas[running.endpoint_id] = self.replicas.get(running.endpoint_id, 0) + 1
+        return self.replicas.get(endpoint_id, 0)
+
+
+def short_of(had: Mapping[str, int], demand: Demand) -> str | None:
+    """The first slot of which there is too little."""
+    for slot, amount in demand:
+        if had.get(slot, 0) < amount:
+            return slot
+    return None

@@ -1,0 +1,278 @@
+"""Worlds for the planner to plan in, and what fits in them, worked out without any of its ideas."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
+from fairlead.manager.scheduling.answer import KernelPlace
+from fairlead.manager.scheduling.model import KernelAsk, Quota, Running, Take
+from fairlead.manager.scheduling.policy import Preemption
+
+WORLD = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
+NOW = 1_000
+USERS = ("ann", "bob", "eve")
+Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)
+
+SLOTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.integers(0, 5).map(lambda cpus: cpus * 1000),
+        "mem": st.integers(0, 500),
+        "cuda.device": st.integers(0, 2),
+        "cuda.shares": st.sampled_from([0, 100, 250, 500, 600, 1000, 1500]),
+    },
+)
+
+
+@st.composite
+def agents(draw: st.DrawFn, name: str) -> AgentState:
+    cpu, mem = draw(st.integers(1, 8)) * 1000, draw(st.integers(1, 8)) * 100
+    gpus = [DeviceId(f"g{i}") for i in range(draw(st.integers(0, 3)))]
+    left: Amounts = {("cpu", ""): cpu, ("mem", ""): mem} | {("cuda.device", gpu): 1000 for gpu in gpus}
+    running = []
+    for number in range(draw(st.integers(0, 4))):
+        takes = []
+        for slot, device_id in sorted(left):
+            some = (
+                draw(st.integers(0, left[slot, device_id]))
+                if not device_id
+                else draw(st.sampled_from([0, 0, 100, 500, 1000]))
+            )
+            if 0 < some <= left[slot, device_id]:
+                left[slot, device_id] -= some
+                takes.append(Take(slot, DeviceId(device_id), some))
+        running.append(
+            Running(
+                SessionId(f"r-{name}-{number}"),
+                KernelId(f"rk-{name}-{number}"),
+                tuple(takes),
+                draw(st.none() | st.integers(NOW - 5, NOW + 50)),
+                draw(st.integers(0, NOW)),
+                draw(st.sampled_from([5, 10, 50])),
+                draw(st.sampled_from(USERS)),
+                endpoint_id=draw(st.sampled_from([None, EndpointId("e")])),
+                preemptible=draw(st.booleans()),
+                ending=draw(st.integers(0, 5)) == 0,
+            )
+        )
+    return AgentState(
+        AgentId(name),
+        frozenset({"process"}),
+        frozenset({"custom"}),
+        {"cpu": left["cpu", ""], "mem": left["mem", ""]},
+        {"cpu": cpu, "mem": mem},
+        tuple(
+            DeviceState(gpu, "cuda.device", left["cuda.device", gpu], healthy=draw(st.integers(0, 7)) > 0)
+            for gpu in gpus
+        ),
+        available=draw(st.integers(0, 7)) > 0,
+        draining=draw(st.integers(0, 9)) == 0,
+        arch=draw(st.sampled_from(["x86_64", "x86_64", "aarch64"])),
+        max_kernels=draw(st.sampled_from([None, None, 1, 5])),
+        kernels=len(running),
+        running=tuple(running),
+    )
+
+
+@st.composite
+def waiting(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
+    others = draw(st.sampled_from([0, 0, 0, 1, 2]))
+    return Pending(
+        SessionId(name),
+        KernelId(f"k-{name}"),
+        draw(st.integers(1, 9)),
+        draw(st.sampled_from([10, 10, 10, 50])),
+        draw(st.integers(0, 5)),
+        draw(st.integers(0, 3)),
+        "process",
+        "custom",
+        draw(SLOTS),
+        frozenset(map(AgentId, draw(st.sets(st.sampled_from(names), max_size=1)) if names else ())),
+        user=draw(st.sampled_from(USERS)),
+        project=draw(st.sampled_from(["p", "q"])),
+        others=tuple(KernelAsk(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)),
+        mode=draw(st.sampled_from(["single-node", "multi-node"])),
+        arch=draw(st.sampled_from(["", "", "x86_64"])),
+        runs_for=draw(st.none() | st.integers(1, 60)),
+        endpoint_id=draw(st.sampled_from([None, None, EndpointId("e")])),
+        starts_at=draw(st.sampled_from([None, None, None, NOW, NOW + 1])),
+        dependencies=draw(st.sampled_from(["met", "met", "met", "unmet"])),
+        bypassed=draw(st.integers(0, 4)),
+        since=draw(st.integers(1, NOW)),
+    )
+
+
+MENU: tuple[dict[str, int], ...] = (
+    {"cuda.device": 1},
+    {"cuda.device": 2},
+    {"cuda.device": 3},
+    {"cuda.device": 4},
+    {"cuda.shares": 500},
+    {"cuda.shares": 1500},
+    {"cuda.device": 1, "cpu": 2000},
+    {"cpu": 3000},
+)
+
+
+@st.composite
+def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
+    """Four GPUs, most of them taken by work whose end is mostly known."""
+    running, devices = [], []
+    for number in range(4):
+        gpu = DeviceId(f"g{number}")
+        taken = draw(st.sampled_from([0, 500, 1000, 1000]))
+        devices.append(DeviceState(gpu, "cuda.device", 1000 - taken))
+        if taken:
+            running.append(
+                Running(
+                    SessionId(f"r-{name}-{number}"),
+                    KernelId(f"rk-{name}-{number}"),
+                    (Take("cuda.device", gpu, taken),),
+                    draw(st.sampled_from([None, NOW + 5, NOW + 10, NOW + 20])),
+                    draw(st.integers(0, NOW)),
+                    draw(st.sampled_from([5, 5, 10])),
+                    draw(st.sampled_from(USERS)),
+                    preemptible=draw(st.integers(0, 3)) > 0,
+                )
+            )
+    serves = frozenset({"process"}), frozenset({"custom"})
+    free = {"cpu": draw(st.integers(2, 8)) * 1000}
+    return AgentState(AgentId(name), *serves, free, {"cpu": 8000}, tuple(devices), running=tuple(running))
+
+
+@st.composite
+def busy(draw: st.DrawFn) -> Snapshot:
+    """Hardly any room, and many who want it."""
+    states = tuple(draw(busy_agents(f"a{number}")) for number in range(draw(st.integers(1, 3))))
+    pending = tuple(
+        Pending(
+            SessionId(f"s{number}"),
+            KernelId(f"k{number}"),
+            1,
+            draw(st.sampled_from([10, 10, 10, 50])),
+            number,
+            draw(st.integers(0, 2)),
+            "process",
+            "custom",
+            draw(st.sampled_from(MENU)),
+            user=draw(st.sampled_from(USERS)),
+            others=tuple(
+                KernelAsk(KernelId(f"k{number}-{n}"), draw(st.sampled_from(MENU)))
+                for n in range(draw(st.sampled_from([0, 0, 0, 1, 2])))
+            ),
+            mode=draw(st.sampled_from(["single-node", "multi-node"])),
+            runs_for=draw(st.sampled_from([None, 3, 8, 10, 15, 40])),
+        )
+        for number in range(draw(st.integers(3, 9)))
+    )
+    limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
+    quota = Quota("user", draw(st.sampled_from(USERS)), limits, {}, draw(st.integers(1, 5)), 0)
+    return Snapshot("g", states, pending, (quota,) if draw(st.booleans()) else ())
+
+
+QUOTAS = st.lists(
+    st.builds(
+        Quota,
+        st.just("user"),
+        st.sampled_from(USERS),
+        st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 9000), "cuda.device": st.integers(0, 3)}),
+        st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}),
+        st.none() | st.integers(0, 3),
+        st.integers(0, 2),
+    ),
+    max_size=2,
+    unique_by=lambda quota: quota.name,
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
+    names = [f"a{i}" for i in range(draw(st.integers(0, 4)))]
+    pending = [draw(waiting(f"s{i}", names)) for i in range(draw(st.integers(0, most)))]
+    cursors = {"": AgentId("a1")} if draw(st.booleans()) else {}
+    states = tuple(draw(agents(name)) for name in names)
+    return Snapshot("g", states, tuple(pending), tuple(draw(QUOTAS)), cursors)
+
+
+def any_world() -> st.SearchStrategy[Snapshot]:
+    return st.one_of(snapshots(), busy())
+
+
+@st.composite
+def policies(draw: st.DrawFn, **fixed: Any) -> Policy:
+    options: dict[str, Any] = {
+        "hol": draw(st.sampled_from(["strict", "skip", "backfill", "backfill"])),
+        "num_retries_to_skip": draw(st.integers(0, 2)),
+        "agent_selection": draw(st.sampled_from(["concentrated", "dispersed", "round-robin"])),
+        "strategy": draw(st.sampled_from(["fifo", "fifo", "lifo", "drf"])),
+        "max_bypasses": draw(st.none() | st.integers(0, 3)),
+        "max_skip_age": draw(st.none() | st.integers(0, NOW)),
+        "replicas": draw(st.sampled_from(["spread", "pack", "none"])),
+        "fraction": draw(st.sampled_from(["even", "fill"])),
+        "weights": draw(st.dictionaries(st.sampled_from(USERS), st.integers(1, 3))),
+        "preemption": draw(st.none() | st.builds(Preemption, grace=st.just(20))),
+    }
+    return Policy(**(options | fixed))
+
+
+def free_of(agent: AgentState) -> Amounts:
+    """What may be taken, by slot and device."""
+    scalars: Amounts = {(slot, ""): amount for slot, amount in agent.free.items()}
+    return scalars | {(d.slot, str(d.device_id)): d.free if d.healthy else 0 for d in agent.devices}
+
+
+def add(free: Amounts, takes: tuple[Take, ...], sign: int) -> Amounts:
+    changed = dict(free)
+    for take in takes:
+        changed[take.slot, take.device_id] = changed.get((take.slot, take.device_id), 0) + sign * take.amount
+    return changed
+
+
+def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
+    """By trying every choice of devices for every kernel. Pieces: whole devices and one part."""
+    if not kernels:
+        return True
+    slots, *rest = kernels
+    for slot in ("cpu", "mem"):
+        if slots.get(slot, 0) > free.get((slot, ""), 0):
+            return False
+    left = {key: amount - (slots.get(key[0], 0) if not key[1] else 0) for key, amount in free.items()}
+    shares = slots.get("cuda.shares", 0)
+    whole, part = slots.get("cuda.device", 0) + shares // 1000, shares % 1000
+    gpus = [key for key in left if key[0] == "cuda.device"]
+    for chosen in combinations([key for key in gpus if left[key] >= 1000], whole):
+        after = left | dict.fromkeys(chosen, 0)
+        if not part:
+            if fit(after, rest):
+                return True
+            continue
+        for key in gpus:
+            if key not in chosen and after[key] >= part and fit(after | {key: after[key] - part}, rest):
+                return True
+    return False
+
+
+def kernel_places(answer: Plan) -> list[tuple[SessionId, KernelPlace]]:
+    return [(place.session_id, kernel) for place in answer.places for kernel in place.kernels]
+
+
+def shuffled(snapshot: Snapshot, dice: Any) -> Snapshot:
+    def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(dice.sample(items, len(items)))
+
+    states = tuple(
+        replace(agent, devices=mixed(agent.devices), running=mixed(agent.running))
+        for agent in snapshot.agents
+    )
+    return replace(
+        snapshot, agents=mixed(states), pending=mixed(snapshot.pending), quotas=mixed(snapshot.quotas)
+    )

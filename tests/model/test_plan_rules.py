@@ -1,0 +1,302 @@
+"""The planner's promises in any world: whole clusters, room, quotas, reservations, shares, victims."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from planned_worlds import (
+    NOW,
+    USERS,
+    WORLD,
+    add,
+    any_world,
+    fit,
+    free_of,
+    kernel_places,
+    policies,
+    shuffled,
+)
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling.answer import Reservation
+from fairlead.manager.scheduling.model import Running
+
+
+@WORLD
+@given(any_world(), policies(), st.integers())
+def test_the_same_for_any_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
+    answer = plan(snapshot, policy, NOW)
+    assert answer == plan(snapshot, policy, NOW) == plan(shuffled(snapshot, random.Random(seed)), policy, NOW)
+
+
+@WORLD
+@given(any_world(), policies())
+def test_every_session_is_answered_once(snapshot: Snapshot, policy: Policy) -> None:
+    answer = plan(snapshot, policy, NOW)
+    answered = Counter([p.session_id for p in answer.places] + [h.session_id for h in answer.holds])
+    assert answered == Counter(item.session_id for item in snapshot.pending)
+    waiting = {hold.session_id for hold in answer.holds}
+    assert {reservation.session_id for reservation in answer.reservations} <= waiting
+    assert {victim.for_session for victim in answer.victims} <= waiting
+
+
+@WORLD
+@given(any_world(), policies())
+def test_clusters_are_whole_and_get_what_they_asked_for(snapshot: Snapshot, policy: Policy) -> None:
+    pending = {item.session_id: item for item in snapshot.pending}
+    by_id = {agent.agent_id: agent for agent in snapshot.agents}
+    for place in plan(snapshot, policy, NOW).places:
+        item = pending[place.session_id]
+        assert [k.kernel_id for k in place.kernels] == [k.kernel_id for k in item.kernels]
+        agents = [kernel.agent_id for kernel in place.kernels]
+        assert len(set(agents)) == (1 if item.mode == "single-node" else len(agents))
+        for asked, kernel in zip(item.kernels, place.kernels, strict=True):
+            agent = by_id[kernel.agent_id]
+            assert agent.takes_work
+            assert kernel.agent_id not in item.avoid
+            assert item.arch in ("", agent.arch)
+            given_: Counter[str] = Counter()
+            for take in kernel.takes:
+                assert take.amount > 0
+                given_[take.slot] += take.amount
+            shares = asked.slots.get("cuda.device", 0) * 1000 + asked.slots.get("cuda.shares", 0)
+            wanted = {slot: asked.slots.get(slot, 0) for slot in ("cpu", "mem")} | {"cuda.device": shares}
+            assert given_ == +Counter(wanted)
+
+
+@WORLD
+@given(any_world(), policies())
+def test_nothing_is_given_twice(snapshot: Snapshot, policy: Policy) -> None:
+    used: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    kernels: Counter[str] = Counter()
+    for _, kernel in kernel_places(plan(snapshot, policy, NOW)):
+        kernels[kernel.agent_id] += 1
+        for take in kernel.takes:
+            used[kernel.agent_id, take.slot, take.device_id] += take.amount
+    for agent in snapshot.agents:
+        for (slot, device_id), free in free_of(agent).items():
+            assert used.pop((agent.agent_id, slot, device_id), 0) <= free
+        if agent.max_kernels is not None and kernels[agent.agent_id]:
+            assert agent.kernels + kernels[agent.agent_id] <= agent.max_kernels
+    assert not used
+
+
+@WORLD
+@given(any_world(), policies())
+def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
+    placed = {place.session_id for place in plan(snapshot, policy, NOW).places}
+    for quota in snapshot.quotas:
+        mine = [p for p in snapshot.pending if p.session_id in placed and p.user == quota.name]
+        if mine and quota.sessions is not None:
+            assert quota.running + len(mine) <= quota.sessions
+        for slot, limit in quota.limits.items():
+            scale = 1000 if slot == "cuda.device" else 1
+            asked = [_asked(item, slot) for item in mine]
+            before = quota.used.get("cuda.shares", 0) if scale > 1 else quota.used.get(slot, 0)
+            if any(asked):
+                assert before + sum(asked) <= limit * scale
+
+
+def _asked(item: Pending, slot: str) -> int:
+    if slot == "cuda.device":
+        return sum(k.slots.get(slot, 0) * 1000 + k.slots.get("cuda.shares", 0) for k in item.kernels)
+    return sum(kernel.slots.get(slot, 0) for kernel in item.kernels)
+
+
+@WORLD
+@given(any_world(), policies(hol="strict"))
+def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Policy) -> None:
+    answer = plan(snapshot, replace(policy, strategy="fifo"), NOW)
+    places = {place.session_id for place in answer.places}
+    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
+    assert len(blocked) <= 1
+    pending = {item.session_id: item for item in snapshot.pending}
+    for name in blocked:
+        head = pending[name]
+        later = [p for p in snapshot.pending if p.rank > head.rank and p.priority == head.priority]
+        assert not places & {p.session_id for p in later}
+
+
+def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> dict[tuple[str, str], int]:
+    """What is free there at ``at``, when all has ended that is known to end by then."""
+    (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
+    ill = {str(d.device_id) for d in agent.devices if not d.healthy}
+    free = free_of(agent)
+    for running in agent.running:
+        if running.ends is not None and max(running.ends, NOW) <= at:
+            free = add(free, tuple(take for take in running.takes if take.device_id not in ill), 1)
+    pending = {item.session_id: item for item in snapshot.pending}
+    for session_id, kernel in kernel_places(answer):
+        runs_for = pending[session_id].runs_for
+        if kernel.agent_id == agent_id and (runs_for is None or NOW + runs_for > at):
+            free = add(free, kernel.takes, -1)
+    return free
+
+
+def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bool:
+    (head,) = (item for item in snapshot.pending if item.session_id == reservation.session_id)
+    kernels = [kernel.slots for kernel in head.kernels]
+    assert reservation.starts is not None
+    parts = [[slots] for slots in kernels] if head.mode == "multi-node" else [kernels]
+    return all(
+        fit(world_at(snapshot, answer, agent_id, reservation.starts), part)
+        for agent_id, part in zip(reservation.agents, parts, strict=True)
+    )
+
+
+@WORLD
+@given(any_world(), policies(hol="backfill", preemption=None))
+def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, policy: Policy) -> None:
+    """All that got a place is on its agents, and when the time comes the head fits there all the same."""
+    answer = plan(snapshot, policy, NOW)
+    assert len(answer.reservations) <= 1
+    for reservation in answer.reservations:
+        if reservation.basis == "ends":
+            assert holds_true(snapshot, answer, reservation)
+
+
+@WORLD
+@given(any_world(), policies(hol="backfill", preemption=None, strategy="fifo"))
+def test_the_head_is_the_first_that_capacity_refuses(snapshot: Snapshot, policy: Policy) -> None:
+    answer = plan(snapshot, policy, NOW)
+    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
+    assert {r.session_id for r in answer.reservations} <= set(blocked[:1])
+    pending = {item.session_id: item for item in snapshot.pending}
+    for name, count in answer.bypasses.items():
+        placed = [pending[place.session_id].rank > pending[name].rank for place in answer.places]
+        assert name == blocked[0]
+        assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
+    for hold in answer.holds:
+        assert (hold.behind is not None) == (hold.reason == "reserved")
+
+
+@st.composite
+def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
+    """GPUs of each agent, how many passes each newcomer stays, the bound, and the mode."""
+    gpus = draw(st.lists(st.integers(2, 3), min_size=1, max_size=3))
+    stays = draw(st.lists(st.integers(1, 4), min_size=40, max_size=40))
+    return gpus, stays, draw(st.integers(0, 5)), draw(st.sampled_from(["skip", "backfill"]))
+
+
+@WORLD
+@given(rush())
+def test_a_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int], int, str]) -> None:
+    """Newcomers that need one GPU never stop coming, nobody knows when any of them ends, and the head needs
+    all GPUs of an agent. After ``bound`` of them have gone before it, an agent is held until it is free."""
+    gpus, stays, bound, hol = drawn
+    policy = Policy(hol, 1, max_bypasses=bound, max_skip_age=None)  # type: ignore[arg-type]
+    head = _one("head", 0, max(gpus))
+    live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]] = {}
+    arrivals = iter(stays)
+    queue: list[Pending] = [_one(f"first-{n}", -1, 1) for n in range(sum(gpus))] + [head]
+    for number in range(60):
+        answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
+        for place in answer.places:
+            live[place.session_id] = (place.agent_id, place.takes, number + next(arrivals, 1))
+        if head.session_id in live:
+            return
+        bypassed = answer.bypasses.get(head.session_id, head.bypassed)
+        assert bypassed <= bound + sum(gpus), "overtaken by more than one pass takes at once"
+        head = replace(head, bypassed=bypassed, retries=head.retries + 1)
+        live = {name: kept for name, kept in live.items() if kept[2] > number}
+        gone = {place.session_id for place in answer.places}
+        rest = [item for item in queue if item.session_id not in gone and item.session_id != "head"]
+        queue = [head, *rest, *(_one(f"new-{number}-{n}", number + 1, 1) for n in range(3))]
+    raise AssertionError("the head never started")
+
+
+def _one(name: str, created: int, gpus: int) -> Pending:
+    slots = {"cuda.device": gpus}
+    return Pending(SessionId(name), KernelId(name), 1, 10, created + 10, 0, "process", "custom", slots)
+
+
+def _gpus_world(
+    gpus: list[int], live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]], queue: list[Pending]
+) -> Snapshot:
+    states = []
+    for number, count in enumerate(gpus):
+        agent_id = AgentId(f"a{number}")
+        running = tuple(
+            Running(name, KernelId(name), takes)  # type: ignore[arg-type]
+            for name, (where, takes, _) in live.items()
+            if where == agent_id
+        )
+        used = {take.device_id for r in running for take in r.takes}
+        devices = tuple(
+            DeviceState(DeviceId(f"{n}"), "cuda.device", 0 if f"{n}" in used else 1000) for n in range(count)
+        )
+        states.append(
+            AgentState(
+                agent_id, frozenset({"process"}), frozenset({"custom"}), {}, {}, devices, running=running
+            )
+        )
+    return Snapshot("g", tuple(states), tuple(queue))
+
+
+@WORLD
+@given(
+    st.integers(1, 12),
+    st.fixed_dictionaries(dict.fromkeys(USERS, st.integers(1, 3))),
+    st.lists(st.tuples(st.sampled_from(USERS), st.integers(0, 5)), min_size=6, max_size=20),
+    st.dictionaries(st.sampled_from(USERS), st.integers(0, 8)),
+)
+def test_nobody_envies_under_drf(
+    gpus: int, weights: dict[str, int], asked: list[tuple[str, int]], used: dict[str, int]
+) -> None:
+    """Equal requests: who got something in this pass is at most one request ahead, by weight, of anybody who
+    waits."""
+    pending = [
+        replace(_one(f"s{number}", created, 1), user=user) for number, (user, created) in enumerate(asked)
+    ]
+    world = replace(
+        _gpus_world([gpus], {}, pending),
+        usage={user: {"cuda.device": amount} for user, amount in used.items()},
+    )
+    policy = Policy("skip", strategy="drf", weights=weights, max_skip_age=None)
+    answer = plan(world, policy, NOW)
+    user_of = {item.session_id: item.user for item in pending}
+    has = Counter(used) + Counter(user_of[place.session_id] for place in answer.places)
+    for winner in {user_of[place.session_id] for place in answer.places}:
+        for loser in {user_of[hold.session_id] for hold in answer.holds} - {winner}:
+            assert (has[winner] - 1) * weights[loser] <= has[loser] * weights[winner]
+    assert len(answer.places) == min(gpus, len(asked))
+
+
+@WORLD
+@given(any_world(), policies())
+def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, policy: Policy) -> None:
+    answer = plan(snapshot, policy, NOW)
+    if policy.preemption is None:
+        assert not answer.victims
+        return
+    pending = {item.session_id: item for item in snapshot.pending}
+    chosen = Counter(victim.session_id for victim in answer.victims)
+    assert not [name for name, times in chosen.items() if times > 1]
+    running = {r.session_id: (agent, r) for agent in snapshot.agents for r in agent.running}
+    for victim in answer.victims:
+        _, stopped = running[victim.session_id]
+        assert stopped.preemptible
+        assert not stopped.ending
+        assert stopped.priority < pending[victim.for_session].priority
+    for reservation in answer.reservations:
+        mine = {v.session_id for v in answer.victims if v.for_session == reservation.session_id}
+        if mine and pending[reservation.session_id].mode == "single-node":
+            (agent_id,) = reservation.agents
+            assert {running[name][0].agent_id for name in mine} == {agent_id}
+            kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
+            assert reservation.starts is not None
+            free = world_at(snapshot, answer, agent_id, NOW - 1)
+            agent = running[next(iter(mine))][0]
+            ill = {device.device_id for device in agent.devices if not device.healthy}
+            ending = {r.session_id for r in agent.running if r.ending}
+            for gone in [mine, *(mine - {name} for name in mine)]:
+                left = free
+                for name in gone | ending:
+                    takes = running[name][1].takes
+                    left = add(left, tuple(take for take in takes if take.device_id not in ill), 1)
+                assert fit(left, kernels) == (gone == mine)

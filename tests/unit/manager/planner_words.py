@@ -1,0 +1,57 @@
+"""Small worlds for the planner, as short as they can be said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling.model import KernelAsk
+
+NOW = 1_000_000
+
+
+def node(
+    name: str, cpu: int = 4, mem: int = 8192, gpus: int = 0, free_cpu: int | None = None, **more: Any
+) -> AgentState:
+    """``free_cpu``: of ``cpu``; ``mem``: all of it free."""
+    free = {"cpu": (cpu if free_cpu is None else free_cpu) * 1000, "mem": more.pop("free_mem", mem)}
+    devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000) for n in range(gpus))
+    return AgentState(
+        AgentId(name),
+        frozenset({"process"}),
+        frozenset({"custom"}),
+        free,
+        {"cpu": cpu * 1000, "mem": mem},
+        more.pop("devices", devices),
+        **more,
+    )
+
+
+def wants(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **more: Any) -> Pending:
+    slots = {"cpu": cpu * 1000, "mem": mem} | more.pop("slots", {})
+    head = (SessionId(name), KernelId(f"k-{name}"), 1, more.pop("priority", 10), created)
+    return Pending(*head, more.pop("retries", 0), "process", "custom", slots, **more)
+
+
+def cluster(name: str, *cpus: int, mode: str, **more: Any) -> Pending:
+    others = tuple(
+        KernelAsk(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
+    )
+    return wants(name, cpus[0], others=others, mode=mode, **more)
+
+
+def decide(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
+    given = {name: options.pop(name) for name in ("quotas", "cursors", "usage") if name in options}
+    selectors = options.pop("selectors", None)
+    return plan(Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors)
+
+
+def where(answer: Plan) -> dict[str, list[str]]:
+    return {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in answer.places}
+
+
+def hold(answer: Plan, name: str) -> Hold:
+    (found,) = (held for held in answer.holds if held.session_id == name)
+    return found

@@ -1,0 +1,214 @@
+"""Scenarios that other schedulers are known by, each with its id, as Fairlead answers them: who is next (A),
+shares (B), and one pass (E)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from planner_words import NOW, decide, hold, node, wants, where
+
+from fairlead.common.errors import InvalidInput
+from fairlead.common.ids import DeviceId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.manager.scheduling import Pending, Policy
+from fairlead.manager.scheduling.model import Quota, Running, Take
+from fairlead.manager.scheduling.order import order
+
+
+def tried(*retries: int) -> list[Pending]:
+    return [wants(f"s{n}", created=n, retries=count) for n, count in enumerate(retries)]
+
+
+@pytest.mark.parametrize(
+    ("pending", "options", "expected"),
+    [
+        pytest.param(tried(0, 0, 0), {"num_retries_to_skip": 5}, ["s0", "s1", "s2"], id="A1"),
+        pytest.param(tried(5, 0, 0), {"num_retries_to_skip": 0}, ["s0", "s1", "s2"], id="A2"),
+        pytest.param(tried(5, 4, 3), {"num_retries_to_skip": 5}, ["s1", "s2", "s0"], id="A3"),
+        pytest.param(tried(5, 0, 0), {"num_retries_to_skip": 5}, ["s1", "s2", "s0"], id="A4"),
+        pytest.param(tried(5, 5, 5), {"num_retries_to_skip": 5}, ["s0", "s1", "s2"], id="A6"),
+        pytest.param(tried(0, 0, 0), {"strategy": "lifo"}, ["s2", "s1", "s0"], id="A10"),
+        pytest.param([], {}, [], id="A11"),
+        pytest.param(
+            [wants("low", priority=1), wants("high", priority=10), wants("mid", priority=5)],
+            {},
+            ["high", "mid", "low"],
+            id="A12",
+        ),
+        pytest.param(
+            [
+                wants("low-a", priority=1, created=1),
+                wants("low-b", priority=1, created=2),
+                wants("high-a", priority=9, created=3),
+                wants("high-b", priority=9, created=4),
+            ],
+            {"strategy": "lifo"},
+            ["high-b", "high-a", "low-b", "low-a"],
+            id="A13",
+        ),
+        pytest.param(
+            [wants("s", created=0, retries=9, bypassed=100), wants("t", created=1)],
+            {"num_retries_to_skip": 1},
+            ["s", "t"],
+            id="overtaken often enough: tried in its place again",
+        ),
+        pytest.param(
+            [wants("s", created=0, retries=9), wants("t", created=1)],
+            {"num_retries_to_skip": 1, "max_skip_age": NOW},
+            ["s", "t"],
+            id="passed over long enough: tried in its place again",
+        ),
+    ],
+)
+def test_who_is_next(pending: list[Pending], options: dict[str, Any], expected: list[str]) -> None:
+    policy = Policy(**({"hol": "skip"} | options))
+    assert [item.session_id for item in order(pending, policy, NOW)] == expected
+    answer = decide([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
+    assert [place.session_id for place in answer.places] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param({"num_retries_to_skip": -1}, ["num_retries_to_skip = -1", "0 or more"], id="A8"),
+        pytest.param({"strategy": "fair"}, ["'fair'", "fifo, lifo, drf"], id="A15"),
+        pytest.param({"hol": "none"}, ["'none'", "strict, skip, backfill"], id="hol"),
+        pytest.param(
+            {"agent_selection": "random"}, ["'random'", "round-robin", "custom:NAME"], id="selection"
+        ),
+        pytest.param({"agent_selection": "custom:"}, ["'custom:'"], id="custom without a name"),
+        pytest.param({"weights": {"ann": 0}}, ["weights['ann'] = 0", "1 or more"], id="a weight of zero"),
+        pytest.param({"max_bypasses": -1}, ["max_bypasses = -1"], id="max_bypasses"),
+        pytest.param({"max_skip_age": -5}, ["max_skip_age = -5"], id="max_skip_age"),
+        pytest.param({"fraction": "odd"}, ["'odd'", "even, fill"], id="fraction"),
+        pytest.param({"replicas": "far"}, ["'far'", "spread, pack, none"], id="replicas"),
+        pytest.param({"share_by": "team"}, ["'team'", "user, project"], id="share_by"),
+    ],
+)
+def test_an_option_that_is_wrong_is_refused_with_what_is_allowed(
+    options: dict[str, Any], said: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Policy(**options)
+    assert all(words in str(refused.value) for words in said)
+
+
+def test_a18_one_that_never_fits_holds_up_nobody_of_any_priority() -> None:
+    for hol in ("strict", "skip", "backfill"):
+        pending = [wants("giant", 64, priority=20), wants("small", 1, priority=10)]
+        answer = decide([node("a")], pending, hol=hol)
+        assert where(answer) == {"small": ["a"]}
+        assert hold(answer, "giant").reason is Reason.NEVER_FITS
+
+
+@pytest.mark.parametrize(
+    ("used", "weights", "expected"),
+    [
+        pytest.param({"heavy": {"cpu": 20_000}}, {}, ["light-1", "light-2", "heavy-1", "heavy-2"], id="B2"),
+        pytest.param({}, {}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="B4 equals take turns"),
+        pytest.param(
+            {}, {"heavy": 2}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="weight 2, equal turns"
+        ),
+        pytest.param(
+            {"heavy": {"cpu": 20_000}, "light": {"cpu": 10_000}},
+            {"heavy": 4},
+            ["heavy-1", "heavy-2", "light-1", "light-2"],
+            id="20 of weight 4 are less than 10 of weight 1",
+        ),
+    ],
+)
+def test_drf(used: dict[str, dict[str, int]], weights: dict[str, int], expected: list[str]) -> None:
+    pending = [
+        wants("heavy-1", 4, created=1, user="heavy"),
+        wants("heavy-2", 4, created=2, user="heavy"),
+        wants("light-1", 4, created=3, user="light"),
+        wants("light-2", 4, created=4, user="light"),
+    ]
+    answer = decide([node("a", cpu=100)], pending, strategy="drf", usage=used, weights=weights)
+    assert [place.session_id for place in answer.places] == expected
+
+
+def test_b3_the_dominant_share_is_the_largest_over_all_slots() -> None:
+    usage = {"a": {"cpu": 60_000, "mem": 10_000}, "b": {"cpu": 10_000, "mem": 40_000}}
+    pending = [wants("of-a", created=0, user="a"), wants("of-b", created=1, user="b")]
+    answer = decide([node("n", cpu=100, mem=100_000)], pending, strategy="drf", usage=usage)
+    assert [place.session_id for place in answer.places] == ["of-b", "of-a"]
+
+
+def test_drf_counts_what_runs_when_nobody_says_otherwise() -> None:
+    running = Running(SessionId("r"), KernelId("r"), (Take("cpu", DeviceId(""), 3000),), user="ann")
+    pending = [wants("of-ann", created=0, user="ann"), wants("of-bob", created=1, user="bob")]
+    answer = decide([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
+    assert [place.session_id for place in answer.places] == ["of-bob", "of-ann"]
+
+
+def test_e1_e2_a_pass_sees_its_own_places() -> None:
+    answer = decide([node("a")], [wants("first", 3, created=0), wants("second", 3, created=1)])
+    assert where(answer) == {"first": ["a"]}
+    assert hold(answer, "second").reason is Reason.NO_CAPACITY
+
+
+@pytest.mark.parametrize(
+    ("hol", "started", "attempted"),
+    [
+        pytest.param("strict", {}, False, id="E3 strict"),
+        pytest.param("skip", {"small": ["a"]}, True, id="E3 skip"),
+        pytest.param("backfill", {"small": ["a"]}, True, id="E3 backfill"),
+    ],
+)
+def test_e3_a_blocked_head_and_one_that_would_fit(
+    hol: str, started: Mapping[str, list[str]], attempted: bool
+) -> None:
+    pending = [wants("big", 4, priority=10), wants("small", 1, priority=1)]
+    answer = decide([node("a", free_cpu=3)], pending, hol=hol)
+    assert where(answer) == started
+    assert [held.attempted for held in answer.holds if held.session_id == "small"] == [attempted] * (
+        not started
+    )
+
+
+def test_e4_an_agent_that_may_run_nothing_never_fits() -> None:
+    answer = decide([node("a", max_kernels=0)], [wants("first"), wants("second", created=1)])
+    assert [held.reason for held in answer.holds] == [Reason.NEVER_FITS] * 2
+
+
+def test_e6_without_agents_everybody_is_told_and_nobody_blocks() -> None:
+    answer = decide([], [wants("first"), wants("second", created=1)], hol="strict")
+    assert [(held.reason, held.attempted) for held in answer.holds] == [(Reason.NO_AGENT, True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        pytest.param(wants("head", starts_at=NOW + 1), Reason.STARTS_LATER, id="E7"),
+        pytest.param(
+            wants("head", dependencies="unmet", waits_on=(SessionId("d"),)), Reason.DEPENDENCY, id="E8"
+        ),
+        pytest.param(wants("head", dependencies="failed"), Reason.DEPENDENCY_FAILED, id="F15"),
+        pytest.param(wants("head", not_before=NOW + 1), Reason.RETRY_PAUSE, id="pause"),
+        pytest.param(wants("head", user="ann", cpu=5), Reason.QUOTA, id="quota"),
+        pytest.param(wants("head", session_type="interactive"), Reason.NOT_ALLOWED, id="type"),
+    ],
+)
+def test_e7_e8_what_is_not_about_capacity_blocks_nobody(head: Pending, reason: Reason) -> None:
+    quota = Quota("user", "ann", {"cpu": 4000})
+    answer = decide(
+        [node("a", cpu=8)],
+        [head, wants("next", created=1, session_type="batch")],
+        hol="strict",
+        quotas=(quota,),
+        session_types=frozenset({"batch"}),
+    )
+    assert where(answer) == {"next": ["a"]}
+    held = hold(answer, "head")
+    assert (held.reason, held.capacity, held.attempted) == (reason, False, True)
+    assert held.unmet
+
+
+def test_e11_small_ones_run_while_a_large_one_waits() -> None:
+    answer = decide([node("a", free_cpu=2)], [wants("large", 4), wants("small", 1, created=1)], hol="skip")
+    assert where(answer) == {"small": ["a"]}
+    assert hold(answer, "large").reason is Reason.NO_CAPACITY
+    assert answer.bypasses == {"large": 1}

@@ -1,0 +1,195 @@
+"""Scenarios with their ids: predicates and quotas (F), preemption (G), and selectors of somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planner_words import NOW, cluster, decide, hold, node, wants, where
+
+from fairlead.common.ids import DeviceId, KernelId, SessionId
+from fairlead.common.reasons import Reason
+from fairlead.manager.scheduling import AgentState, Pending
+from fairlead.manager.scheduling.answer import RefusalKind
+from fairlead.manager.scheduling.explain import explain_unmet
+from fairlead.manager.scheduling.model import Quota, Running, Take
+from fairlead.manager.scheduling.policy import Preemption
+
+
+def limits(scope: str = "user", name: str = "ann", **more: Any) -> Quota:
+    return Quota(scope, name, **more)  # type: ignore[arg-type]
+
+
+CPU10 = {"limits": {"cpu": 10_000}}
+
+
+@pytest.mark.parametrize(
+    ("quotas", "item", "said"),
+    [
+        pytest.param(
+            [limits(**CPU10, used={"cpu": 7000})], wants("s", 4),
+            ["user ann: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F1",
+        ),
+        pytest.param([limits(**CPU10, used={"cpu": 2000})], wants("s", 2), [], id="F2"),
+        pytest.param([], wants("s", 40), [], id="F3"),
+        pytest.param(
+            [limits(sessions=3, running=3)], wants("s"), ["user ann: 3 concurrent sessions of 3"], id="F4"
+        ),
+        pytest.param([limits(sessions=5, running=3)], wants("s"), [], id="F5"),
+        pytest.param([limits(sessions=None, running=1000)], wants("s"), [], id="F8"),
+        pytest.param([limits(sessions=0)], wants("s"), ["user ann: 0 concurrent sessions of 0"], id="F9"),
+        pytest.param(
+            [limits("project", "p", **CPU10, used={"cpu": 7000})], wants("s", 4),
+            ["project p: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F10",
+        ),
+        pytest.param(
+            [limits("group", "g", **CPU10, used={"cpu": 7000})], wants("s", 4),
+            ["group g: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F11",
+        ),
+        pytest.param(
+            [
+                limits(**CPU10, used={"cpu": 7000}),
+                limits("project", "p", **CPU10, used={"cpu": 8000}),
+                limits("group", "g", **CPU10, used={"cpu": 9000}),
+            ],
+            wants("s", 4),
+            [
+                "user ann: cpu: used 7 + requested 4 > limit 10 (over by 1)",
+                "project p: cpu: used 8 + requested 4 > limit 10 (over by 2)",
+                "group g: cpu: used 9 + requested 4 > limit 10 (over by 3)",
+            ], id="F12",
+        ),
+        pytest.param([limits(name="bob", **CPU10, used={"cpu": 9000})], wants("s", 4), [], id="another's"),
+        pytest.param(
+            [limits(limits={"cuda.device": 0})], wants("s", slots={"cuda.device": 1}),
+            ["user ann: cuda.device: used 0 + requested 1 > limit 0 (over by 1)"], id="0 is none",
+        ),
+        pytest.param(
+            [limits(limits={"cuda.device": 1}, used={"cuda.shares": 700})],
+            wants("s", slots={"cuda.shares": 400}),
+            ["user ann: cuda.shares: used 0.7 + requested 0.4 > limit 1 (over by 0.1)"],
+            id="devices and shares",
+        ),
+        pytest.param([], wants("s", starts_at=NOW + 1), ["it was asked to start later"], id="F17 before"),
+        pytest.param([], wants("s", starts_at=NOW), [], id="F17 now"),
+        pytest.param([], wants("s", starts_at=NOW - 1), [], id="F17 after"),
+        pytest.param([], wants("s", dependencies="met"), [], id="F13"),
+        pytest.param(
+            [],
+            wants("s", dependencies="unmet", waits_on=(SessionId("prepare"),)),
+            ["waits for prepare"],
+            id="F14",
+        ),
+    ],
+)  # fmt: skip
+def test_predicates(quotas: list[Quota], item: Pending, said: list[str]) -> None:
+    mine = replace(item, user="ann", project="p")
+    answer = decide([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
+    assert [explain_unmet(unmet) for held in answer.holds for unmet in held.unmet] == said
+    assert bool(answer.places) == (not said)
+
+
+def test_families_that_exclude_each_other() -> None:
+    slots = {"cuda.device": 1, "mig.device": 1}
+    answer = decide([node("a", gpus=2)], [wants("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),))
+    assert [explain_unmet(u) for u in hold(answer, "s").unmet] == [
+        "asks for cuda, mig, of which a session may have one only"
+    ]
+
+
+def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **more: Any) -> Running:
+    takes = (Take("cpu", DeviceId(""), cpu * 1000),)
+    more = {"preemptible": True} | more
+    return Running(SessionId(name), KernelId(f"k-{name}"), takes, started=started, priority=priority, **more)
+
+
+def full(*running: Running) -> AgentState:
+    return node("a", cpu=8, free_cpu=0, running=running)
+
+
+@pytest.mark.parametrize(
+    ("running", "item", "expected"),
+    [
+        pytest.param(
+            [victim("v20", 2, started=20), victim("v24", 2, started=24)], wants("s", 2), ["v20"], id="G1"
+        ),
+        pytest.param(
+            [victim("p3", 2, 3, started=20), victim("p1", 2, 1, started=24)], wants("s", 2), ["p1"], id="G3"
+        ),
+        pytest.param([victim("v", 2, 5)], wants("s", 2), [], id="G4"),
+        pytest.param([victim("v", 2), victim("w", 2)], wants("s", 4), ["v", "w"], id="G6"),
+        pytest.param([victim("v", 2, preemptible=False)], wants("s", 2), [], id="not preemptible"),
+        pytest.param([victim("v", 2, started=NOW)], wants("s", 2), [], id="it began only now"),
+        pytest.param([victim("v", 2)], wants("s", 4), [], id="not enough: nobody is stopped in vain"),
+        pytest.param(
+            [victim("small", 1, 1), victim("large", 4, 2)], wants("s", 4), ["large"], id="nobody needless"
+        ),
+        pytest.param(
+            [victim("v", 2), victim("w", 2, ending=True)], wants("s", 2), [], id="one is going already"
+        ),
+        pytest.param([victim("v", 8)], cluster("s", 2, 2, mode="single-node"), ["v"], id="G8"),
+    ],
+)
+def test_preemption(running: list[Running], item: Pending, expected: list[str]) -> None:
+    rules = Preemption("end", 7, "oldest", min_runtime=10)
+    answer = decide([full(*running)], [replace(item, priority=5)], preemption=rules)
+    assert [found.session_id for found in answer.victims] == expected
+    assert {(found.for_session, found.how, found.grace) for found in answer.victims} <= {("s", "end", 7)}
+    assert not answer.places
+    if expected:
+        (reservation,) = answer.reservations
+        assert (reservation.session_id, reservation.starts, reservation.basis) == ("s", NOW + 7, "preemption")
+
+
+def test_what_victims_leave_is_kept_for_whom_they_were_stopped_for() -> None:
+    running = victim("v", 2, ending=True, ends=NOW + 5)
+    agent = node("a", cpu=8, free_cpu=1, running=(running,))
+    pending = [wants("s", 3, priority=50), wants("thief", 1, priority=1)]
+    answer = decide([agent], pending, preemption=Preemption())
+    assert (answer.places, answer.victims) == ((), ())
+    assert hold(answer, "thief").reason is Reason.RESERVED
+    assert hold(answer, "thief").behind == "s"
+
+
+def test_without_the_option_nothing_that_runs_is_stopped() -> None:
+    assert decide([full(victim("v", 8))], [wants("s", 2, priority=100)]).victims == ()
+
+
+def broken(how: str) -> Any:
+    def selector(candidates: Sequence[Any], item: Pending) -> Any:
+        if how == "raises":
+            raise ValueError("no idea")
+        while how == "loops":
+            pass
+        return {"none": None, "nonsense": 17, "good": candidates[-1].agent.agent_id}[how]
+
+    return selector
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raises", "mine raised ValueError: no idea"),
+        ("loops", "mine ran more than 200000 lines without an answer"),
+        ("none", "mine chose none of 2 agents"),
+        ("nonsense", "mine chose 17, which is not one of 2 candidates"),
+        ("missing", "there is no agent selector 'mine' (entry point fairlead.agent_selectors)"),
+    ],
+)
+def test_a_custom_selector_that_fails_refuses_and_harms_nobody(how: str, said: str) -> None:
+    selectors = {} if how == "missing" else {"mine": broken(how)}
+    answer = decide([node("a"), node("b")], [wants("s")], agent_selection="custom:mine", selectors=selectors)
+    held = hold(answer, "s")
+    assert (held.reason, held.capacity) == (Reason.SELECTOR_FAILED, False)
+    assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [(RefusalKind.SELECTOR, said)]
+
+
+def test_a_custom_selector_chooses() -> None:
+    pending = [wants("s"), cluster("c", 1, 1, mode="multi-node", created=1)]
+    answer = decide(
+        [node("a"), node("b")], pending, agent_selection="custom:mine", selectors={"mine": broken("good")}
+    )
+    assert where(answer)["s"] == ["b"]
+    assert sorted(where(answer)["c"]) == ["a", "b"]
