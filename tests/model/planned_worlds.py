@@ -150,9 +150,9 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
 
 
 @st.composite
-def busy(draw: st.DrawFn) -> Snapshot:
-    """Hardly any room, and many who want it."""
-    states = tuple(draw(busy_agents(f"a{number}")) for number in range(draw(st.integers(1, 3))))
+def busy(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
+    """Hardly any room on one to ``most`` agents, and many who want it."""
+    states = tuple(draw(busy_agents(f"a{number}")) for number in range(draw(st.integers(1, most))))
     pending = tuple(
         Pending(
             SessionId(f"s{number}"),
@@ -201,6 +201,44 @@ def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
     cursors = {"": AgentId("a1")} if draw(st.booleans()) else {}
     states = tuple(draw(agents(name)) for name in names)
     return Snapshot("g", states, tuple(pending), tuple(draw(QUOTAS)), cursors)
+
+
+@st.composite
+def beside(draw: st.DrawFn) -> Snapshot:
+    """A head that must wait for an end that is known, and many who would fit into what is free meanwhile."""
+    free = draw(st.integers(1, 3))
+    agent = draw(busy_agents("a"))
+    ends = draw(st.sampled_from([NOW + 5, NOW + 10]))
+    names = [DeviceId(f"g{number}") for number in range(4)]
+    running = tuple(
+        Running(SessionId(f"r{name}"), KernelId(f"r{name}"), (Take("cuda.device", name, 1000),), ends)
+        for name in names[free:]
+    )
+    devices = tuple(
+        DeviceState(name, "cuda.device", 1000 * (number < free)) for number, name in enumerate(names)
+    )
+    sizes = [draw(st.integers(free + 1, 4)), *draw(st.lists(st.just(1), min_size=2, max_size=4))]
+    pending = tuple(
+        Pending(
+            SessionId(f"s{number}"), KernelId(f"k{number}"), 1, 10, number, 0, "process", "custom",
+            {"cuda.device": size}, runs_for=draw(st.sampled_from([None, 3, 8, 12, 40])),
+        )
+        for number, size in enumerate(sizes)
+    )  # fmt: skip
+    return Snapshot("g", (replace(agent, devices=devices, running=running),), pending)
+
+
+@st.composite
+def thrifty(draw: st.DrawFn) -> Snapshot:
+    """Much room, and hardly any quota."""
+    world = draw(busy(1))
+    (agent,) = world.agents
+    devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000) for n in range(16))
+    roomy = replace(agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=())
+    mine = tuple(replace(item, user="ann", mode="single-node") for item in world.pending)
+    limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
+    quota = Quota("user", "ann", limits, {"cuda.shares": 300}, draw(st.none() | st.integers(1, 5)), 0)
+    return Snapshot("g", (roomy,), mine, (quota,))
 
 
 def any_world() -> st.SearchStrategy[Snapshot]:

@@ -14,17 +14,21 @@ from planned_worlds import (
     WORLD,
     add,
     any_world,
+    beside,
+    busy,
     fit,
     free_of,
     kernel_places,
     policies,
     shuffled,
+    thrifty,
 )
 
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
 from fairlead.manager.scheduling.answer import Reservation
 from fairlead.manager.scheduling.model import Running
+from fairlead.manager.scheduling.policy import Preemption
 
 
 @WORLD
@@ -87,7 +91,7 @@ def test_nothing_is_given_twice(snapshot: Snapshot, policy: Policy) -> None:
 
 
 @WORLD
-@given(any_world(), policies())
+@given(st.one_of(any_world(), thrifty()), policies())
 def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
     placed = {place.session_id for place in plan(snapshot, policy, NOW).places}
     for quota in snapshot.quotas:
@@ -150,7 +154,7 @@ def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bo
 
 
 @WORLD
-@given(any_world(), policies(hol="backfill", preemption=None))
+@given(st.one_of(any_world(), beside()), policies(hol="backfill", preemption=None))
 def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, policy: Policy) -> None:
     """All that got a place is on its agents, and when the time comes the head fits there all the same."""
     answer = plan(snapshot, policy, NOW)
@@ -161,18 +165,20 @@ def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, p
 
 
 @WORLD
-@given(any_world(), policies(hol="backfill", preemption=None, strategy="fifo"))
+@given(any_world(), policies(preemption=None, strategy="fifo"))
 def test_the_head_is_the_first_that_capacity_refuses(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy, NOW)
-    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
-    assert {r.session_id for r in answer.reservations} <= set(blocked[:1])
     pending = {item.session_id: item for item in snapshot.pending}
+    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
+    blocked.sort(key=lambda name: pending[name].rank)
+    if policy.hol == "backfill":
+        assert {r.session_id for r in answer.reservations} <= set(blocked[:1])
     for name, count in answer.bypasses.items():
         placed = [pending[place.session_id].rank > pending[name].rank for place in answer.places]
         assert name == blocked[0]
         assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
     for hold in answer.holds:
-        assert (hold.behind is not None) == (hold.reason == "reserved")
+        assert (hold.behind is not None) == (hold.reason == "reserved" or not hold.attempted)
 
 
 @st.composite
@@ -180,7 +186,7 @@ def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
     """GPUs of each agent, how many passes each newcomer stays, the bound, and the mode."""
     gpus = draw(st.lists(st.integers(2, 3), min_size=1, max_size=3))
     stays = draw(st.lists(st.integers(1, 4), min_size=40, max_size=40))
-    return gpus, stays, draw(st.integers(0, 5)), draw(st.sampled_from(["skip", "backfill"]))
+    return gpus, stays, draw(st.integers(0, 4)), draw(st.sampled_from(["skip", "backfill"]))
 
 
 @WORLD
@@ -194,14 +200,14 @@ def test_a_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int
     live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]] = {}
     arrivals = iter(stays)
     queue: list[Pending] = [_one(f"first-{n}", -1, 1) for n in range(sum(gpus))] + [head]
-    for number in range(60):
+    # Nobody stays longer than four passes, so at least every fifth overtakes the head until it is held for.
+    for number in range(5 * bound + 10):
         answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
         for place in answer.places:
             live[place.session_id] = (place.agent_id, place.takes, number + next(arrivals, 1))
         if head.session_id in live:
             return
         bypassed = answer.bypasses.get(head.session_id, head.bypassed)
-        assert bypassed <= bound + sum(gpus), "overtaken by more than one pass takes at once"
         head = replace(head, bypassed=bypassed, retries=head.retries + 1)
         live = {name: kept for name, kept in live.items() if kept[2] > number}
         gone = {place.session_id for place in answer.places}
@@ -268,12 +274,9 @@ def test_nobody_envies_under_drf(
 
 
 @WORLD
-@given(any_world(), policies())
+@given(st.one_of(any_world(), busy(1)), policies(preemption=Preemption(grace=20)))
 def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy, NOW)
-    if policy.preemption is None:
-        assert not answer.victims
-        return
     pending = {item.session_id: item for item in snapshot.pending}
     chosen = Counter(victim.session_id for victim in answer.victims)
     assert not [name for name, times in chosen.items() if times > 1]
@@ -290,13 +293,15 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
             assert reservation.starts is not None
-            free = world_at(snapshot, answer, agent_id, NOW - 1)
             agent = running[next(iter(mine))][0]
             ill = {device.device_id for device in agent.devices if not device.healthy}
             ending = {r.session_id for r in agent.running if r.ending}
-            for gone in [mine, *(mine - {name} for name in mine)]:
-                left = free
+            untouched = all(kernel.agent_id != agent_id for _, kernel in kernel_places(answer))
+            for gone in [mine, *(mine - {name} for name in mine if untouched)]:
+                # Enough when the time comes; needless is who would not be missed now.
+                left = world_at(snapshot, answer, agent_id, reservation.starts if gone == mine else NOW - 1)
                 for name in gone | ending:
-                    takes = running[name][1].takes
-                    left = add(left, tuple(take for take in takes if take.device_id not in ill), 1)
+                    stopped = running[name][1]
+                    if gone != mine or stopped.ends is None or stopped.ends > reservation.starts:
+                        left = add(left, tuple(t for t in stopped.takes if t.device_id not in ill), 1)
                 assert fit(left, kernels) == (gone == mine)
