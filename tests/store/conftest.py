@@ -12,7 +12,7 @@ from fairlead.common.ids import AgentId, DeviceId, KernelId
 from fairlead.common.messages import AgentInfo, Observation, Report, SlotOffer
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
-from fairlead.manager.lifecycle import judge
+from fairlead.manager.judging import judge
 from fairlead.manager.scheduling import plan
 from fairlead.manager.store import Store, migrate
 

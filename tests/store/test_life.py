@@ -11,7 +11,7 @@ from fairlead.common.errors import Conflict, InvalidInput, NotFound
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager.lifecycle import stop
+from fairlead.manager.judging import stop
 from fairlead.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle

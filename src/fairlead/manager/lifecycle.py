@@ -2,14 +2,13 @@
 
 A transition that is not in ``TRANSITIONS`` cannot be written: ``after`` is the only source of the new
 status in the store's one statement that moves a session. ``docs/state-machine.md`` is generated from this
-file (by ``drawing.py``). ``judge`` holds the joint rules: what a session's kernels,
-taken together, mean for the session, however they got there.
+file (by ``drawing.py``). Which of them is taken, and when, is for ``judging.py`` to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,11 +17,9 @@ from fairlead.common.messages import Observation
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import (
-    STARTING,
     TERMINAL,
     ObservedState,
     Result,
-    SessionType,
     Status,
 )
 
@@ -152,7 +149,7 @@ class KernelChange:
 
 
 _SEEN = {ObservedState.PREPARING: PREP, ObservedState.CREATING: CREA, ObservedState.RUNNING: R}
-_ORDER = [P, S, PREP, CREA, R, TING]
+ORDER = [P, S, PREP, CREA, R, TING]
 
 
 def kernel_after(status: Status, seen: Observation) -> Status:
@@ -163,7 +160,7 @@ def kernel_after(status: Status, seen: Observation) -> Status:
         asked_to_end = status is TING or seen.reason is Reason.EXIT_ZERO
         return Status.TERMINATED if asked_to_end or not REASONS[seen.reason].failure else Status.ERROR
     new = _SEEN.get(seen.state, status)
-    return new if _ORDER.index(new) > _ORDER.index(status) else status
+    return new if ORDER.index(new) > ORDER.index(status) else status
 
 
 def kernel_changes(
@@ -239,162 +236,3 @@ class Move:
     kernels_to: Status | None = None
     deadline_s: float | None = None
     pause_s: float | None = None  # with RERUN: not placed before so many seconds have passed
-
-
-def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
-    new = after(facts.status, event)
-    if new is TING or event in (Event.RETRY, Event.RERUN):
-        more.setdefault("kernels_to", TING)
-    return Move(
-        facts.session_id,
-        facts.status,
-        facts.revision,
-        event,
-        new,
-        reason,
-        deadline_s=deadline_s(new, facts.spec, lost_grace_s),
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def stop(facts: SessionFacts, actor: str, reason: Reason, lost_grace_s: float) -> Move | None:
-    """The move for a stop, which is accepted in every status; None where it is ending or has ended."""
-    if facts.status in TERMINAL or facts.status is TING:
-        return None
-    return _move(facts, Event.STOP, lost_grace_s, reason, actor=actor)
-
-
-def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | None:
-    """What a session's kernels and deadline mean for it now: the joint rules, first match wins."""
-    late = facts.deadline_at is not None and now >= facts.deadline_at
-    kernels = facts.kernels
-    if facts.status in (P, *TERMINAL):
-        return _waiting(facts, late, lost_grace_s) if facts.status is P else None
-    if all(k.status in TERMINAL for k in kernels):
-        return _ended(facts, lost_grace_s)
-    if facts.status is TING:
-        return _give_up(facts, lost_grace_s) if late else None
-    failed = next((k for k in kernels if k.status in TERMINAL), None)
-    if failed is not None:
-        return _failed(facts, failed.reason or Reason.KERNEL_GONE, failed.detail, lost_grace_s)
-    if late:
-        if facts.status is R:
-            reason = Reason.TIMEOUT if facts.spec.timeout_s is not None else Reason.MAX_LIFETIME
-            return _move(facts, Event.FAIL if reason is Reason.TIMEOUT else Event.STOP, lost_grace_s, reason)
-        return _failed(facts, Reason.START_TIMEOUT, f"no kernel was ready in {facts.status}", lost_grace_s)
-    return _advance(facts, lost_grace_s)
-
-
-def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | None:
-    if late:
-        return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
-    if facts.attempt - facts.rerun_from > 1 and facts.untried_agents == 0:
-        words = "; ".join(filter(None, (facts.detail, "no other agent is left to try")))
-        return _move(facts, Event.FAIL, lost_grace_s, facts.reason, detail=words)
-    return None
-
-
-def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
-    least = min(facts.kernels, key=lambda k: _ORDER.index(k.status)).status
-    most = max(facts.kernels, key=lambda k: _ORDER.index(k.status)).status
-    if facts.status in STARTING and least is R:
-        return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
-    if facts.status in (S, PREP) and most in (CREA, R):
-        return _move(facts, Event.CREATING, lost_grace_s, Reason.NONE)
-    if facts.status is S and most is PREP:
-        return _move(facts, Event.PREPARING, lost_grace_s, Reason.NONE)
-    return None
-
-
-def _failed(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
-    """A kernel failed or a start took too long, and something of the session may still be alive."""
-    if may_rerun(facts, reason):
-        return _rerun(facts, reason, detail, lost_grace_s)
-    if may_retry(facts, reason):
-        return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail)
-    return _move(facts, Event.FAIL, lost_grace_s, reason, detail=detail)
-
-
-def may_retry(facts: SessionFacts, reason: Reason) -> bool:
-    """Only a start is retried, only for reasons that another agent may mend, and only if there is one."""
-    if facts.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
-        return False  # its program ran, faster than anybody saw: that is its result
-    return (
-        facts.status in STARTING
-        and REASONS[reason].retryable
-        and facts.attempt - facts.rerun_from < facts.spec.max_attempts
-        and facts.other_agents > 0
-    )
-
-
-# What a batch session's program did, as against what was done to it (a stop, a timeout) or to its node.
-PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
-LONGEST_PAUSE_S = 300.0
-
-
-def may_rerun(facts: SessionFacts, reason: Reason) -> bool:
-    """A program that failed is run again as often as ``retries`` says, on any agent; starts that failed are
-    counted apart (``may_retry``)."""
-    return (
-        facts.spec.type is SessionType.BATCH
-        and facts.status in (*STARTING, R)
-        and reason in PROGRAM_FAILED
-        and facts.reruns < facts.spec.retries
-    )
-
-
-def pause_s(spec: SessionSpec, reruns: int) -> float:
-    """Seconds before the run that follows the first and ``reruns`` others: it doubles."""
-    return min(LONGEST_PAUSE_S, spec.retry_backoff_s * 2.0**reruns)
-
-
-def _rerun(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
-    pause = pause_s(facts.spec, facts.reruns)
-    nth = f"retry {facts.reruns + 1} of {facts.spec.retries}, not before {pause:g} s from now"
-    words = f"{detail}; {nth}" if detail else nth
-    wait = facts.spec.pending_timeout_s
-    return replace(
-        _move(facts, Event.RERUN, lost_grace_s, reason, detail=words, pause_s=pause),
-        deadline_s=None if wait is None else wait + pause,  # its patience is for the scheduler alone
-    )
-
-
-def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
-    """Every kernel has ended: why, and was that well?"""
-    worst = next((k for k in facts.kernels if k.status is Status.ERROR), facts.kernels[0])
-    if facts.status is TING:  # the reason for stopping explains more than how the stop went
-        reason, detail = facts.reason or worst.reason, facts.detail
-    else:
-        reason, detail = worst.reason or Reason.KERNEL_GONE, worst.detail
-        if may_rerun(facts, reason):
-            return replace(_rerun(facts, reason, detail, lost_grace_s), kernels_to=None)
-        if may_retry(facts, reason):
-            return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail, kernels_to=None)
-    bad = REASONS[reason].failure
-    if reason is Reason.EXIT_ZERO and facts.spec.type is SessionType.INFERENCE:
-        bad, detail = True, detail or "an engine should not end by itself"
-    return _finish(facts, reason, detail, bad, lost_grace_s, None)
-
-
-def _give_up(facts: SessionFacts, lost_grace_s: float) -> Move:
-    reason = facts.reason or Reason.STOP_TIMEOUT
-    detail = "it did not end in time after a stop: given up, its devices stay fenced until its agent is heard"
-    return _finish(facts, reason, detail, REASONS[reason].failure, lost_grace_s, Status.TERMINATED)
-
-
-def _finish(
-    facts: SessionFacts,
-    reason: Reason,
-    detail: str,
-    bad: bool,
-    lost_grace_s: float,
-    kernels_to: Status | None,
-) -> Move:
-    result = None
-    ran_its_course = bad
-    if facts.spec.type is SessionType.BATCH:
-        # A batch session that ran and failed has a result; ERROR is for one that could not be run.
-        result = Result.FAILURE if bad else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
-        ran_its_course = bad and reason not in (Reason.EXIT_NONZERO, Reason.TIMEOUT)
-    event = Event.ENDED_BADLY if ran_its_course else Event.ENDED
-    return _move(facts, event, lost_grace_s, reason, detail=detail, result=result, kernels_to=kernels_to)

@@ -17,6 +17,7 @@ from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import LIVE, TERMINAL, ObservedState, Result, SessionType, Status
 from fairlead.manager.drawing import document
+from fairlead.manager.judging import judge, stop
 from fairlead.manager.lifecycle import (
     DEADLINES,
     TRANSITIONS,
@@ -25,10 +26,8 @@ from fairlead.manager.lifecycle import (
     KernelFacts,
     SessionFacts,
     after,
-    judge,
     kernel_after,
     kernel_changes,
-    stop,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Sessions follow their kernels, and no status lasts too long: the shell around ``lifecycle.judge``."""
+"""Sessions follow their kernels, and no status lasts too long: the shell around ``judging.judge``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from fairlead.common.clock import Clock
 from fairlead.common.ids import SessionId
 from fairlead.common.loop import Loop
-from fairlead.manager.lifecycle import judge
+from fairlead.manager.judging import judge
 from fairlead.manager.store import Store
 
 log = structlog.get_logger("fairlead.lifekeeper")

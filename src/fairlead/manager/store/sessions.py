@@ -19,7 +19,7 @@ from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import LIVE, TERMINAL, SessionType, Status
-from fairlead.manager import lifecycle
+from fairlead.manager import judging
 from fairlead.manager.keys import Once
 from fairlead.manager.lifecycle import Event, Move, SessionFacts
 from fairlead.manager.store import rows, tables
@@ -145,7 +145,7 @@ class Sessions(Creates):
         # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
         for _ in range(20):
             facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], [session_id]))
-            move = lifecycle.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
+            move = judging.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
             if move is None or await self.move(move):
                 break
         return await self.get_session(session_id)
