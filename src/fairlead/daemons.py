@@ -16,6 +16,7 @@ import typer
 
 from fairlead.cli import app
 from fairlead.cli.verbs.agent import agent as agent_verbs
+from fairlead.common import collector
 from fairlead.common import log as logging
 from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.config import Loaded, link_token, load, resolve_home
@@ -95,6 +96,7 @@ async def _serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], 
 
     stopped = until_signalled()
     async with part as entered:
+        collector.calm()
         ready(entered)
         await stopped.wait()
     return 0

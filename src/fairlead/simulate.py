@@ -13,6 +13,7 @@ import structlog
 import typer
 
 from fairlead.cli import app
+from fairlead.common import collector
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError
 from fairlead.common.slots import parse_amount
@@ -152,6 +153,7 @@ async def _play(simulation: Simulation, start: Start, for_s: float | None, outpu
     clock, tally, stopped = start.clock, simulation.tally, until_signalled()
     begun = clock.monotonic()
     async with simulation:
+        collector.calm()
         progress = Progress(tally, begun)
         while not stopped.is_set():
             left_s = _LINE_EVERY_S if for_s is None else begun + for_s - clock.monotonic()

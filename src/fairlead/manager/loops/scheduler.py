@@ -19,7 +19,7 @@ class Scheduler:
 
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=1.0)
+        self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
         store.bell.on(Topic.PENDING, self.loop.nudge)
 
     async def _tick(self) -> None:

@@ -132,7 +132,7 @@ class Links:
         self._tidying: asyncio.TimerHandle | None = None
         self._said: dict[str, str] = {}
         self._looked_at_all = clock.monotonic()
-        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock, rest=1.0)
+        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock, rest=2.0)
         store.bell.on_orders(self._heard)
 
     def get(self, agent_id: str) -> Attached | None:

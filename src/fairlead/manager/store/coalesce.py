@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 
 BATCH_MAX = 500
 # Rest after a flush: so many times as long as it took, within the bound.
-REST, REST_MAX_S = 1.5, 0.01
+REST, REST_MAX_S = 3.0, 0.01
 
 # Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
 _NOT_THE_ITEMS = (FairleadError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)

@@ -160,33 +160,35 @@ def pending(row: Row) -> Pending:
     )
 
 
+@lru_cache(maxsize=65_536)
+def _device(device: str, slot: str, free: int, capacity: int, healthy: bool) -> DeviceState:
+    """Of the devices of a thousand agents, most are as they were: whole and free, or given away."""
+    return DeviceState(DeviceId(device), slot, free, capacity, healthy)
+
+
 def agent_states(rows: Iterable[Row]) -> tuple[AgentState, ...]:
-    """From rows joined agent × slot, ordered by agent."""
+    """From rows of ``agent_states.sql``."""
     found = []
-    for agent_id, group in groupby(rows, key=lambda r: r["id"]):
-        members = list(group)
-        slots = [m for m in members if m["slot"] is not None]
-        scalars = [m for m in slots if not m["device_id"]]
+    for row in rows:
+        free, capacity, devices = {}, {}, []
+        if row["slots"] is not None:
+            slots = zip(*(row[n] for n in ("slots", "devices", "offered", "used", "healthy")), strict=True)
+            for slot, device, offered, used, healthy in slots:
+                # An agent that came back smaller may offer less than is in use: nothing is free then.
+                left = max(0, offered - used)
+                if device:
+                    devices.append(_device(device, slot, left, offered, healthy))
+                else:
+                    free[slot], capacity[slot] = left, offered
         found.append(
             AgentState(
-                agent_id=AgentId(agent_id),
-                runtimes=frozenset(members[0]["runtimes"]),
-                engines=frozenset(members[0]["engines"]),
-                # An agent that came back smaller may offer less than is in use: nothing is free then.
-                free={m["slot"]: max(0, m["offered"] - m["used"]) for m in scalars},
-                capacity={m["slot"]: m["offered"] for m in scalars},
-                devices=tuple(
-                    DeviceState(
-                        DeviceId(m["device_id"]),
-                        m["slot"],
-                        max(0, m["offered"] - m["used"]),
-                        m["offered"],
-                        m["healthy"],
-                    )
-                    for m in slots
-                    if m["device_id"]
-                ),
-                available=members[0]["available"],
+                agent_id=AgentId(row["id"]),
+                runtimes=frozenset(row["runtimes"]),
+                engines=frozenset(row["engines"]),
+                free=free,
+                capacity=capacity,
+                devices=tuple(devices),
+                available=row["available"],
             )
         )
     return tuple(found)

@@ -1,6 +1,9 @@
--- The agents of a group with all their slots, for a snapshot.
+-- The agents of a group, each with its slots in arrays that go together, for a snapshot.
 SELECT a.id, a.resource_group, a.status = 'ALIVE' AND NOT a.draining AS available, a.runtimes, a.engines,
-       c.slot, c.device_id, c.offered, c.used, c.healthy
-FROM agents a LEFT JOIN agent_slots c ON c.agent_id = a.id
+       s.slots, s.devices, s.offered, s.used, s.healthy
+FROM agents a, LATERAL (
+    SELECT array_agg(c.slot) AS slots, array_agg(c.device_id) AS devices, array_agg(c.offered) AS offered,
+           array_agg(c.used) AS used, array_agg(c.healthy) AS healthy
+    FROM (SELECT * FROM agent_slots WHERE agent_id = a.id ORDER BY slot, device_id) c) s
 WHERE a.resource_group = $1
-ORDER BY a.id, c.slot, c.device_id
+ORDER BY a.id
