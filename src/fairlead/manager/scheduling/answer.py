@@ -21,8 +21,7 @@ class KernelPlace:
     takes: tuple[Take, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Put this session there: its main kernel, and with ``others`` all its kernels or none.
 
     ``revision`` is checked again at commit.

@@ -38,6 +38,8 @@ class Bench:
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
         self._ring = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
         self._crowds: dict[Kind, Crowd] = {}
+        # The first that fits is the one, without a further look.
+        self._indexed = self._ring is None and policy.custom is None and not self.grained
 
     def crowd(self, kind: Kind) -> Crowd:
         found = self._crowds.get(kind)
@@ -63,6 +65,8 @@ class Bench:
 
     def choose(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> Room | None:
         """The agent for ``demand``, of another rank than ``but``. Raises ``SelectorFailed``."""
+        if self._indexed and item.plain and not item.endpoint_id and not but:
+            return self._lanes.first(item.shape, demand, self.crowd(item.shape.kind).open_to)
         for room in self.offers(item, demand):
             if room.rank not in but:
                 return room if self._policy.custom is None else self.ask(item, demand, but)
@@ -79,12 +83,19 @@ class Bench:
 
     def book(self, room: Room, takes: Takes, ends: int | None, kernels: int = 1) -> None:
         """``room`` gives ``takes`` away until ``ends`` (None: nobody knows)."""
-        old = self._lanes.key(room)
         room.take(takes, kernels)
+        self._booked(room, takes, ends)
+
+    def grab(self, room: Room, demand: Demand, ends: int | None) -> Takes:
+        """The same for ``demand``, which fits."""
+        takes = room.grab(demand, self._policy.fraction)
+        self._booked(room, takes, ends)
+        return takes
+
+    def _booked(self, room: Room, takes: Takes, ends: int | None) -> None:
         room.booked.append((ends, takes))
         self.bookings += 1
-        if not room.guarded:
-            self._lanes.moved(room, old)
+        self._lanes.moved(room)
 
     def chosen(self, item: Pending, room: Room) -> None:
         """``item`` goes there: what the next choices go by."""

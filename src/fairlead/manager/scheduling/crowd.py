@@ -22,10 +22,10 @@ class Count:
     def __init__(self, had: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
         self.had, self.agents, self.best = had, agents, best
 
-    def add(self, had: int, agent_id: AgentId) -> None:
-        if not self.agents or had > self.had:
+    def add(self, had: int, agent_id: AgentId, agents: int = 1) -> None:
+        if self.best is None or had > self.had or (had == self.had and agent_id < self.best):
             self.had, self.best = had, agent_id
-        self.agents += 1
+        self.agents += agents
 
 
 Counts = dict[tuple[RefusalKind, str], Count]
@@ -78,7 +78,12 @@ class Crowd:
             else:
                 self.lacking.setdefault(found, Count()).agents += 1
         self.open_to = [room for room in self.serving if room.agent.takes_work]
+        self.all_open = len(self.open_to) == len(self.serving)
         self.open_ranks = frozenset(room.rank for room in self.open_to)
+        # By size, because who is too small is so whatever is free: most agents of a group are alike.
+        self.sizes: dict[tuple[tuple[str, int], ...], list[Room]] = {}
+        for room in self.serving:
+            self.sizes.setdefault(tuple(sorted(room.capacity.items())), []).append(room)
 
 
 def wanted(item: Pending, room: Room, grained: bool) -> bool:
@@ -125,25 +130,53 @@ def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bo
     """Why none of them took ``item``: looks at every agent."""
     counts: Counts = dict(crowd.lacking)
     able: dict[RefusalKind, list[Room]] = {}
-    plain = not item.avoid and not item.designated and not (grained and shape.parts)
-    for room in crowd.serving:
-        kind = None if plain else _unwanted(item, room, grained)
-        slot = short_of(room.capacity, demand)
-        if kind is None and slot is not None:
-            had = room.capacity.get(slot, 0)
-            _count(counts, RefusalKind.NEVER, slot, had, room)
+    plain = item.plain and not (grained and shape.parts)
+    for rooms in crowd.sizes.values():
+        slot = short_of(rooms[0].capacity, demand)
+        if plain and slot is not None:
+            count = counts.setdefault((RefusalKind.NEVER, slot), Count())
+            count.add(rooms[0].capacity.get(slot, 0), rooms[0].agent.agent_id, len(rooms))
             continue
-        kind = kind or closed(room.agent)
-        if kind is None and room.agent.agent_id in item.avoid:
-            kind = RefusalKind.AVOIDED
-        if kind is None:
-            _count(counts, *_short_now(room, demand), room)
-            able.setdefault(RefusalKind.CAPACITY, []).append(room)
+        if plain and crowd.all_open:
+            _count_short(counts, rooms, demand)
+            able.setdefault(RefusalKind.CAPACITY, []).extend(rooms)
             continue
-        _count(counts, kind, "", 0, room)
-        if kind not in _ELSEWHERE:
-            able.setdefault(kind, []).append(room)
+        for room in rooms:
+            kind = None if plain else _unwanted(item, room, grained)
+            if kind is None and slot is not None:
+                _count(counts, RefusalKind.NEVER, slot, room.capacity.get(slot, 0), room)
+                continue
+            kind = kind or closed(room.agent)
+            if kind is None and room.agent.agent_id in item.avoid:
+                kind = RefusalKind.AVOIDED
+            if kind is None:
+                _count(counts, *_short_now(room, demand), room)
+                able.setdefault(RefusalKind.CAPACITY, []).append(room)
+                continue
+            _count(counts, kind, "", 0, room)
+            if kind not in _ELSEWHERE:
+                able.setdefault(kind, []).append(room)
     return _verdict(counts, able)
+
+
+def _count_short(counts: Counts, rooms: list[Room], demand: Demand) -> None:
+    """Of what each of them has too little now: the hot part of saying why not."""
+    for room in rooms:
+        free = room.free
+        for slot, amount in demand:
+            had = free.get(slot, 0)
+            if had < amount and slot != KERNELS:
+                count = counts.get((RefusalKind.CAPACITY, slot))
+                if count is None:
+                    count = counts[RefusalKind.CAPACITY, slot] = Count()
+                if count.best is None or had > count.had:
+                    count.had, count.best = had, room.agent.agent_id
+                elif had == count.had and room.agent.agent_id < count.best:
+                    count.best = room.agent.agent_id
+                count.agents += 1
+                break
+        else:
+            _count(counts, *_short_now(room, demand), room)
 
 
 def _verdict(counts: Counts, able: dict[RefusalKind, list[Room]]) -> Verdict:

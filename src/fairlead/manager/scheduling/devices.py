@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fairlead.common.slots import WHOLE_DEVICE
+from fairlead.manager.scheduling.demand import reach
 from fairlead.manager.scheduling.model import DeviceState
 
 Choice = list[tuple["Device", int]]  # devices and what is taken of each, in 1/1000
@@ -20,26 +21,44 @@ class Device:
         self.state, self.free = state, state.free if state.healthy else 0
 
 
+class Family:
+    """The devices of one family on an agent, in natural order. ``linked``: how near they are is known."""
+
+    __slots__ = ("devices", "linked")
+
+    def __init__(self) -> None:
+        self.devices: list[Device] = []
+        self.linked = False
+
+    def add(self, state: DeviceState) -> None:
+        self.devices.append(Device(state))
+        self.linked = self.linked or state.numa is not None or bool(state.peers)
+
+    def reach(self) -> int:
+        return reach([device.free for device in self.devices])
+
+
 def natural(device: DeviceState) -> tuple[int, str]:
     """cuda:9 before cuda:10."""
     return len(device.device_id), device.device_id
 
 
-def choose_devices(devices: Sequence[Device], amount: int, fraction: str) -> Choice:
-    """Devices for ``amount`` of them, which fits. ``devices`` in natural order.
+def choose_devices(family: Family, amount: int, fraction: str) -> Choice:
+    """Devices for ``amount`` of them, which fits.
 
     More than one device in parts: with ``even`` in equal pieces where there is room for that; else as many
     whole ones as it makes, and one part. The part goes to the fullest device that can take it (``fill``), so
     that a whole one is broken only when none can, or to the emptiest (``even``).
     """
     whole, part = divmod(amount, WHOLE_DEVICE)
+    devices = family.devices
     if not part:
-        return [(device, WHOLE_DEVICE) for device in _together(devices, whole)]
+        return [(device, WHOLE_DEVICE) for device in _together(family, whole)]
     if whole and fraction == "even":
         pieces = _equal_pieces(devices, amount, whole + 1)
         if pieces:
             return pieces
-    taken: Choice = [(device, WHOLE_DEVICE) for device in _together(devices, whole)] if whole else []
+    taken: Choice = [(device, WHOLE_DEVICE) for device in _together(family, whole)] if whole else []
     chosen = {id(device) for device, _ in taken}
     sign = 1 if fraction == "fill" else -1
     rest = (device for device in devices if device.free >= part and id(device) not in chosen)
@@ -64,11 +83,11 @@ def _equal_pieces(devices: Sequence[Device], amount: int, count: int) -> Choice:
     return list(zip(emptiest, sizes, strict=True))
 
 
-def _together(devices: Sequence[Device], count: int) -> list[Device]:
+def _together(family: Family, count: int) -> list[Device]:
     """``count`` whole devices: linked ones (NVLink), else of one NUMA node, else of few; of the smallest set
     that has enough, so that larger ones stay whole for those who need them."""
-    free = [device for device in devices if device.free >= WHOLE_DEVICE]
-    if len(free) <= count or all(d.state.numa is None and not d.state.peers for d in free):
+    free = [device for device in family.devices if device.free >= WHOLE_DEVICE]
+    if not family.linked or len(free) <= count:
         return free[:count]
     islands, nodes = _islands(free), _nodes(free)
     for sets in (islands, nodes):

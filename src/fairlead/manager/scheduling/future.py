@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fairlead.common.ids import SessionId
-from fairlead.manager.scheduling.demand import Demand, reach
+from fairlead.manager.scheduling.demand import Demand
 from fairlead.manager.scheduling.model import AgentState
 from fairlead.manager.scheduling.stock import KERNELS, Room, Stock, Takes
 
@@ -82,8 +82,8 @@ def stock_when_empty(room: Room, ill: bool = False) -> Stock:
         replace(device, free=device.capacity, healthy=ill or device.healthy) for device in room.agent.devices
     )
     stock = Stock(room.capacity, room.families, states)
-    for family, devices in stock.devices.items():
-        stock.free[family] = reach(device.free for device in devices)
+    for name, family in stock.devices.items():
+        stock.free[name] = family.reach()
     return stock
 
 

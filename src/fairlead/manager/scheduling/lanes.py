@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from operator import ge, le
 
 from fairlead.manager.scheduling.demand import Demand, rank_of
 from fairlead.manager.scheduling.shape import Kind, Shape
@@ -11,7 +12,6 @@ from fairlead.manager.scheduling.stock import KERNELS, Room
 
 # What is free of each slot, scarce slots first (negated for dispersed), and the agent's rank to break ties.
 Key = tuple[int, ...]
-Lane = dict[int, list[Key]]  # by how many families of devices that nobody asked for
 
 
 class Lanes:
@@ -31,70 +31,77 @@ class Lanes:
             return named, rank_of(slot)
 
         self._slots = sorted(slots, key=order)
-        self._lanes: dict[tuple[frozenset[str], Kind], Lane] = {}
-        self._lane_of: dict[Shape, Lane] = {}
-        self._bounds: dict[Demand, Key] = {}
+        self._known = slots
+        self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
+        self._lane_of: dict[Shape, list[list[Key]]] = {}
+        self._in: list[list[list[Key]]] = [[] for _ in rooms]  # the sorted lists that each agent is in
+        self._bounds: dict[Demand, Key | None] = {}
+        for room in rooms:
+            room.key = self._key(room)
+
+    def first(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Room | None:
+        return next(self.candidates(shape, demand, open_to), None)
 
     def candidates(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Iterator[Room]:
         """Those that ``demand`` fits on now, the best first. ``open_to``: the agents that serve its kind."""
         lane = self._lane_of.get(shape)
         if lane is None:
             lane = self._lane_of[shape] = self._lane(shape, open_to)
-        rooms, bound = self._rooms, self._bound(demand)
-        for unrequested in sorted(lane):
-            segment = lane[unrequested]
+        bound = self._bounds[demand] if demand in self._bounds else self._bound(demand)
+        if bound is None:
+            return
+        rooms, ascending = self._rooms, self._sign > 0
+        compare = ge if ascending else le
+        kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
+        for segment in lane:
             # Whatever fits has at least as much of every slot, so it sorts on one side of the request itself.
-            if self._sign > 0:
-                start, end = bisect_left(segment, bound), len(segment)
-            else:
-                start, end = 0, bisect_right(segment, (*bound, len(rooms)))
+            start = bisect_left(segment, bound) if ascending else 0
+            end = len(segment) if ascending else bisect_right(segment, (*bound, len(rooms)))
             for index in range(start, end):
-                room = rooms[segment[index][-1]]
-                if room.fits(demand):
-                    yield room
+                key = segment[index]
+                if all(map(compare, key, bound)):
+                    room = rooms[key[-1]]
+                    if not kernels or room.free[KERNELS] >= kernels:
+                        yield room
 
-    def key(self, room: Room) -> Key:
-        free, sign = room.free, self._sign
-        return (*[sign * free.get(slot, 0) for slot in self._slots], room.rank)
-
-    def moved(self, room: Room, old: Key) -> None:
-        """``room`` is no longer where ``old`` put it."""
-        new = self.key(room)
+    def moved(self, room: Room) -> None:
+        """What is free of ``room`` has changed."""
+        old, new = room.key, self._key(room)
         if new != old:
-            for segment in self._segments(room, old):
+            room.key = new
+            for segment in self._in[room.rank]:
                 del segment[bisect_left(segment, old)]
                 insort(segment, new)
 
     def remove(self, room: Room) -> None:
-        key = self.key(room)
-        for segment in self._segments(room, key):
-            del segment[bisect_left(segment, key)]
+        for segment in self._in[room.rank]:
+            del segment[bisect_left(segment, room.key)]
+        self._in[room.rank] = []
 
-    def _segments(self, room: Room, key: Key) -> Iterator[list[Key]]:
-        for (families, _), lane in self._lanes.items():
-            segment = lane.get(len(room.families - families))
-            if segment is not None:
-                at = bisect_left(segment, key)
-                if at < len(segment) and segment[at] == key:
-                    yield segment
+    def _key(self, room: Room) -> Key:
+        free, sign = room.free, self._sign
+        return (*[sign * free.get(slot, 0) for slot in self._slots], room.rank)
 
-    def _lane(self, shape: Shape, open_to: list[Room]) -> Lane:
+    def _lane(self, shape: Shape, open_to: list[Room]) -> list[list[Key]]:
         name = (shape.families, shape.kind)
         if name not in self._lanes:
-            lane: Lane = {}
+            segments: dict[int, list[Key]] = {}
             for room in open_to:
                 if not room.guarded:
-                    lane.setdefault(len(room.families - shape.families), []).append(self.key(room))
-            for segment in lane.values():
+                    segment = segments.setdefault(len(room.families - shape.families), [])
+                    segment.append(room.key)
+                    self._in[room.rank].append(segment)
+            for segment in segments.values():
                 segment.sort()
-            self._lanes[name] = lane
+            self._lanes[name] = [segments[unrequested] for unrequested in sorted(segments)]
         return self._lanes[name]
 
-    def _bound(self, demand: Demand) -> Key:
-        bound = self._bounds.get(demand)
-        if bound is None:
-            asked = dict(demand)
-            bound = self._bounds[demand] = tuple(self._sign * asked.get(slot, 0) for slot in self._slots)
+    def _bound(self, demand: Demand) -> Key | None:
+        """None: it asks for something that nobody has."""
+        asked = dict(demand)
+        some = asked.keys() - {KERNELS} <= self._known
+        bound = tuple([self._sign * asked.get(slot, 0) for slot in self._slots]) if some else None
+        self._bounds[demand] = bound
         return bound
 
 

@@ -167,12 +167,17 @@ class Pending:
     # Worked out once: a session is looked at in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     rank: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # by priority, age and id
+    # It waits for nothing but room, and every agent that can run it will do.
+    plain: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = (self.slots, *(kernel.slots for kernel in self.others)) if self.others else (self.slots,)
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, sizes)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "rank", (-self.priority, self.created, self.session_id))
+        conditions = self.not_before, self.starts_at
+        plain = self.dependencies == "met" and conditions == (None, None)
+        object.__setattr__(self, "plain", plain and not self.avoid and not self.designated)
 
     @property
     def kernels(self) -> tuple[KernelAsk, ...]:

@@ -24,15 +24,18 @@ from fairlead.manager.scheduling.gang import Spots, judge_gang, place_gang
 from fairlead.manager.scheduling.guard import Guard
 from fairlead.manager.scheduling.memo import Answer, NoFit
 from fairlead.manager.scheduling.model import Pending, Snapshot
-from fairlead.manager.scheduling.order import overdue
+from fairlead.manager.scheduling.order import Line, overdue
 from fairlead.manager.scheduling.policy import Policy
 from fairlead.manager.scheduling.preempt import Preempter
 from fairlead.manager.scheduling.quotas import Quotas
 from fairlead.manager.scheduling.reserve import reserve
 
+_new = tuple.__new__  # a Hold as fast as can be
+_LASTING = frozenset({Reason.NO_CAPACITY, Reason.NO_AGENT, Reason.NEVER_FITS})
+
 
 class Pass:
-    """``answer`` is called once for each pending session, in the order of trying."""
+    """All that is decided in one pass; ``answer_all`` decides it, ``plan`` tells it."""
 
     def __init__(
         self,
@@ -64,8 +67,27 @@ class Pass:
         self._preempter: Preempter | None = None
         if policy.preemption is not None:
             self._preempter = Preempter(self.bench, policy, policy.preemption, now)
+        # What was said to a shape, as long as it would be said again: room only shrinks, but what is kept may
+        # still be had by who ends in time, and what is used of a quota grows.
+        self._said: dict[object, tuple[object, ...]] = {}
+        self._same_for_all = self._preempter is None and self._ranks is None
+        self._same_for_all &= not policy.head_blocks
+        self._same_for_all &= policy.session_types is None and not policy.exclusive
 
-    def answer(self, item: Pending) -> bool:
+    def answer_all(self, queue: Line) -> None:
+        """Each session of ``queue`` gets its place or its hold."""
+        said, add, quotas = self._said, self.holds.append, bool(self.quotas)
+        for item in queue:
+            if item.plain:
+                # Ten thousand that ask in vain for what others asked for in vain are told the same.
+                same = said.get((item.user, item.project, item.shape) if quotas else item.shape)
+                if same is not None:
+                    add(_new(Hold, (item.session_id, *same)))
+                    continue
+            if self._answer(item):
+                queue.placed(item)
+
+    def _answer(self, item: Pending) -> bool:
         """Whether it got a place."""
         if self._blocker is not None:
             self.holds.append(Hold(item.session_id, Reason.NO_CAPACITY, (), False, False, self._blocker))
@@ -74,18 +96,16 @@ class Pass:
         if unmet:
             self.holds.append(predicates.hold(item, unmet))
             return False
-        known = self.refused.known(item)
-        if known is not None and known.guards == len(self.guards):
-            hold = Hold(item.session_id, known.reason, known.refusals, True, known.capacity, None, ())
-        else:
-            tried = self._try(item)
-            if isinstance(tried, Place):
-                self._placed(item, tried)
-                return True
-            hold = tried
-        self.holds.append(hold)
-        if hold.capacity:
+        tried = self._try(item)
+        if isinstance(tried, Place):
+            self._placed(item, tried)
+            return True
+        self.holds.append(tried)
+        if tried.capacity:
             self._blocked(item)
+        if self._same_for_all and item.plain and tried.reason in _LASTING:
+            owner = (item.user, item.project, item.shape)
+            self._said[owner if self.quotas else item.shape] = tried[1:]
         return False
 
     def _try(self, item: Pending) -> Place | Hold:
@@ -97,6 +117,8 @@ class Pass:
             return Hold(item.session_id, Reason.SELECTOR_FAILED, refusals)
         if isinstance(found, Hold):
             return found
+        if isinstance(found, Place):
+            return found
         ends = self._ends(item)
         for room, takes in found:
             for guard in self._guards_of.get(room.rank, ()):
@@ -106,7 +128,7 @@ class Pass:
             self.bench.chosen(item, room)
         return _place(item, found)
 
-    def _spots(self, item: Pending) -> Spots | Hold:
+    def _spots(self, item: Pending) -> Spots | Place | Hold:
         """Where its kernels go, or why nowhere. Agents that are kept for nobody come first."""
         shape, bench = item.shape, self.bench
         if not shape.alone:
@@ -116,7 +138,10 @@ class Pass:
         if known is None:
             room = bench.choose(item, demand)
             if room is not None:
-                return [(room, room.pick(demand, self.policy.fraction))]
+                takes = bench.grab(room, demand, self._ends(item))
+                bench.chosen(item, room)
+                agent_id = room.agent.agent_id
+                return Place(item.session_id, item.kernel_id, item.revision, agent_id, takes)
             verdict = judge(bench.crowd(shape.kind), item, shape, demand, bench.grained)
             known = self.refused.add(item, demand, verdict)
         return self._beside(item, known)
@@ -171,7 +196,9 @@ class Pass:
 
     def _placed(self, item: Pending, place: Place) -> None:
         self.places.append(place)
-        self.quotas.charge(item)
+        if self.quotas:
+            self.quotas.charge(item)
+            self._said.clear()
         if self._ranks is not None:
             self._ranks.append(item.rank)
 
@@ -208,6 +235,7 @@ class Pass:
             self.guards.append(guard)
             self._guards_of.setdefault(room.rank, []).append(guard)
         self._kept_moves += 1
+        self._said.clear()
 
     def plan(self) -> Plan:
         cursors = {

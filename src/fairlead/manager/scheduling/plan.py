@@ -23,8 +23,5 @@ def plan(
     blocks nobody and counts no retry.
     """
     made = Pass(snapshot, policy, now, selectors)
-    queue = line(snapshot.pending, policy, snapshot.agents, snapshot.usage, now)
-    for item in queue:
-        if made.answer(item):
-            queue.placed(item)
+    made.answer_all(line(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
     return made.plan()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
-from fairlead.manager.scheduling.demand import Demand, as_asked, in_shares
+from fairlead.manager.scheduling.demand import as_asked, in_shares
 from fairlead.manager.scheduling.model import Pending, Quota
-from fairlead.manager.scheduling.shape import Shape
-
-_SCOPES = ("user", "project", "group")
 
 
 class _Entry:
@@ -17,23 +14,37 @@ class _Entry:
 
     def __init__(self, quota: Quota) -> None:
         self.quota, self.running = quota, quota.running
-        self.limits, self.used = in_shares(quota.limits), in_shares(quota.used)
+        self.limits = list(in_shares(quota.limits).items())
+        used = in_shares(quota.used)
+        self.used = {slot: used.get(slot, 0) for slot, _ in self.limits}
 
-    def exceeded(self, demand: Demand) -> Iterable[Unmet]:
+    def allows(self, asked: Mapping[str, int]) -> bool:
+        sessions = self.quota.sessions
+        if sessions is not None and self.running >= sessions:
+            return False
+        used = self.used
+        for slot, limit in self.limits:  # noqa: SIM110 - asked for every session, and this is faster
+            # Asking for nothing of it is no offence, however much is used.
+            if slot in asked and used[slot] + asked[slot] > limit:
+                return False
+        return True
+
+    def exceeded(self, asked: Mapping[str, int]) -> Iterable[Unmet]:
         quota = self.quota
-        if quota.sessions is not None and self.running + 1 > quota.sessions:
+        if quota.sessions is not None and self.running >= quota.sessions:
             yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, self.running, quota.sessions)
-        for slot, amount in demand:
-            limit = self.limits.get(slot)
-            used = self.used.get(slot, 0)
-            if limit is not None and used + amount > limit:
+        for slot, limit in self.limits:
+            amount, used = asked.get(slot, 0), self.used[slot]
+            if amount and used + amount > limit:
                 shown, numbers = as_asked(slot, amount, used, limit)
                 yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
 
-    def charge(self, demand: Demand) -> None:
+    def charge(self, asked: Mapping[str, int]) -> None:
         self.running += 1
-        for slot, amount in demand:
-            self.used[slot] = self.used.get(slot, 0) + amount
+        used = self.used
+        for slot in used:
+            if slot in asked:
+                used[slot] += asked[slot]
 
 
 class Quotas:
@@ -41,11 +52,8 @@ class Quotas:
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
-        self._entries: dict[tuple[str, str], _Entry] = {
-            (quota.scope, quota.name): _Entry(quota) for quota in quotas
-        }
-        # What was found, by user, project and shape: ten thousand sessions of one user ask the same.
-        self._known: dict[tuple[str, str], dict[Shape, tuple[Unmet, ...]]] = {}
+        self._entries: dict[tuple[str, str], _Entry] = {(q.scope, q.name): _Entry(q) for q in quotas}
+        self._of_owner: dict[tuple[str, str], list[_Entry]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -54,30 +62,21 @@ class Quotas:
         """All limits that ``item`` would exceed now."""
         if not self._entries:
             return ()
-        owner = (item.user, item.project)
-        known = self._known.get(owner)
-        if known is None:
-            known = self._known[owner] = {}
-        found = known.get(item.shape)
-        if found is None:
-            found = known[item.shape] = tuple(
-                unmet for entry in self._of(item) for unmet in entry.exceeded(item.shape.total)
-            )
-        return found
+        entries, asked = self._of(item), item.shape.asked
+        for entry in entries:
+            if not entry.allows(asked):
+                return tuple(unmet for each in entries for unmet in each.exceeded(asked))
+        return ()
 
     def charge(self, item: Pending) -> None:
-        if not self._entries:
-            return
-        for entry in self._of(item):
-            entry.charge(item.shape.total)
-            quota = entry.quota
-            if quota.scope == "group":
-                self._known.clear()
-            else:
-                at = _SCOPES.index(quota.scope)
-                for owner in [owner for owner in self._known if owner[at] == quota.name]:
-                    self._known[owner].clear()
+        if self._entries:
+            for entry in self._of(item):
+                entry.charge(item.shape.asked)
 
     def _of(self, item: Pending) -> list[_Entry]:
-        names = (("user", item.user), ("project", item.project), ("group", self._group))
-        return [entry for name in names if (entry := self._entries.get(name)) is not None]
+        owner = (item.user, item.project)
+        found = self._of_owner.get(owner)
+        if found is None:
+            names = (("user", item.user), ("project", item.project), ("group", self._group))
+            found = self._of_owner[owner] = [self._entries[name] for name in names if name in self._entries]
+        return found

@@ -31,6 +31,7 @@ class Shape:
     demands: tuple[Demand, ...]  # of each kernel, the main one first
     total: Demand
     families: frozenset[str]  # of devices, as <family>.shares
+    asked: dict[str, int]  # ``total``, to look things up in
     parts: tuple[tuple[str, int], ...]  # family and 1/1000 for each part of a device that is asked for
 
     @property
@@ -63,4 +64,4 @@ def _shape(kind: Kind, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
             if slot in families and amount % WHOLE_DEVICE
         }
     )
-    return Shape(kind, mode, demands, total, families, tuple(parts))
+    return Shape(kind, mode, demands, total, families, dict(total), tuple(parts))

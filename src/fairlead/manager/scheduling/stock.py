@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead.common.ids import DeviceId
-from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand, reach
-from fairlead.manager.scheduling.devices import Device, choose_devices, natural
+from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand
+from fairlead.manager.scheduling.devices import Family, choose_devices, natural
 from fairlead.manager.scheduling.model import AgentState, DeviceState, Take
 
 # How many more kernels an agent may run, counted like a slot.
 KERNELS = "kernels"
 UNLIMITED = 2**62
 _NO_DEVICE = DeviceId("")
+_take = tuple.__new__  # a Take as fast as can be: plans are made of them
 
 Takes = tuple[Take, ...]
 
@@ -27,14 +28,17 @@ class Stock:
     ) -> None:
         self.free, self.families, self._states = dict(free), families, states
         # Looked at one by one only when something is taken: most agents of most plans give nothing.
-        self._devices: dict[str, list[Device]] | None = None
+        self._devices: dict[str, Family] | None = None
 
     @property
-    def devices(self) -> dict[str, list[Device]]:
+    def devices(self) -> dict[str, Family]:
         if self._devices is None:
             self._devices = {}
             for state in sorted(self._states, key=natural):
-                self._devices.setdefault(state.slot.removesuffix(DEVICE) + SHARES, []).append(Device(state))
+                name = state.slot.removesuffix(DEVICE) + SHARES
+                if name not in self._devices:
+                    self._devices[name] = Family()
+                self._devices[name].add(state)
         return self._devices
 
     def fits(self, demand: Demand) -> bool:
@@ -46,15 +50,29 @@ class Stock:
 
     def pick(self, demand: Demand, fraction: str) -> Takes:
         """What would be taken for ``demand``, which fits."""
+        return self._choose(demand, fraction, False)
+
+    def grab(self, demand: Demand, fraction: str) -> Takes:
+        """Take ``demand``, which fits, and say what that was."""
+        return self._choose(demand, fraction, True)
+
+    def _choose(self, demand: Demand, fraction: str, take: bool) -> Takes:
         takes: list[Take] = []
+        free, families = self.free, self.families
         for slot, amount in demand:
-            if slot in self.families:
-                takes += [
-                    Take(device.state.slot, device.state.device_id, share)
-                    for device, share in choose_devices(self.devices[slot], amount, fraction)
-                ]
-            elif slot != KERNELS:
-                takes.append(Take(slot, _NO_DEVICE, amount))
+            if slot in families:
+                family = self.devices[slot]
+                for device, share in choose_devices(family, amount, fraction):
+                    takes.append(_take(Take, (device.state.slot, device.state.device_id, share)))
+                    if take:
+                        device.free -= share
+                if take:
+                    free[slot] = family.reach()
+                continue
+            if slot != KERNELS:
+                takes.append(_take(Take, (slot, _NO_DEVICE, amount)))
+            if take:
+                free[slot] -= amount
         return tuple(takes)
 
     def take(self, takes: Takes, kernels: int = 1) -> None:
@@ -73,21 +91,21 @@ class Stock:
             if not device_id:
                 free[slot] = free.get(slot, 0) + sign * amount
                 continue
-            family = slot.removesuffix(DEVICE) + SHARES
-            for device in self.devices.get(family, ()):
+            name = slot.removesuffix(DEVICE) + SHARES
+            for device in self.devices[name].devices if name in self.devices else ():
                 if device.state.device_id == device_id:
                     if device.state.healthy:
                         device.free = min(device.free + sign * amount, device.state.capacity)
-                        touched.add(family)
+                        touched.add(name)
                     break
-        for family in touched:
-            free[family] = reach([device.free for device in self.devices[family]])
+        for name in touched:
+            free[name] = self.devices[name].reach()
 
     def copy(self) -> Stock:
         twin = Stock(self.free, self.families, self._states)
         if self._devices is not None:
-            for family, devices in twin.devices.items():
-                for mine, known in zip(devices, self._devices[family], strict=True):
+            for name, family in twin.devices.items():
+                for mine, known in zip(family.devices, self._devices[name].devices, strict=True):
                     mine.free = known.free
         return twin
 
@@ -102,15 +120,14 @@ class Stock:
         for index, demand in order:
             if not trial.fits(demand):
                 return None
-            found[index] = trial.pick(demand, fraction)
-            trial.take(found[index])
+            found[index] = trial.grab(demand, fraction)
         return [found[index] for index in range(len(found))]
 
 
 class Room(Stock):
     """One agent's free room: what it had, less what the plan has given away so far."""
 
-    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "rank", "replicas")
+    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "key", "rank", "replicas")
 
     def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
         super().__init__(agent.totals.free, agent.totals.families, agent.devices)
@@ -119,6 +136,7 @@ class Room(Stock):
         self.booked: list[tuple[int | None, Takes]] = []  # when it ends, what it takes
         self.guarded, self.kept_for = False, ""  # the session that it is kept for
         self.replicas: dict[str, int] | None = None
+        self.key: tuple[int, ...] = ()  # where it is in the lanes
         if limited:
             most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
             self.capacity = {**self.capacity, KERNELS: most}
@@ -132,7 +150,7 @@ class Room(Stock):
         return all(
             part % device.state.quantum == 0 and part >= device.state.minimum
             for family, part in parts
-            for device in self.devices.get(family, ())
+            for device in (self.devices[family].devices if family in self.devices else ())
         )
 
     def of_endpoint(self, endpoint_id: str) -> int:
