@@ -20,6 +20,10 @@ CATCH_ALL = {
         "src/fairlead/manager/scheduling/custom.py",
         "ask",
     ): "somebody else's selector: its failure is a refusal",
+    (
+        "src/fairlead/manager/selectors.py",
+        "load",
+    ): "somebody else's module: one that cannot be imported refuses, and says why",
     ("src/fairlead/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/fairlead/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from fairlead.common.errors import InvalidInput
 
@@ -29,6 +32,40 @@ def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | f
     if gpus is not None:
         asked["cuda.device"] = str(gpus)
     return {**BASE_RESOURCES, **asked} if asked else None
+
+
+# Options of several words, and of words that belong together.
+_LISTS, _SETS = frozenset({"session_types", "slot_priority"}), frozenset({"exclusive"})
+# What "none" means where that is not "no bound" or "no limit".
+_NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
+
+
+def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
+    """``OPTION=VALUE`` texts over ``old``: ``none`` for nothing, commas between words (``exclusive=a+b,c``),
+    a dot into an option that has its own (``preemption.how=end``; ``preemption=on`` for all as they are).
+
+    Raises ``InvalidInput`` naming the option and what is allowed; the values are for ``model`` to check.
+    """
+    changed = {name: dict(value) if isinstance(value, dict) else value for name, value in old.items()}
+    for name, text in pairs(given, "OPTION=VALUE", "hol=backfill").items():
+        first, dot, rest = name.partition(".")
+        if first not in model.model_fields:
+            raise InvalidInput(
+                f"there is no option {first!r}",
+                next_step=f"allowed is {', '.join(sorted(model.model_fields))}",
+            )
+        if dot:
+            inner = {key: kept for key, kept in (changed.get(first) or {}).items() if key != rest}
+            changed[first] = inner if text == "none" else inner | {rest: text}
+        elif text == "none":
+            changed[first] = _NONE.get(first)
+        elif first in _LISTS:
+            changed[first] = text.split(",")
+        elif first in _SETS:
+            changed[first] = [part.split("+") for part in text.split(",")]
+        else:
+            changed[first] = {} if text == "on" else text
+    return changed
 
 
 def guess_engine(model: str) -> str:

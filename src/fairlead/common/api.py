@@ -10,6 +10,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fairlead.common.options import GroupOptions as GroupOptions
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import EndpointSpec, Model, SessionSpec
 from fairlead.common.status import AgentStatus, EndpointStatus, ObservedState, Result, SessionType, Status
@@ -168,18 +169,6 @@ class AgentView(View):
     last_seen: datetime
     offers: list[OfferView]
     kernels: int
-
-
-class GroupOptions(Model):
-    """How a resource group schedules."""
-
-    hol: Annotated[str, Field(pattern="^(strict|skip)$")] = "skip"
-    num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
-        1,
-        description="hol=skip: capacity refusals after which a session is tried after the others; "
-        "0: the head blocks.",
-    )
-    agent_selection: Annotated[str, Field(pattern="^(concentrated|dispersed)$")] = "concentrated"
 
 
 class GroupView(View):

@@ -2,11 +2,13 @@
 
 import json
 
+import pytest
 from played import BORN, batch, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
 from fairlead.common.api import Hold, OfferView
+from fairlead.common.options import GroupOptions, PreemptionOptions
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import EndpointSpec, Probe
 from fairlead.common.status import Status
@@ -122,11 +124,7 @@ def test_an_agent_is_forgotten(manager: RestManager, fairlead: Run) -> None:
 def test_groups(manager: RestManager, fairlead: Run) -> None:
     assert "default" in fairlead("groups").stdout
     changed = fairlead("groups", "set", "default", "--hol", "strict", "-o", "json")
-    assert json.loads(changed.stdout)["options"] == {
-        "hol": "strict",
-        "num_retries_to_skip": 1,
-        "agent_selection": "concentrated",
-    }
+    assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(mode="json")
     assert "strict" in fairlead("groups", "show", "default").stdout
     assert fairlead("groups", "-o", "name").stdout == "default\n"
     assert fairlead("groups", "list", "-o", "name").stdout == "default\n"
@@ -134,3 +132,48 @@ def test_groups(manager: RestManager, fairlead: Run) -> None:
     assert fairlead("groups", "set", "default").exit_code == 2
     assert fairlead("groups", "show", "nope").exit_code == 3
     assert manager.groups["default"].hol == "strict"
+
+
+def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, fairlead: Run) -> None:
+    words = (
+        "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
+    )
+    assert fairlead("group", "set", "default", *words.split(), "preemption=on").exit_code == 0
+    options = manager.groups["default"]
+    assert (options.strategy, options.weights) == ("drf", {"ann": 2, "bob/x": 3})
+    assert options.session_types == ["batch", "inference"]
+    assert options.exclusive == [["cuda", "rocm"], ["tpu", "npu"]]
+    assert options.preemption == PreemptionOptions()
+    more = "preemption.how=end max_bypasses=none weights.ann=none replicas=none num_retries_to_skip=4"
+    assert fairlead("groups", "set", "default", *more.split()).exit_code == 0
+    options = manager.groups["default"]
+    assert options.preemption == PreemptionOptions(how="end")
+    assert (options.max_bypasses, options.weights, options.replicas) == (None, {"bob/x": 3}, "none")
+    assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), "what is not given stays"
+    shown = fairlead("groups", "show", "default").stdout
+    for part in ("cuda+rocm,tpu+npu", "batch,inference", "bob/x=3", "how=end"):
+        assert part in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("hols=strict", ("'hols'", "hol", "weights")),
+        ("hol=maybe", ("hol", "strict", "backfill")),
+        ("max_bypasses=-1", ("max_bypasses", "greater than or equal to 0")),
+        ("weights.ann=0", ("weights", "greater than or equal to 1")),
+        ("agent_selection=best", ("'best'", "round-robin", "custom:NAME")),
+        ("session_types=cron", ("session_types", "batch")),
+        ("preemption.who=all", ("preemption", "who")),
+        ("exclusive=cuda", ("exclusive", "at least 2")),
+        ("hol", ("OPTION", "hol=backfill")),
+    ],
+)
+def test_a_wrong_option_is_told_with_what_is_allowed(
+    manager: RestManager, fairlead: Run, option: str, told: tuple[str, ...]
+) -> None:
+    before = manager.groups["default"]
+    refused = fairlead("groups", "set", "default", option)
+    assert refused.exit_code == 2
+    assert all(part in refused.stderr for part in told), refused.stderr
+    assert manager.groups["default"] == before

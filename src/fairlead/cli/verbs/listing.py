@@ -6,20 +6,15 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from fairlead.cli import render
 from fairlead.cli.app import app
-from fairlead.cli.context import Cli, Output, verb, with_shared_options
+from fairlead.cli.context import Cli, Output, verb
 from fairlead.cli.verbs import details
 from fairlead.cli.verbs.find import find
 from fairlead.cli.waiting import all_endpoints, all_sessions, live_sessions
-from fairlead.common.api import EndpointView, GroupOptions, GroupView
-from fairlead.common.errors import InvalidInput
+from fairlead.common.api import EndpointView
 from fairlead.sdk import Client
-
-groups = typer.Typer(invoke_without_command=True)
-app.add_typer(groups, name="groups")
 
 
 @verb(app)
@@ -127,76 +122,3 @@ def agents(
     else:
         columns = render.AGENT_COLUMNS + (render.AGENT_WIDE if cli.wide else ())
         render.print_table(cli.out, columns, [render.agent_row(a, now, wide=cli.wide) for a in found])
-
-
-@verb(groups, "list")
-def list_groups(cli: Cli) -> None:
-    """List resource groups."""
-    _print_groups(cli, cli.run(lambda client: client.list_groups()))
-
-
-def _groups(cli: Cli) -> None:
-    """Show and change resource groups; alone, it lists them."""
-    if cli.subcommand is None:
-        list_groups(cli)
-
-
-groups.callback()(with_shared_options(_groups))
-
-
-@verb(groups)
-def show(cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.")]) -> None:
-    """Show one resource group."""
-    _print_groups(cli, [cli.run(lambda client: client.get_group(name))], one=True)
-
-
-@verb(groups, "set")
-def set_group(
-    cli: Cli,
-    name: Annotated[str, typer.Argument(help="A resource group.")],
-    hol: Annotated[
-        str | None, typer.Option(help="What a head that does not fit does: strict or skip.")
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option("--num-retries-to-skip", help="For skip: refusals before others go first.")
-    ] = None,
-    selection: Annotated[
-        str | None, typer.Option("--agent-selection", help="concentrated or dispersed.")
-    ] = None,
-) -> None:
-    """Change how a resource group schedules; what is not given stays.
-
-    \b
-    Examples:
-      fairlead groups set default --agent-selection dispersed
-    """
-    asked = {"hol": hol, "num_retries_to_skip": retries, "agent_selection": selection}
-    given = {field: value for field, value in asked.items() if value is not None}
-    if not given:
-        raise InvalidInput("nothing to change was given", next_step="see `fairlead groups set --help`")
-
-    async def work(client: Client) -> GroupView:
-        old = (await client.get_group(name)).options.model_dump()
-        return await client.update_group(name, GroupOptions(**(old | given)))
-
-    _print_groups(cli, [cli.run(work)], one=True)
-
-
-def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> None:
-    if cli.json:
-        cli.print_json(found[0] if one else {"groups": found})
-    elif cli.output is Output.NAME:
-        for view in found:
-            print(view.name)
-    else:
-        columns = ("NAME", "AGENTS", "PENDING", "RUNNING", "HOL", "RETRIES", "SELECTION")
-        rows = [
-            (
-                *(g.name, str(g.agents), str(g.pending), str(g.running)),
-                *(g.options.hol, str(g.options.num_retries_to_skip), g.options.agent_selection),
-            )
-            for g in found
-        ]
-        render.print_table(cli.out, columns, rows)
-    if not found:
-        cli.err.print(Text("there is no resource group"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.common.api import AgentView, GroupOptions, GroupView
 from fairlead.common.spec import Model, Name
+from fairlead.manager import selectors
 from fairlead.manager.api.reading import read_path
 from fairlead.manager.api.route import Call, Items, NoQuery
 
@@ -34,4 +35,5 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     name = read_path({"name": call.path("name")}, _Named).name
+    selectors.check(call.body)
     return await call.deps.store.put_group(name, call.body, actor=call.actor)

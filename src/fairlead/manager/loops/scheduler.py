@@ -9,6 +9,7 @@ from fairlead.common.loop import Loop
 from fairlead.manager.loops.leader import Leader
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.scheduling import plan
+from fairlead.manager.selectors import Selectors
 from fairlead.manager.store import Store, Topic
 
 log = structlog.get_logger("fairlead.scheduler")
@@ -19,6 +20,7 @@ class Scheduler:
 
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self._selectors = Selectors()
         self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
         store.bell.on(Topic.PENDING, self.loop.nudge)
 
@@ -28,10 +30,12 @@ class Scheduler:
             if term is None:
                 return
             started = self._clock.monotonic()
-            snapshot = await self._store.snapshot(group)
-            made = plan(snapshot, policy)
+            snapshot = await self._store.snapshot(group, policy)
+            now = round(self._clock.now().timestamp() * 1_000_000)
+            made = plan(snapshot, policy, now, self._selectors.load(policy.custom))
             placed = await self._store.place_all(made.places, term)
-            await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip)
+            await self._store.keep_cursors(group, made.cursors, term)
+            await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
             self._metrics.pass_done(self._clock.monotonic() - started, placed, len(made.holds))
             if placed < len(made.places):
                 # The world moved on meanwhile: those sessions are looked at again, at once.

@@ -1,15 +1,13 @@
-"""Keys, leases, groups: who may, who leads, and how groups schedule."""
+"""Keys and leases: who may, and who leads."""
 
 from __future__ import annotations
 
 import hashlib
 
-from fairlead.common import api
 from fairlead.common.clock import Clock
-from fairlead.common.errors import NotFound
 from fairlead.common.messages import KeyGrant
 from fairlead.manager.keys import ApiKey
-from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
@@ -52,22 +50,3 @@ class Access:
 
     async def resign_lease(self, holder: str, term: int) -> None:
         await self._lease_line.fetch(SQL["lease_resign"], holder, term)
-
-    async def list_groups(self) -> list[api.GroupView]:
-        return [_group(row) for row in await self._db.fetch(SQL["group_list"], None)]
-
-    async def get_group(self, name: str) -> api.GroupView:
-        row = await self._db.fetchrow(SQL["group_list"], name)
-        if row is None:
-            raise NotFound(f"no resource group {name!r}", next_step="`fairlead groups` lists them")
-        return _group(row)
-
-    async def put_group(self, name: str, options: api.GroupOptions, *, actor: str) -> api.GroupView:
-        """Create it or change its options; takes effect with the next pass."""
-        await self._db.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
-        self._bell.ring([Topic.PENDING])
-        return await self.get_group(name)
-
-
-def _group(row: dict[str, object]) -> api.GroupView:
-    return api.GroupView.model_validate(dict(row))

@@ -13,10 +13,12 @@ from fairlead.common.ids import SessionId
 from fairlead.common.reasons import REASONS
 from fairlead.manager.lifecycle import TAKE_ORDERS_S
 from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, explain
+from fairlead.manager.scheduling.explain import explain_unmet
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
+from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.rooms import Rooms
 
@@ -52,30 +54,35 @@ class _Noted:
             return False
         if hold.capacity and new.retries < count_to:
             return False
-        same = (old_hold.refusals, old_hold.behind) == (hold.refusals, hold.behind)
+        same = (old_hold.refusals, old_hold.behind, old_hold.unmet) == (
+            hold.refusals,
+            hold.behind,
+            hold.unmet,
+        )
         return same or new.at - self.at < RENOTE_S
 
 
 class Planning:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
+    def __init__(self, db: Database, bell: Bell, clock: Clock, groups: Groups) -> None:
+        self._db, self._bell, self._clock, self._groups = db, bell, clock, groups
         self._place_line = db.line()
         self._rooms = Rooms(db, bell, clock)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
         self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places, clock)
 
-    async def groups_with_pending(self) -> list[tuple[str, Policy]]:
-        found = await self._db.fetch(SQL["groups_pending"])
-        return [(row["name"], _policy(api.GroupOptions(**row["options"]))) for row in found]
+    async def snapshot(self, group: str, policy: Policy | None = None) -> Snapshot:
+        """A resource group now. Agents and sessions are read one after the other: the commit checks again.
 
-    async def snapshot(self, group: str) -> Snapshot:
-        """A resource group now. Agents and sessions are read one after the other: the commit checks again."""
+        ``policy``: what the group's own does not ask about is not read.
+        """
         agents = await self._rooms.of(group)
         waiting = await self._db.fetch(SQL["pending_rows"], group)
-        return Snapshot(group, agents, tuple(rows.pending(row) for row in waiting))
+        turns = policy is not None and policy.agent_selection == "round-robin"
+        cursors = await self._groups.cursors(group) if turns else {}
+        return Snapshot(group, agents, tuple(rows.pending(row) for row in waiting), cursors=cursors)
 
     async def place_all(self, places: Sequence[Place], term: int) -> int:
         """Commit placements under the leader's term; returns how many held. A stale one changes nothing."""
@@ -113,11 +120,19 @@ class Planning:
         done = {row["id"] for row in found}
         return [p.session_id in done for p in places]
 
-    async def note_holds(self, snapshot: Snapshot, holds: Sequence[Hold], count_to: int = 1000) -> None:
+    async def note_holds(
+        self,
+        snapshot: Snapshot,
+        holds: Sequence[Hold],
+        count_to: int = 1000,
+        bypasses: Mapping[SessionId, int] | None = None,
+    ) -> None:
         """Keep why each session waits, where it says something new; retries are counted up to ``count_to``.
+        ``bypasses``: how often those that were overtaken now have been.
 
         Words that only count differently (another number of agents is full) are written every ``RENOTE_S``.
         """
+        overtaken = bypasses or {}
         waiting = {p.session_id: p for p in snapshot.pending}
         known = self._noted.get(snapshot.group, {})
         now = self._clock.monotonic()
@@ -127,22 +142,24 @@ class Planning:
             retries = waiting[hold.session_id].retries
             noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
             old = known.get(hold.session_id)
-            if old is not None and old.says_it(noted, count_to):
+            if old is not None and hold.session_id not in overtaken and old.says_it(noted, count_to):
                 kept[hold.session_id] = old
             else:
                 kept[hold.session_id] = noted
                 fresh.append(hold)
         if fresh:
-            await self._write_holds(waiting, fresh)
+            await self._write_holds(waiting, fresh, overtaken)
         self._noted[snapshot.group] = kept
 
-    async def _write_holds(self, waiting: Mapping[SessionId, Pending], holds: Sequence[Hold]) -> None:
+    async def _write_holds(
+        self, waiting: Mapping[SessionId, Pending], holds: Sequence[Hold], overtaken: Mapping[SessionId, int]
+    ) -> None:
         at = self._clock.now()
         notes = [
             api.Hold(
                 reason=h.reason,
-                text=f"waits behind session {h.behind}" if not h.attempted else REASONS[h.reason].text,
-                refusals=[explain(r) for r in h.refusals],
+                text=_text(h),
+                refusals=[*map(explain_unmet, h.unmet), *map(explain, h.refusals)],
                 attempts=waiting[h.session_id].retries + h.capacity,
                 at=at,
             ).model_dump_json()
@@ -154,8 +171,12 @@ class Planning:
             [waiting[h.session_id].revision for h in holds],
             notes,
             [int(h.capacity) for h in holds],
+            [overtaken.get(h.session_id, 0) for h in holds],
         )
 
 
-def _policy(options: api.GroupOptions) -> Policy:
-    return Policy(options.hol, options.num_retries_to_skip, options.agent_selection)  # type: ignore[arg-type]
+def _text(hold: Hold) -> str:
+    if not hold.attempted:
+        return f"waits behind session {hold.behind}"
+    kept = f": {hold.behind}" if hold.behind is not None else ""
+    return REASONS[hold.reason].text + kept

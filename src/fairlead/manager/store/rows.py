@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -145,18 +146,27 @@ def kernel_spec(row: Row) -> KernelSpec:
     )
 
 
+def _micros(at: datetime) -> int:
+    """Unix microseconds, as the planner counts."""
+    return round(at.timestamp() * 1_000_000)
+
+
 def pending(row: Row) -> Pending:
     return Pending(
         session_id=SessionId(row["id"]),
         kernel_id=KernelId(row["kernel_id"]),
         revision=row["revision"],
         priority=row["priority"],
-        created=int(row["created_at"].timestamp() * 1_000_000),
+        created=_micros(row["created_at"]),
         retries=row["retries"],
         runtime=row["runtime"],
         engine=row["engine"],
         slots=row["slots"],
         avoid=frozenset(AgentId(a) for a in row["avoid"]),
+        session_type=row["type"],
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        bypassed=row["bypassed"],
+        since=_micros(row["status_since"]),
     )
 
 

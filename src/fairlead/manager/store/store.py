@@ -13,13 +13,14 @@ from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.check import Checks
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.endpoints import Endpoints
+from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.reports import BEATS_EVERY_S
 from fairlead.manager.store.sessions import Sessions
 
 
-class Store(Sessions, Planning, Agents, Endpoints, Access, Checks):
+class Store(Sessions, Planning, Groups, Agents, Endpoints, Access, Checks):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
     ``database``: connections of another make, for a world whose faults are scripted.
@@ -31,7 +32,8 @@ class Store(Sessions, Planning, Agents, Endpoints, Access, Checks):
         self._db = database or Database(dsn)
         self.bell = Bell(dsn, clock)
         Sessions.__init__(self, self._db, self.bell, clock, lost_grace_s)
-        Planning.__init__(self, self._db, self.bell, clock)
+        Planning.__init__(self, self._db, self.bell, clock, self)
+        Groups.__init__(self, self._db, self.bell)
         Agents.__init__(self, self._db, self.bell, clock)
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)

@@ -27,7 +27,7 @@ def _table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
 
 
 resource_groups = _table(
-    "resource_groups", ("name",), {"name": Text(), "options": JSONB(), "created_at": _TZ}
+    "resource_groups", ("name",), {"name": Text(), "options": JSONB(), "created_at": _TZ, "cursors": JSONB()}
 )
 
 api_keys = _table(
@@ -123,6 +123,7 @@ sessions = _table(
         "deadline_at": [_TZ],
         "ready_at": [_TZ],
         "retries": Integer(),
+        "bypassed": Integer(),
         "reruns": Integer(),
         "rerun_from": Integer(),
         "not_before": [_TZ],

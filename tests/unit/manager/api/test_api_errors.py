@@ -12,6 +12,8 @@ import pytest
 from memory_store import ADMIN_KEY, MEMBER_KEY
 from served_api import MAX_BODY, Api
 
+from fairlead.common.options import GroupOptions
+
 BATCH = {"name": "job", "command": ["true"]}
 JSON = {"Content-Type": "application/json"}
 
@@ -248,7 +250,7 @@ async def test_a_key_is_remembered_for_two_seconds_and_no_longer(api: Api) -> No
 async def test_a_member_may_not_change_groups(api: Api) -> None:
     answer, problem = await api.ask("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
     check_problem(answer, problem, 403, "forbidden")
-    assert api.store.groups["default"].hol == "skip"
+    assert api.store.groups["default"] == GroupOptions()
 
 
 @pytest.mark.parametrize(
@@ -320,3 +322,13 @@ async def test_an_unexpected_failure_leaks_nothing(api: Api, capsys: pytest.Capt
     logged = capsys.readouterr()
     assert "secret detail" in logged.out + logged.err
     assert "req-7" in logged.out + logged.err
+
+
+async def test_a_custom_selector_must_be_installed(api: Api) -> None:
+    body = {"agent_selection": "custom:nowhere"}
+    answer, problem = await api.ask("PUT", "/v1/groups/default", json=body)
+    assert answer.status == 422
+    assert "custom:nowhere" in problem["detail"]
+    assert "concentrated, dispersed, round-robin" in problem["detail"]
+    assert "fairlead.agent_selectors" in problem["next_step"]
+    assert api.store.groups["default"] == GroupOptions()

@@ -8,6 +8,7 @@ import pytest
 from memory_store import MEMBER_KEY
 from served_api import Api
 
+from fairlead.common.options import GroupOptions
 from fairlead.common.status import AgentStatus
 
 BATCH = {"name": "job", "command": ["true"]}
@@ -136,7 +137,11 @@ async def test_an_agent_is_forgotten_by_an_administrator_and_not_while_it_is_ali
 async def test_resource_groups(api: Api) -> None:
     options = {"hol": "strict", "num_retries_to_skip": 0, "agent_selection": "dispersed"}
     answer, put = await api.ask("PUT", "/v1/groups/hpc/gpu", json=options)
-    assert (answer.status, put["name"], put["options"]) == (200, "hpc/gpu", options)
+    assert (answer.status, put["name"], put["options"]) == (
+        200,
+        "hpc/gpu",
+        GroupOptions(**options).model_dump(),
+    )
     assert (await api.ask("GET", "/v1/groups/hpc%2Fgpu"))[1] == put
     answer, listed = await api.ask("GET", "/v1/groups", key=MEMBER_KEY)
     assert [item["name"] for item in listed["items"]] == ["default", "hpc/gpu"]

@@ -19,7 +19,8 @@ WITH input AS (
         reruns = s.reruns + (i.event = 'rerun')::int,
         rerun_from = CASE WHEN i.event = 'rerun' THEN s.attempt ELSE s.rerun_from END,
         not_before = now() + make_interval(secs => i.pause_s),
-        hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END
+        hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
+        bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END
     FROM locked i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision
     RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,

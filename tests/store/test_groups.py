@@ -1,0 +1,116 @@
+"""How a resource group schedules: kept in Postgres, followed by the next pass, remembered between leaders."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.options import GroupOptions, PreemptionOptions
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import Status
+from fairlead.manager.loops import Leader, Scheduler
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling.policy import Preemption
+from fairlead.manager.store import Store
+from fairlead.manager.store.groups import policy_of
+
+from .conftest import FakeAgent
+
+
+async def tick(store: Store) -> None:
+    """One tick of the shipped scheduler, as the leader."""
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await Scheduler(store, leader, Metrics(), clock)._tick()
+
+
+async def add(store: Store, name: str, **more: object) -> None:
+    base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
+    await store.create_session(SessionSpec.model_validate(base | {"name": name} | more), actor="test")
+
+
+async def agent_of(store: Store, name: str) -> str | None:
+    return (await store.get_session(name)).kernels[-1].agent_id
+
+
+async def test_a_changed_option_is_followed_at_once(store: Store) -> None:
+    for name in ("a", "b"):
+        await FakeAgent(store, name, gpus=2).report()
+    await store.put_group("default", GroupOptions(agent_selection="dispersed"), actor="t")
+    for name in ("s1", "s2"):
+        await add(store, name)
+        await tick(store)
+    assert {await agent_of(store, "s1"), await agent_of(store, "s2")} == {"a", "b"}
+    await store.put_group("default", GroupOptions(session_types=["batch"]), actor="t")
+    await add(store, "s3")
+    await tick(store)
+    assert (await store.get_session("s3")).status is Status.SCHEDULED
+
+
+async def test_round_robin_goes_on_with_the_next_leader(store: Store, empty_database: str) -> None:
+    await store.put_group("default", GroupOptions(agent_selection="round-robin"), actor="t")
+    for name in ("a", "b", "c"):
+        await FakeAgent(store, name, gpus=4).report()
+    chosen = []
+    for n in range(6):
+        async with Store(empty_database, SystemClock()) as another:
+            await add(another, f"s{n}")
+            await tick(another)
+            chosen.append(await agent_of(another, f"s{n}"))
+    assert chosen == ["a", "b", "c", "a", "b", "c"]
+
+
+async def test_a_deposed_leader_moves_no_cursor(store: Store) -> None:
+    term = await store.take_lease("one", 60)
+    assert term is not None
+    await store.keep_cursors("default", {"": "a"}, term)  # type: ignore[dict-item]
+    await store.keep_cursors("default", {"": "b"}, term + 1)  # type: ignore[dict-item]
+    assert await store.cursors("default") == {"": "a"}
+
+
+async def test_how_often_the_head_was_overtaken_is_kept(store: Store) -> None:
+    await store.put_group("default", GroupOptions(hol="skip", max_bypasses=2), actor="t")
+    await FakeAgent(store, "a", gpus=2).report()
+    await add(store, "first")
+    await tick(store)
+    await add(store, "large", resources={"cuda.device": 2})
+    await add(store, "small")
+    await tick(store)
+    assert (await store.get_session("small")).status is Status.SCHEDULED
+    (row,) = await store._db.fetch("SELECT bypassed, retries FROM sessions WHERE name = 'large'")
+    assert row["bypassed"] == 1
+    assert (await store.snapshot("default")).pending[0].bypassed == 1
+
+
+async def test_what_reserves_room_is_named(store: Store) -> None:
+    await FakeAgent(store, "a", gpus=2).report()
+    await add(store, "first")
+    await tick(store)
+    await store.put_group("default", GroupOptions(max_bypasses=0), actor="t")
+    await add(store, "large", resources={"cuda.device": 2})
+    await add(store, "small")
+    await tick(store)
+    hold = (await store.get_session("small")).hold
+    assert hold is not None
+    assert hold.reason is Reason.RESERVED
+    assert (await store.get_session("large")).id in hold.text
+
+
+async def test_the_options_of_a_newer_manager_stop_their_group_only(store: Store) -> None:
+    await store.put_group("other", GroupOptions(), actor="t")
+    await add(store, "here")
+    await add(store, "there", resource_group="other")
+    assert [name for name, _ in await store.groups_with_pending()] == ["default", "other"]
+    await store._db.fetch("""UPDATE resource_groups SET options = '{"from": "later"}' WHERE name = 'other'""")
+    assert [name for name, _ in await store.groups_with_pending()] == ["default"]
+
+
+@pytest.mark.parametrize("options", [GroupOptions(), GroupOptions(strategy="drf", weights={"ann": 2})])
+def test_options_mean_the_same_to_the_planner(options: GroupOptions) -> None:
+    policy = policy_of(options)
+    assert (policy.max_skip_age, policy.preemption) == (3_600_000_000, None)
+    assert (policy.strategy, policy.weights, policy.hol) == (options.strategy, options.weights, "backfill")
+    preemption = PreemptionOptions(how="end", min_runtime_s=1.5)
+    made = policy_of(options.model_copy(update={"preemption": preemption})).preemption
+    assert made == Preemption("end", min_runtime=1_500_000)
