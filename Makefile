@@ -127,6 +127,12 @@ bench: $(STAMP) ## The benchmarks, each with its table
 	test $${#files[@]} -gt 0 || { echo "no benchmark in benchmarks/" >&2; exit 1; }; \
 	for file in "$${files[@]}"; do echo "== $$file"; $(BIN)/python "$$file"; done
 
+.PHONY: bench-short
+bench-short: $(STAMP) ## Short forms of the benchmarks that fail on gross loss: half of the goal
+	$(BIN)/python benchmarks/bench_store.py --check --n 500 --rounds 1
+	$(BIN)/python benchmarks/bench_full_table.py --check --finished 20000
+	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
+
 .PHONY: clean
 clean: ## Remove .venv, .venv-vllm, caches, and the demo's state with its database
 	@if test -f .fairlead/postgres/place; then \

@@ -8,19 +8,20 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
+from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.errors import StoreUnavailable
-from fairlead.manager.store.coalesce import BATCH_MAX, Coalescer
+from fairlead.manager.store import coalesce
+from fairlead.manager.store.coalesce import BATCH_MAX, ENOUGH, Coalescer
 
 
 class Writer:
     """Remembers its batches; refuses a batch with a negative number, as a constraint would."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, clock: Clock | None = None) -> None:
         self.batches: list[list[int]] = []
         self.error = error or asyncpg.CheckViolationError("negative")
         self.fails: list[Exception] = []
-        self.coalescer: Coalescer[int, int] = Coalescer("test", self.write, SystemClock())
+        self.coalescer: Coalescer[int, int] = Coalescer("test", self.write, clock or SystemClock())
 
     async def write(self, items: Sequence[int]) -> Sequence[int]:
         self.batches.append(list(items))
@@ -39,6 +40,37 @@ async def test_what_comes_during_a_write_shares_the_next() -> None:
     assert len(writer.batches) <= 2
     assert await writer.coalescer.submit(7) == 70
     assert writer.batches[-1] == [7], "alone, at once"
+
+
+class SlowClock(SystemClock):
+    """By which every write has taken a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+
+    def monotonic(self) -> float:
+        self._looks += 1
+        return float(self._looks)
+
+
+async def test_after_a_write_the_next_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "REST_MAX_S", 0.2)
+    writer = Writer(clock=SlowClock())
+    assert await writer.coalescer.submit(1) == 10
+    first = asyncio.create_task(writer.coalescer.submit(2))
+    await asyncio.sleep(0.02)
+    await asyncio.gather(first, writer.coalescer.submit(3))
+    assert writer.batches == [[1], [2, 3]]
+
+
+async def test_enough_company_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "REST_MAX_S", 60.0)
+    writer = Writer(clock=SlowClock())
+    assert await writer.coalescer.submit(1) == 10
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(writer.coalescer.submit(n) for n in range(ENOUGH)))
+    assert len(writer.batches) == 2
 
 
 async def test_a_batch_has_an_end() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import asyncpg
@@ -23,8 +24,8 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 BATCH_MAX = 500
-# Rest after a flush: so many times as long as it took, within the bound.
-REST, REST_MAX_S = 3.0, 0.01
+# Rest after a flush: so many times as long as it took, within the bound, or until so many wait.
+REST, REST_MAX_S, ENOUGH = 3.0, 0.01, 32
 
 # Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
 _NOT_THE_ITEMS = (FairleadError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
@@ -49,11 +50,14 @@ class Coalescer(Generic[Item, Answer]):
         self._name, self._write, self._clock = name, write, clock
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
         self._flushing = False
+        self._enough = asyncio.Event()
 
     async def submit(self, item: Item) -> Answer:
         """Write one item; returns after its commit. Raises what the write raised for it."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
+        if len(self._waiting) >= ENOUGH:
+            self._enough.set()
         if not self._flushing:
             self._flushing = True
             spawn(f"store.{self._name}", self._drain())
@@ -69,14 +73,18 @@ class Coalescer(Generic[Item, Answer]):
                 batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
                 begun = self._clock.monotonic()
                 await self._flush(batch)
-                # A full batch means that others wait already: there is nothing to gain.
-                if len(self._waiting) < BATCH_MAX:
-                    took = self._clock.monotonic() - begun
-                    await asyncio.sleep(min(REST * took, REST_MAX_S))
+                if len(self._waiting) < ENOUGH:
+                    await self._rest(self._clock.monotonic() - begun)
         finally:
             self._flushing = False
             for _, future in self._waiting:  # only if we were cancelled
                 future.cancel()
+
+    async def _rest(self, took_s: float) -> None:
+        self._enough.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(REST * took_s, REST_MAX_S)):
+                await self._enough.wait()
 
     async def _flush(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         try:

@@ -1,0 +1,149 @@
+"""Do sessions that have ended slow down what looks at those that live?
+
+    python benchmarks/bench_full_table.py [--finished 100000]
+
+Times a scheduling pass's reads, the lifekeeper's look, the routes, and three listings, with a hundred live
+sessions: first in a table without others, then with so many that have ended, in one run on one Postgres.
+Prints medians and their ratio, and the plans of the statements with the full table (also written beside the
+JSON).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import LIVE
+from fairlead.manager.postgres import EmbeddedPostgres
+from fairlead.manager.store import Store, migrate
+from fairlead.manager.store.queries import SQL
+from measuring import machine, machine_line, median
+
+HERE = Path(__file__).parent
+LIVE_ONES = 100
+TIMES = 30
+PLANNED: dict[str, tuple[Any, ...]] = {
+    "groups_pending": (),
+    "pending_rows": ("default",),
+    "sessions_unsettled": (True,),
+    "route_rows": (),
+}
+LISTING = (
+    "SELECT * FROM sessions WHERE status IN ('PENDING', 'RUNNING') AND sessions.status NOT IN ('TERMINATED', "
+    "'CANCELLED', 'ERROR') ORDER BY created_at DESC, id DESC LIMIT 51"
+)
+FINISHED = """
+WITH made AS (
+    INSERT INTO sessions (id, name, type, status, result, resource_group, priority, spec, slots, created_by,
+                          created_at, status_since, revision)
+    SELECT gen_random_uuid(), 'old-' || n, 'batch', 'TERMINATED', 'SUCCESS', 'default', 10, $2::jsonb,
+           '{"cpu": 1000}', 'bench', now() - n * interval '1 s', now() - n * interval '1 s', 4
+    FROM generate_series(1, $1) AS n RETURNING id
+), kerneled AS (
+    INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret)
+    SELECT gen_random_uuid(), id, 1, 'TERMINATED', 'old', 's' FROM made
+)
+INSERT INTO session_history (session_id, revision, event, to_status, actor)
+SELECT id, r, 'moved', 'TERMINATED', 'bench' FROM made, generate_series(1, 4) AS r
+"""
+
+
+async def times(store: Store) -> dict[str, float]:
+    """Milliseconds of each look, medians."""
+    looks: dict[str, Callable[[], Awaitable[object]]] = {
+        "pass: which groups, which sessions, which agents": lambda: _pass(store),
+        "lifekeeper: a look at everything": store.unsettled,
+        "routes": store.route_table,
+        "listing: newest 50": lambda: store.list_sessions(limit=50),
+        "listing: the live ones": lambda: store.list_sessions(statuses=frozenset(LIVE), limit=50),
+        "listing: by name": lambda: store.list_sessions(name="live-7", limit=50),
+    }
+    found = {}
+    for name, look in looks.items():
+        seconds = []
+        for _ in range(TIMES):
+            start = time.perf_counter()
+            await look()
+            seconds.append(time.perf_counter() - start)
+        found[name] = 1000 * median(seconds)
+    return found
+
+
+async def _pass(store: Store) -> None:
+    for group, _ in await store.groups_with_pending():
+        await store.snapshot(group)
+
+
+async def measure(finished: int) -> tuple[dict[str, Any], str]:
+    home = Path(tempfile.mkdtemp(prefix="fairlead-bench-"))
+    home.chmod(0o711)
+    try:
+        async with EmbeddedPostgres(home / "pg", clock=SystemClock()) as postgres:
+            await migrate(postgres.dsn)
+            plain = await asyncpg.connect(postgres.dsn)
+            await plain.execute(
+                "INSERT INTO agents (id, resource_group, status, incarnation, address, version, arch, "
+                "runtimes, engines) VALUES ('old', 'default', 'LOST', 'x', '', '', '', '{}', '{}')"
+            )
+            async with Store(postgres.dsn, SystemClock()) as store:
+                for n in range(LIVE_ONES):
+                    await store.create_session(SessionSpec(name=f"live-{n}", command=["x"]), actor="bench")
+                empty = await times(store)
+                await plain.execute(
+                    FINISHED, finished, SessionSpec(command=["x"]).model_dump_json(), timeout=300
+                )
+                await plain.execute("ANALYZE")
+                full = await times(store)
+            await plain.execute("SET enable_seqscan = off; SET random_page_cost = 1.1")  # as the store's own
+            plans = []
+            for name, args in PLANNED.items():
+                plans += [f"-- {name}", *await _plan(plain, SQL[name], args), ""]
+            plans += ["-- listing: the live ones", *await _plan(plain, LISTING, ())]
+            await plain.close()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+    return {"empty_ms": empty, "full_ms": full}, "\n".join(plans)
+
+
+async def _plan(connection: asyncpg.Connection, sql: str, args: tuple[Any, ...]) -> list[str]:
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY ON) {sql}", *args)
+    return [row[0] for row in rows]
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="Looks at live sessions, with many that have ended beside them."
+    )
+    parser.add_argument("--finished", type=int, default=100_000)
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "full_table.json")
+    parser.add_argument("--check", action="store_true", help="fail where a look takes three times as long")
+    options = parser.parse_args()
+    about = machine()
+    found, plans = await measure(options.finished)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps({"machine": about, "finished": options.finished} | found, indent=1))
+    options.json.with_suffix(".plans.txt").write_text(plans + "\n")
+    print(f"| look | ms, {LIVE_ONES} live | ms, and {options.finished} ended | ratio |\n|---|---:|---:|---:|")
+    for name, before in found["empty_ms"].items():
+        after = found["full_ms"][name]
+        print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+    print(f"\n{plans}\n\n{machine_line(about)}")
+    slow = [n for n, ms in found["empty_ms"].items() if found["full_ms"][n] > 3 * ms + 1]
+    if options.check and slow:
+        sys.exit(f"slowed down by sessions that have ended: {', '.join(slow)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,275 @@
+"""Each write of the store, at speed, against the same by pgbench and as it is usually built.
+
+    python benchmarks/bench_store.py [--n 2000] [--rounds 3]
+
+In each round N sessions go through create, place, observe (RUNNING), move, and observe of their end
+(release) by three ways in turn, on one database of a durable Postgres that the benchmark starts: the store's
+own methods under 64 callers at once; pgbench with prepared single-row statements on 8 connections (where one
+row can be written again and again: create and move); and one transaction per step, statement by statement,
+by plain asyncpg on 8 connections (``naive.py``). Prints operations a second with the ratios; medians of the
+rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.messages import AgentInfo, Observation, Report, SlotOffer
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState, Status
+from fairlead.manager.lifecycle import Event, Move
+from fairlead.manager.postgres import EmbeddedPostgres
+from fairlead.manager.scheduling import Place
+from fairlead.manager.scheduling.model import Take
+from fairlead.manager.store import Store, migrate
+from measuring import machine, machine_line, median
+from naive import AGENTS, SPEC, TAKES, Naive
+
+HERE = Path(__file__).parent
+STEPS = ("create", "place", "observe", "move", "release")
+CALLERS = 64
+T = TypeVar("T")
+
+PGBENCH = {
+    "create": """
+\\set n random(1, 9000000000)
+WITH made AS (
+    INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by)
+    VALUES (gen_random_uuid(), gen_random_uuid()::text, 'batch', 'PENDING', 'default', 10, '@SPEC@',
+            '@SLOTS@', 'pgbench')
+    RETURNING id
+), kerneled AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret)
+    SELECT gen_random_uuid(), id, 1, 'PENDING', 'secret' FROM made
+)
+INSERT INTO session_history (session_id, revision, event, to_status, actor)
+SELECT id, 1, 'created', 'PENDING', 'pgbench' FROM made;
+""",
+    "move": """
+\\set n random(1, @ROWS@)
+WITH moved AS (
+    UPDATE sessions SET status = 'RUNNING', revision = revision + 1, status_since = now()
+    WHERE id = (SELECT id FROM pgbench_ids WHERE n = :n) RETURNING id, revision
+)
+INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
+SELECT id, revision, 'ready', 'SCHEDULED', 'RUNNING', 'pgbench' FROM moved ON CONFLICT DO NOTHING;
+""",
+}
+
+
+async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]], callers: int) -> float:
+    """Seconds for ``work`` on all items by so many callers, each with its next item when the last is done."""
+    waiting = list(reversed(items))
+
+    async def one() -> None:
+        while waiting:
+            await work(waiting.pop())
+
+    start = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(callers)))
+    return time.perf_counter() - start
+
+
+class Ours:
+    """The store's own methods."""
+
+    def __init__(self, store: Store, term: int) -> None:
+        self._store, self._term = store, term
+        self._agents = [AgentId(f"bench-{n}") for n in range(AGENTS)]
+        self._seen: dict[AgentId, dict[KernelId, Observation]] = {a: {} for a in self._agents}
+
+    async def prepare(self) -> None:
+        await asyncio.gather(*(self._report(a) for a in self._agents))
+
+    async def _report(self, agent: AgentId) -> int:
+        offers = tuple(SlotOffer(slot, 1 << 60) for slot in TAKES)
+        info = AgentInfo(agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers)
+        return await self._store.observe(Report(info, "i", 0, tuple(self._seen[agent].values())), None)
+
+    async def _see(self, agent: AgentId, kernel: Observation) -> None:
+        self._seen[agent][kernel.kernel_id] = kernel
+        await self._report(agent)
+
+    async def round(self, n: int) -> dict[str, float]:
+        store, seconds = self._store, {}
+        made: list[tuple[SessionId, KernelId]] = []
+
+        async def create(_: int) -> None:
+            view = await store.create_session(SPEC, actor="bench")
+            made.append((SessionId(view.id), KernelId(view.kernels[0].id)))
+
+        seconds["create"] = await each(range(n), create, CALLERS)
+        where = {kernel: self._agents[i % AGENTS] for i, (_, kernel) in enumerate(made)}
+        takes = tuple(Take(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
+        places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
+        # As a pass does: all that were planned together.
+        passes = [places[i : i + 200] for i in range(0, n, 200)]
+        seconds["place"] = await each(passes, lambda p: store.place_all(p, self._term), 1)
+        looks = [
+            (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
+        ]
+        seconds["observe"] = await each(looks, lambda look: self._see(*look), CALLERS)
+        moves = [Move(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
+        seconds["move"] = await each(moves, store.move, CALLERS)
+        ends = [
+            (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))
+            for a, o in looks
+        ]
+        seconds["release"] = await each(ends, lambda end: self._see(*end), CALLERS)
+        for seen in self._seen.values():
+            seen.clear()
+        return seconds
+
+
+async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
+    """The same five steps, a transaction for each session and step."""
+    naive, seconds = Naive(dsn, postgres), {}
+    pool = [await asyncpg.connect(dsn) for _ in range(8)]
+    await naive.prepare(pool[0])
+    free = list(pool)
+    made: list[tuple[str, str]] = []
+
+    async def using(work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        connection = free.pop()
+        try:
+            return await work(connection)
+        finally:
+            free.append(connection)
+
+    async def create(_: int) -> None:
+        made.append(await using(naive.create))
+
+    agents = [f"naive-{i % AGENTS}" for i in range(n)]
+    seconds["create"] = await each(range(n), create, len(pool))
+    work: dict[str, Callable[[int], Callable[[asyncpg.Connection], Awaitable[None]]]] = {
+        "place": lambda i: lambda c: naive.place(c, *made[i], agents[i]),
+        "observe": lambda i: lambda c: naive.observe(c, made[i][1], "RUNNING", agents[i]),
+        "move": lambda i: lambda c: naive.move(c, made[i][0], 3, "SCHEDULED", "RUNNING"),
+        "release": lambda i: lambda c: naive.end(c, made[i][1], agents[i]),
+    }
+    for step, of in work.items():
+        seconds[step] = await each(range(n), lambda i, of=of: using(of(i)), len(pool))  # type: ignore[misc]
+    for connection in pool:
+        await connection.close()
+    return seconds
+
+
+def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> float:
+    """Transactions a second; 0 where pgbench is not installed."""
+    program = shutil.which("pgbench") or next(
+        map(str, Path("/usr/lib/postgresql").glob("*/bin/pgbench")), None
+    )
+    if program is None:
+        return 0.0
+    script = PGBENCH[step].replace("@ROWS@", str(rows)).replace("@SPEC@", SPEC.model_dump_json())
+    file = directory / f"{step}.sql"
+    # A colon in JSON would be read as a variable of pgbench.
+    file.write_text(re.sub(r'":', '": ', script.replace("@SLOTS@", json.dumps(TAKES))))
+    command = [
+        program,
+        "-n",
+        "-M",
+        "prepared",
+        "-c",
+        "8",
+        "-j",
+        "2",
+        "-T",
+        str(seconds),
+        "-f",
+        str(file),
+        dsn,
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"tps = ([\d.]+)", said.stdout)
+    if found is None:
+        raise SystemExit(f"pgbench failed:\n{said.stderr[-2000:]}")
+    return float(found[1])
+
+
+async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Operations a second by way and step, one figure per round; the first round warms up."""
+    directory = Path(tempfile.mkdtemp(prefix="fairlead-bench-"))
+    directory.chmod(0o711)
+    found: dict[str, dict[str, list[float]]] = {
+        w: {s: [] for s in STEPS} for w in ("ours", "pgbench", "naive")
+    }
+    try:
+        async with EmbeddedPostgres(directory / "pg", clock=SystemClock()) as postgres:
+            await migrate(postgres.dsn)
+            async with Store(postgres.dsn, SystemClock()) as store:
+                term = await store.take_lease("bench", 3600)
+                ours = Ours(store, term or 0)
+                await ours.prepare()
+                for number in range(rounds + 1):
+                    mine = await ours.round(n)
+                    plain = await naive_round(postgres.dsn, postgres.pid or 0, n)
+                    await store._db.fetch("DROP TABLE IF EXISTS pgbench_ids")
+                    await store._db.fetch(
+                        "CREATE TABLE pgbench_ids AS SELECT row_number() OVER () AS n, id FROM sessions"
+                    )
+                    await store._db.fetch("ALTER TABLE pgbench_ids ADD PRIMARY KEY (n)")
+                    rows = (await store._db.fetch("SELECT count(*) AS n FROM pgbench_ids"))[0]["n"]
+                    tps = {
+                        step: await asyncio.to_thread(pgbench, postgres.dsn, step, rows, 2, directory)
+                        for step in PGBENCH
+                    }
+                    if number:
+                        for step in STEPS:
+                            found["ours"][step].append(n / mine[step])
+                            found["naive"][step].append(n / plain[step])
+                            found["pgbench"][step].append(tps.get(step, 0.0))
+                    print(f"\rround {number}/{rounds}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return found
+
+
+def table(found: dict[str, dict[str, list[float]]]) -> str:
+    lines = [
+        "| step | Fairlead /s | pgbench, single rows /s | naive /s | ÷ pgbench | ÷ naive |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for step in STEPS:
+        ours, raw, plain = (median(found[way][step]) for way in ("ours", "pgbench", "naive"))
+        shown = (f"{raw:.0f}", f"{ours / raw:.2f}") if raw else ("", "")
+        lines.append(f"| {step} | {ours:.0f} | {shown[0]} | {plain:.0f} | {shown[1]} | {ours / plain:.1f} |")
+    return "\n".join(lines)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="The store's writes against pgbench and the usual way.")
+    parser.add_argument("--n", type=int, default=2000, help="sessions per round (2000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (3)")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "store.json")
+    parser.add_argument("--check", action="store_true", help="fail below a quarter of pgbench (for CI)")
+    options = parser.parse_args()
+    about = machine()
+    found = await measure(options.n, options.rounds)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps({"machine": about, "n": options.n, "ops_per_s": found}, indent=1))
+    print(table(found) + "\n\n" + machine_line(about))
+    slow = [s for s in PGBENCH if median(found["pgbench"][s]) > 4 * median(found["ours"][s])]
+    if options.check and slow:
+        sys.exit(f"below a quarter of pgbench: {', '.join(slow)}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
