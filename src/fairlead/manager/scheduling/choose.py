@@ -12,7 +12,7 @@ from fairlead.manager.scheduling.demand import Demand
 from fairlead.manager.scheduling.lanes import Lanes, Ring
 from fairlead.manager.scheduling.model import AgentState, Pending
 from fairlead.manager.scheduling.policy import Policy
-from fairlead.manager.scheduling.shape import Kind
+from fairlead.manager.scheduling.shape import Kind, Shape
 from fairlead.manager.scheduling.stock import KERNELS, Room, Takes
 
 
@@ -32,7 +32,7 @@ class Bench:
         self.grained = any(d.quantum > 1 or d.minimum > 1 for state in states for d in state.devices)
         self.rooms = [Room(state, rank, self.limited) for rank, state in enumerate(states)]
         self.cursors: dict[str, str] = dict(cursors or {})
-        self.bookings = 0
+        self.booked: list[Room] = []  # those that something was taken of
         self._policy = policy
         self._selector = (selectors or {}).get(policy.custom or "")
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
@@ -62,6 +62,12 @@ class Bench:
         if item.endpoint_id and self._policy.replicas != "none":
             return self._by_replicas(item.endpoint_id, found)
         return found
+
+    def choose_among(self, rooms: list[Room], shape: Shape, demand: Demand) -> Room | None:
+        """The same for a plain session that fits on no other agent than these."""
+        ranks = self.crowd(shape.kind).open_ranks
+        able = [r for r in rooms if not r.guarded and r.rank in ranks and r.fits(demand)]
+        return min(able, key=lambda r: (len(r.families - shape.families), r.key), default=None)
 
     def choose(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> Room | None:
         """The agent for ``demand``, of another rank than ``but``. Raises ``SelectorFailed``."""
@@ -93,8 +99,9 @@ class Bench:
         return takes
 
     def _booked(self, room: Room, takes: Takes, ends: int | None) -> None:
+        if not room.booked:
+            self.booked.append(room)
         room.booked.append((ends, takes))
-        self.bookings += 1
         self._lanes.moved(room)
 
     def chosen(self, item: Pending, room: Room) -> None:
@@ -110,6 +117,14 @@ class Bench:
         """It is kept for a session, and offered to nobody any more: ask its guard."""
         self._lanes.remove(room)
         room.guarded, room.kept_for = True, kept_for
+
+    def put_back(self, room: Room) -> None:
+        room.guarded, room.kept_for = False, ""
+        self._lanes.restore(room)
+
+    def reset(self, room: Room, agent: AgentState) -> None:
+        room.reset(agent)
+        self._lanes.moved(room)
 
     def _by_replicas(self, endpoint_id: str, found: Iterator[Room]) -> Iterator[Room]:
         rooms: list[Room] = []

@@ -35,6 +35,7 @@ class Lanes:
         self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
         self._lane_of: dict[Shape, list[list[Key]]] = {}
         self._in: list[list[list[Key]]] = [[] for _ in rooms]  # the sorted lists that each agent is in
+        self._out: list[list[list[Key]]] = [[] for _ in rooms]  # and would be in, were it not set aside
         self._bounds: dict[Demand, Key | None] = {}
         for room in rooms:
             room.key = self._key(room)
@@ -74,9 +75,17 @@ class Lanes:
                 insort(segment, new)
 
     def remove(self, room: Room) -> None:
+        """It is offered to nobody any more."""
         for segment in self._in[room.rank]:
             del segment[bisect_left(segment, room.key)]
+        self._out[room.rank] += self._in[room.rank]
         self._in[room.rank] = []
+
+    def restore(self, room: Room) -> None:
+        for segment in self._out[room.rank]:
+            insort(segment, room.key)
+        self._in[room.rank] += self._out[room.rank]
+        self._out[room.rank] = []
 
     def _key(self, room: Room) -> Key:
         free, sign = room.free, self._sign
@@ -87,10 +96,10 @@ class Lanes:
         if name not in self._lanes:
             segments: dict[int, list[Key]] = {}
             for room in open_to:
+                segment = segments.setdefault(len(room.families - shape.families), [])
+                (self._out if room.guarded else self._in)[room.rank].append(segment)
                 if not room.guarded:
-                    segment = segments.setdefault(len(room.families - shape.families), [])
                     segment.append(room.key)
-                    self._in[room.rank].append(segment)
             for segment in segments.values():
                 segment.sort()
             self._lanes[name] = [segments[unrequested] for unrequested in sorted(segments)]

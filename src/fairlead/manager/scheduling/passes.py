@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import predicates
@@ -19,11 +17,12 @@ from fairlead.manager.scheduling.answer import (
 )
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.crowd import judge, wanted
-from fairlead.manager.scheduling.custom import Selector, SelectorFailed
+from fairlead.manager.scheduling.custom import SelectorFailed
+from fairlead.manager.scheduling.forecast import Forecasts
 from fairlead.manager.scheduling.gang import Spots, judge_gang, place_gang
 from fairlead.manager.scheduling.guard import Guard
 from fairlead.manager.scheduling.memo import Answer, NoFit
-from fairlead.manager.scheduling.model import Pending, Snapshot
+from fairlead.manager.scheduling.model import Pending
 from fairlead.manager.scheduling.order import Line, overdue
 from fairlead.manager.scheduling.policy import Policy
 from fairlead.manager.scheduling.preempt import Preempter
@@ -39,15 +38,15 @@ class Pass:
 
     def __init__(
         self,
-        snapshot: Snapshot,
         policy: Policy,
         now: int,
-        selectors: Mapping[str, Selector] | None = None,
+        bench: Bench,
+        quotas: Quotas,
+        refused: NoFit,
+        forecasts: Forecasts | None = None,
     ) -> None:
-        self.policy, self.now, self.group = policy, now, snapshot.group
-        self.bench = Bench(snapshot.agents, policy, snapshot.cursors, selectors)
-        self.quotas = Quotas(snapshot.group, snapshot.quotas)
-        self.refused = NoFit(self.bench.grained)
+        self.policy, self.now, self.bench, self.quotas = policy, now, bench, quotas
+        self.refused, self._forecasts = refused, forecasts
         self.guards: list[Guard] = []
         self.places: list[Place] = []
         self.holds: list[Hold] = []
@@ -60,7 +59,7 @@ class Pass:
         self._ranks: list[tuple[int, int, str]] | None = None
         if policy.strategy == "fifo" and policy.hol == "skip":
             self._ranks = []
-        self._cursors_before = dict(self.bench.cursors)
+        self._cursors_before = dict(bench.cursors)
         self._has_reservation = False
         self._guards_of: dict[int, list[Guard]] = {}  # by the rank of their agent
         self._kept_moves = 0  # counts every change of what is kept
@@ -135,15 +134,20 @@ class Pass:
             return self._gang(item)
         demand = bench.demand(shape.total)
         known = self.refused.find(item, demand)
-        if known is None:
-            room = bench.choose(item, demand)
+        if known is None or not known.but_on <= self._guards_of.keys():
+            hot = self.refused.hot(shape)
+            room = bench.choose(item, demand) if hot is None else bench.choose_among(hot, shape, demand)
             if room is not None:
                 takes = bench.grab(room, demand, self._ends(item))
                 bench.chosen(item, room)
                 agent_id = room.agent.agent_id
                 return Place(item.session_id, item.kernel_id, item.revision, agent_id, takes)
-            verdict = judge(bench.crowd(shape.kind), item, shape, demand, bench.grained)
-            known = self.refused.add(item, demand, verdict)
+            known = self.refused.again(item)
+            if known is None:
+                verdict = judge(bench.crowd(shape.kind), item, shape, demand, bench.grained)
+                known = self.refused.add(item, demand, verdict)
+            kept = self._guards_of.keys() & bench.crowd(shape.kind).open_ranks
+            known.but_on = frozenset(rank for rank in kept if bench.rooms[rank].fits(demand))
         return self._beside(item, known)
 
     def _gang(self, item: Pending) -> Spots | Hold:
@@ -221,7 +225,7 @@ class Pass:
             return
         late = overdue(item, policy, self.now)
         if (policy.hol == "backfill" and first) or (policy.hol == "skip" and late):
-            reserved = reserve(self.bench, item, policy, self.now, late)
+            reserved = reserve(self.bench, item, policy, self.now, late, self._forecasts)
             if reserved is not None:
                 self._keep(*reserved)
                 self._has_reservation = True
@@ -236,6 +240,16 @@ class Pass:
             self._guards_of.setdefault(room.rank, []).append(guard)
         self._kept_moves += 1
         self._said.clear()
+
+    @property
+    def has_head(self) -> bool:
+        """Whether anybody was refused for capacity."""
+        return self._head is not None
+
+    @property
+    def kept_moves(self) -> int:
+        """It grows with every change of what is kept for somebody."""
+        return self._kept_moves
 
     def plan(self) -> Plan:
         cursors = {

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead.manager.scheduling.answer import Plan
+from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.custom import Selector
+from fairlead.manager.scheduling.memo import NoFit
 from fairlead.manager.scheduling.model import Snapshot
 from fairlead.manager.scheduling.order import line
 from fairlead.manager.scheduling.passes import Pass
 from fairlead.manager.scheduling.policy import Policy
+from fairlead.manager.scheduling.quotas import Quotas
 
 
 def plan(
@@ -22,6 +25,7 @@ def plan(
     What a session refused for capacity does to those behind it is the policy's (see there). Any other refusal
     blocks nobody and counts no retry.
     """
-    made = Pass(snapshot, policy, now, selectors)
+    bench = Bench(snapshot.agents, policy, snapshot.cursors, selectors)
+    made = Pass(policy, now, bench, Quotas(snapshot.group, snapshot.quotas), NoFit(bench.grained))
     made.answer_all(line(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
     return made.plan()

@@ -39,12 +39,12 @@ class _Entry:
                 shown, numbers = as_asked(slot, amount, used, limit)
                 yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
 
-    def charge(self, asked: Mapping[str, int]) -> None:
-        self.running += 1
+    def charge(self, asked: Mapping[str, int], sign: int = 1) -> None:
+        self.running += sign
         used = self.used
         for slot in used:
             if slot in asked:
-                used[slot] += asked[slot]
+                used[slot] += sign * asked[slot]
 
 
 class Quotas:
@@ -54,6 +54,7 @@ class Quotas:
         self._group = group
         self._entries: dict[tuple[str, str], _Entry] = {(q.scope, q.name): _Entry(q) for q in quotas}
         self._of_owner: dict[tuple[str, str], list[_Entry]] = {}
+        self._charged: list[Pending] = []
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -70,8 +71,26 @@ class Quotas:
 
     def charge(self, item: Pending) -> None:
         if self._entries:
+            self._charged.append(item)
             for entry in self._of(item):
                 entry.charge(item.shape.asked)
+
+    def undo(self) -> None:
+        """As if nothing had been charged yet."""
+        for item in self._charged:
+            for entry in self._of(item):
+                entry.charge(item.shape.asked, -1)
+        self._charged.clear()
+
+    def update(self, quotas: Iterable[Quota]) -> None:
+        """These are new, or used otherwise."""
+        for quota in quotas:
+            if (quota.scope, quota.name) not in self._entries:
+                self._of_owner.clear()
+            self._entries[quota.scope, quota.name] = _Entry(quota)
+            owners = [owner for owner in self._of_owner if quota.scope == "group" or quota.name in owner]
+            for owner in owners:
+                del self._of_owner[owner]
 
     def _of(self, item: Pending) -> list[_Entry]:
         owner = (item.user, item.project)

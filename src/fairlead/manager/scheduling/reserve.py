@@ -9,6 +9,7 @@ from fairlead.manager.scheduling.answer import Reservation
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.crowd import wanted
 from fairlead.manager.scheduling.demand import Demand
+from fairlead.manager.scheduling.forecast import Forecasts
 from fairlead.manager.scheduling.future import (
     earliest,
     fit_all,
@@ -28,17 +29,25 @@ Found = tuple[Reservation, list[Guard]]
 class Reserver:
     """For one blocked session: first by the known ends of what runs, else by holding what is nearest."""
 
-    def __init__(self, bench: Bench, item: Pending, policy: Policy, now: int) -> None:
+    _rooms: list[Room] | None = None
+
+    def __init__(
+        self, bench: Bench, item: Pending, policy: Policy, now: int, forecasts: Forecasts | None
+    ) -> None:
+        self._forecasts = forecasts if item.plain and item.shape.alone and not bench.grained else None
         self._bench, self._item, self._now, self._fraction = bench, item, now, policy.fraction
         demands = tuple(bench.demand(demand) for demand in item.shape.demands)
         # What each agent of the reservation must hold: all kernels, or one.
         single = item.shape.mode == "single-node"
         self._parts: list[tuple[Demand, ...]] = [demands] if single else [(demand,) for demand in demands]
-        self._rooms = [
-            room
-            for room in bench.crowd(item.shape.kind).open_to
-            if not room.guarded and wanted(item, room, bench.grained)
-        ]
+
+    def _able(self) -> list[Room]:
+        """Those that it would go to."""
+        if self._rooms is None:
+            grained = self._bench.grained
+            open_to = self._bench.crowd(self._item.shape.kind).open_to
+            self._rooms = [r for r in open_to if not r.guarded and wanted(self._item, r, grained)]
+        return self._rooms
 
     def by_ends(self) -> Found | None:
         """At the earliest time that is known, on the agents where that is."""
@@ -58,8 +67,10 @@ class Reserver:
         return reservation, guards
 
     def _first(self, demands: tuple[Demand, ...], taken: set[int]) -> tuple[int, Room] | None:
+        if self._forecasts is not None:
+            return self._forecasts.first(self._bench, self._item.shape, self._now)
         best: tuple[int, Room] | None = None
-        for room in self._rooms:
+        for room in self._able():
             if room.rank in taken or not all(room.could_ever_fit(demand) for demand in demands):
                 continue
             at = earliest(room, demands, self._fraction, self._now, best[0] if best else None)
@@ -76,7 +87,7 @@ class Reserver:
             demands, taken = self._parts[index], {room.rank for room in found.values()}
             lacking = sorted(
                 (sum(missing(room.free, demand) for demand in demands), room.rank)
-                for room in self._rooms
+                for room in self._able()
                 if room.rank not in taken and all(room.could_ever_fit(demand) for demand in demands)
             )
             rooms = (self._bench.rooms[rank] for _, rank in lacking)
@@ -102,8 +113,15 @@ def _ids(rooms: Iterable[Room]) -> tuple[AgentId, ...]:
     return tuple(room.agent.agent_id for room in rooms)
 
 
-def reserve(bench: Bench, item: Pending, policy: Policy, now: int, overdue: bool) -> Found | None:
+def reserve(
+    bench: Bench,
+    item: Pending,
+    policy: Policy,
+    now: int,
+    overdue: bool,
+    forecasts: Forecasts | None = None,
+) -> Found | None:
     """A reservation for ``item``, which fits nowhere now, or None when no end is known and nobody must hold
-    anything for it yet (``overdue``)."""
-    reserver = Reserver(bench, item, policy, now)
+    anything for it yet (``overdue``). ``forecasts``: what an earlier pass found out."""
+    reserver = Reserver(bench, item, policy, now, forecasts)
     return reserver.by_ends() or (reserver.by_holding() if overdue else None)

@@ -142,6 +142,15 @@ class Room(Stock):
             self.capacity = {**self.capacity, KERNELS: most}
             self.free[KERNELS] = max(0, most - agent.kernels)
 
+    def reset(self, agent: AgentState) -> None:
+        """What is free is what ``agent``, the same one with the same capacity, has free now."""
+        self.agent, self._states, self._devices = agent, agent.devices, None
+        limit = self.free.keys() & {KERNELS}
+        self.free = dict(agent.totals.free)
+        if limit:
+            self.free[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
+        self.booked, self.replicas = [], None
+
     def could_ever_fit(self, demand: Demand) -> bool:
         return short_of(self.capacity, demand) is None
 

@@ -1,0 +1,199 @@
+"""The planner alone: one pass over ten thousand pending sessions and a thousand agents, and one freed slot.
+
+Beside it in the same run, in turns: the scan over dicts of Decimals that schedulers are often written as, and
+a scan of every agent in C, which is the limit without an index. All three must choose the same agents. Ours
+also names devices, keeps quotas and reservations, and says why not.
+
+CPU time (process_time), the middle of the rounds. The slow scan is timed on the first sessions of the same
+world and multiplied; its cost per session does not fall later on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairlead.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling.resident import Planner
+from measuring import machine, machine_line
+from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, world
+
+POLICY = Policy()  # backfill with its bounds, as groups have it when nobody says otherwise
+GOALS_MS = {"all fit": 250, "none fits": 10, "mixed": 150}
+ROUNDS, NAIVE_SESSIONS = 7, 40
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    gc.collect()
+    start = time.process_time()
+    answer = work()
+    return time.process_time() - start, answer
+
+
+def same_choices(snapshot: Snapshot, answer: Plan, other: list[int], what: str) -> None:
+    """In the order of trying: who got which agent. Reservations bind only ours, so they are left out."""
+    where = {place.session_id: place.agent_id for place in answer.places}
+    items = sorted(snapshot.pending, key=lambda item: item.rank)
+    for item, number in zip(items, other, strict=False):
+        chosen = snapshot.agents[number].agent_id if number >= 0 else None
+        if where.get(item.session_id) != chosen:
+            sys.exit(
+                f"{what} gives {item.session_id} to {chosen}, the planner to {where.get(item.session_id)}"
+            )
+
+
+def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, float]:
+    snapshot = world(shape, pending, agents)
+    items = sorted(snapshot.pending, key=lambda item: item.rank)
+    cold, _ = timed(lambda: plan(snapshot, POLICY, NOW))
+    ours, in_c, naive = [], [], []
+    for _ in range(ROUNDS):
+        took, answer = timed(lambda: plan(snapshot, POLICY, NOW))
+        ours.append(took)
+        if c:
+            arrays = c.prepare(snapshot.agents, items)
+            took, _ = timed(lambda arrays=arrays: c.run(arrays, agents, pending))
+            in_c.append(took)
+    for _ in range(3):
+        took, slow = timed(lambda: dict_scan(snapshot.agents, items[:NAIVE_SESSIONS]))
+        naive.append(took * pending / NAIVE_SESSIONS)
+    free = plan(snapshot, Policy("skip", max_bypasses=None, max_skip_age=None), NOW)
+    same_choices(snapshot, free, slow, "the scan over dicts")
+    if c:
+        same_choices(snapshot, free, list(arrays[3]), "the scan in C")
+    groups = [world(shape, pending // 100, agents // 100, seed) for seed in range(100)]
+    hundred = [timed(lambda: [plan(group, POLICY, NOW) for group in groups])[0] for _ in range(3)]
+    return {
+        "placed": len(answer.places),
+        "ms": 1000 * statistics.median(ours),
+        "first_ms": 1000 * cold,
+        "hundred_groups_ms": 1000 * statistics.median(hundred),
+        "c_ms": 1000 * statistics.median(in_c) if in_c else float("nan"),
+        "dicts_ms": 1000 * statistics.median(naive),
+    }
+
+
+def freed(agent: AgentState, cpu: int, mem: int, gpus: int) -> AgentState:
+    """The full agent when something of that size has ended on it."""
+    free = {"cpu": agent.free["cpu"] + cpu, "mem": agent.free["mem"] + mem}
+    devices = [replace(d, free=1000) if number < gpus else d for number, d in enumerate(agent.devices)]
+    return replace(agent, free=free, devices=tuple(devices))
+
+
+def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> dict[str, float]:
+    """On one agent with GPUs after the other a session ends, and then that agent is full again. ``exact``: it
+    was as large as the one that waits longest; else 4 cpus, 16 GiB and a GPU, which leaves room for more."""
+    snapshot = world("none fits", pending, agents)
+    planner = Planner("g", POLICY)
+    planner.tell_agents(snapshot.agents)
+    planner.tell_sessions(snapshot.pending)
+    planner.tell_quotas(snapshot.quotas)
+    first, _ = timed(lambda: planner.decide(NOW))
+    with_gpus = [state for state in snapshot.agents if state.devices]
+    waiting = sorted(snapshot.pending, key=lambda item: item.rank)
+    took, whole, placed = [], [], 0
+    for number in range(events):
+        full = with_gpus[number * 7 % len(with_gpus)]
+        oldest = next(item for item in waiting if item.session_id in planner.waiting).slots
+        sizes = (oldest["cpu"], oldest["mem"], oldest.get("cuda.device", 0)) if exact else (4000, 16 * GIB, 1)
+        changed = freed(full, *sizes)
+        start = time.perf_counter()
+        planner.tell_agents([changed])
+        answer = planner.decide(NOW)
+        took.append(time.perf_counter() - start)
+        placed += len(answer.places)
+        if number % 50 == 0:
+            spent, same = timed(lambda: plan(planner.snapshot(), POLICY, NOW))
+            whole.append(spent)
+            if (same.places, same.reservations) != (answer.places, answer.reservations):
+                sys.exit("the planner that is told what changed decides otherwise than a full pass")
+        planner.tell_sessions((), [place.session_id for place in answer.places])
+        planner.tell_agents([full])
+        planner.decide(NOW)
+    ordered = sorted(took)
+    return {
+        "events": events,
+        "placed": placed,
+        "p50_us": 1e6 * statistics.median(took),
+        "p99_us": 1e6 * ordered[int(0.99 * len(ordered))],
+        "full_pass_ms": 1000 * statistics.median(whole),
+        "first_ms": 1000 * first,
+    }
+
+
+def growth(pending: int, agents: int) -> dict[str, float]:
+    snapshot = world("mixed", pending, agents)
+    took = min(timed(lambda: plan(snapshot, POLICY, NOW))[0] for _ in range(3))
+    tracemalloc.start()
+    answer = plan(snapshot, POLICY, NOW)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {
+        "placed": len(answer.places),
+        "ms": 1000 * took,
+        "plan_mb": kept / 1e6,
+        "peak_mb": peak / 1e6,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = [
+        "| shape | placed | ms | goal | 100 groups ms | dicts of Decimals ms | × | C scan ms | ours/C |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for shape, row in found["shapes"].items():
+        lines.append(
+            f"| {shape} | {row['placed']} | {row['ms']:.1f} | {GOALS_MS[shape]} "
+            f"| {row['hundred_groups_ms']:.1f} "
+            f"| {row['dicts_ms']:,.0f} | {row['dicts_ms'] / row['ms']:,.0f} | {row['c_ms']:.1f} "
+            f"| {row['ms'] / row['c_ms']:.1f} |"
+        )
+    for name, row in found["freed"].items():
+        lines.append(
+            f"\n{name}, {found['pending']:,} blocked: p50 {row['p50_us']:.0f} µs, p99 {row['p99_us']:.0f} µs "
+            f"({row['placed']} placed in {row['events']} events; a full pass {row['full_pass_ms']:.1f} ms)"
+        )
+    for pending, row in found["growth"].items():
+        lines.append(
+            f"mixed, {int(pending):>7,} pending: {row['ms']:8.1f} ms, {row['placed']} placed, plan "
+            f"{row['plan_mb']:.1f} MB, at most {row['peak_mb']:.1f} MB"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--pending", type=int, default=10_000)
+    options.add_argument("--agents", type=int, default=1_000)
+    options.add_argument("--growth", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    asked = options.parse_args()
+    about, c = machine(), CScan()
+    if not c:
+        print("no C compiler here: the C scan is left out")
+    found: dict[str, Any] = {"machine": about, "pending": asked.pending, "agents": asked.agents}
+    found["shapes"] = {shape: one_shape(shape, asked.pending, asked.agents, c) for shape in FILLED}
+    found["freed"] = {
+        "one freed slot": freed_slots(asked.pending, asked.agents, True),
+        "room for one or more": freed_slots(asked.pending, asked.agents, False),
+    }
+    found["growth"] = {str(pending): growth(pending, asked.agents) for pending in asked.growth}
+    print(
+        f"{machine_line(about)}\n{asked.pending:,} pending, {asked.agents:,} agents, quotas and backfill on\n"
+    )
+    print(table(found))
+    results = Path(__file__).parent / "results"
+    results.mkdir(exist_ok=True)
+    (results / "planner.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

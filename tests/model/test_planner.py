@@ -1,0 +1,126 @@
+"""The planner that is told what changed decides as if it had looked at everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from planned_worlds import MENU, NOW, USERS, WORLD, policies
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
+from fairlead.manager.scheduling.model import Quota, Running
+from fairlead.manager.scheduling.resident import Planner
+
+
+def agent(number: int, running: dict[SessionId, tuple[AgentId, Running]]) -> AgentState:
+    name = AgentId(f"a{number}")
+    mine = tuple(kernel for where, kernel in running.values() if where == name)
+    taken: dict[tuple[str, str], int] = {}
+    for kernel in mine:
+        for take in kernel.takes:
+            taken[take.slot, take.device_id] = taken.get((take.slot, take.device_id), 0) + take.amount
+    devices = tuple(
+        DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000 - taken.get(("cuda.device", f"g{n}"), 0))
+        for n in range(1 + number)
+    )
+    free = {"cpu": 4000 - taken.get(("cpu", ""), 0)}
+    return AgentState(
+        name, frozenset({"process"}), frozenset({"custom"}), free, {"cpu": 4000}, devices, running=mine
+    )
+
+
+@st.composite
+def session(draw: st.DrawFn, number: int) -> Pending:
+    return Pending(
+        SessionId(f"s{number:03}"),
+        KernelId(f"k{number:03}"),
+        1,
+        draw(st.sampled_from([10, 10, 10, 50])),
+        draw(st.integers(0, 9)),
+        draw(st.integers(0, 2)),
+        "process",
+        "custom",
+        draw(st.sampled_from(MENU)),
+        user=draw(st.sampled_from(USERS)),
+        runs_for=draw(st.sampled_from([None, None, 3, 8, 40])),
+        not_before=draw(st.sampled_from([None] * 12 + [NOW])),
+        bypassed=draw(st.sampled_from([0, 0, 5])),
+    )
+
+
+class Cluster:
+    """What the planner is told of, told to it as it changes."""
+
+    def __init__(self, policy: Policy, agents: int, limit: int) -> None:
+        self.policy, self.planner, self.now = policy, Planner("g", policy), NOW
+        self.running: dict[SessionId, tuple[AgentId, Running]] = {}
+        self.user_of: dict[SessionId, str] = {}
+        self.limit, self.agents = limit, agents
+        self.planner.tell_agents(agent(number, {}) for number in range(agents))
+        self.tell_quota()
+
+    def tell_quota(self) -> None:
+        mine = [name for name in self.running if self.user_of[name] == "ann"]
+        self.planner.tell_quotas([Quota("user", "ann", {}, {}, self.limit, len(mine))])
+
+    def changed(self, name: AgentId) -> None:
+        self.planner.tell_agents([agent(int(name[1:]), self.running)])
+        self.tell_quota()
+
+    def start(self, answer: Plan, keep: int) -> None:
+        """The first ``keep`` places are taken; the others were stale."""
+        pending = {item.session_id: item for item in self.planner.snapshot().pending}
+        for place in answer.places[:keep]:
+            item = pending[place.session_id]
+            ends = None if item.runs_for is None else self.now + item.runs_for
+            kernel = Running(place.session_id, place.kernel_id, place.takes, ends, user=item.user)
+            self.running[place.session_id] = (place.agent_id, kernel)
+            self.user_of[place.session_id] = item.user
+            self.planner.tell_sessions((), [place.session_id])
+            self.changed(place.agent_id)
+
+    def end(self, number: int) -> None:
+        if self.running:
+            name = sorted(self.running)[number % len(self.running)]
+            where, _ = self.running.pop(name)
+            self.changed(where)
+
+    def decide(self) -> Plan:
+        whole = plan(self.planner.snapshot(), self.policy, self.now)
+        answer = self.planner.decide(self.now)
+        assert answer.places == whole.places
+        assert answer.reservations == whole.reservations
+        assert (answer.victims, answer.bypasses) == (whole.victims, whole.bypasses)
+        holds = {hold.session_id: hold for hold in whole.holds}
+        for hold in answer.holds:
+            same = holds[hold.session_id]
+            assert (hold.reason, hold.capacity, hold.behind, hold.unmet) == (
+                same.reason,
+                same.capacity,
+                same.behind,
+                same.unmet,
+            )
+        return answer
+
+
+@WORLD
+@given(st.data(), policies(), st.booleans())
+def test_told_what_changed_it_decides_as_if_it_had_looked_at_everything(
+    data: st.DataObject, policy: Policy, simple: bool
+) -> None:
+    if simple:
+        selection = policy.agent_selection.replace("round-robin", "dispersed")
+        policy = replace(policy, hol="backfill", strategy="fifo", preemption=None, agent_selection=selection)
+    cluster = Cluster(policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)))
+    number = 0
+    for _ in range(data.draw(st.integers(2, 8))):
+        cluster.now += data.draw(st.sampled_from([0, 1, 10]))
+        for _ in range(data.draw(st.sampled_from([0, 0, 1, 5]))):
+            number += 1
+            cluster.planner.tell_sessions([data.draw(session(number))])
+        for _ in range(data.draw(st.integers(0, 2))):
+            cluster.end(data.draw(st.integers(0, 20)))
+        answer = cluster.decide()
+        cluster.start(answer, data.draw(st.sampled_from([9, 9, 1, 0])))
