@@ -81,7 +81,10 @@ class Postgres:
             return rows
 
     async def clear(self, *, truncate: bool) -> None:
-        tables = "session_history, allocations, kernels, sessions, endpoints, agent_slots, agents, leases"
+        tables = (
+            "session_dependencies, session_history, allocations, kernels, sessions, endpoints, agent_slots, "
+            "agents, leases"
+        )
         if truncate:
             await self._connection.execute(f"TRUNCATE {tables} CASCADE")
         else:

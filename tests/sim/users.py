@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -38,6 +39,12 @@ class Users:
             more["pending_timeout_s"] = 25
         if kind == "batch" and rng.random() < 0.3:
             more |= {"retries": 2, "retry_backoff_s": 3}
+        if self.sessions and rng.random() < 0.15:
+            more["depends_on"] = [
+                {"session": rng.choice(self.sessions), "on": rng.choice(["any", "failure"])}
+            ]
+        if kind == "batch" and rng.random() < 0.1:
+            more["starts_at"] = manager.clock.now() + timedelta(seconds=rng.choice([-5, 5, 30]))
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(
             name=name, type=kind, command=script.command(), start_timeout_s=20, stop_grace_s=5,

@@ -39,6 +39,8 @@ class FakeAgent:
     incarnation: str = "incarnation-1"
     stream: int = 0
     identity: str = ""
+    arch: str = "x86_64"
+    labels: dict[str, str] = field(default_factory=dict)
 
     def whole(self) -> Report:
         gpus = tuple(
@@ -47,8 +49,8 @@ class FakeAgent:
         )
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
         info = AgentInfo(
-            AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",),
-            ("custom", "llamacpp", "vllm"), offers, identity=self.identity,
+            AgentId(self.name), "default", "127.0.0.1", "0.1.0", self.arch, ("process",),
+            ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)

@@ -34,6 +34,15 @@ def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | f
     return {**BASE_RESOURCES, **asked} if asked else None
 
 
+_ENDS = ("success", "any", "failure")
+
+
+def dependency(text: str) -> dict[str, str]:
+    """``NAME``, or ``NAME:any`` and the like; a name may have colons of its own."""
+    name, colon, end = text.rpartition(":")
+    return {"session": name, "on": end} if colon and end in _ENDS else {"session": text}
+
+
 # Options of several words, and of words that belong together.
 _LISTS, _SETS = frozenset({"session_types", "slot_priority"}), frozenset({"exclusive"})
 # What "none" means where that is not "no bound" or "no limit".

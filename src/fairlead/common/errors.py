@@ -64,6 +64,12 @@ class Conflict(FairleadError):
     code, http = "conflict", 409
 
 
+class QuotaExceeded(Conflict):
+    """A quota is used up."""
+
+    code = "quota"
+
+
 class NeverFits(Conflict):
     """No agent of the resource group could ever hold this."""
 

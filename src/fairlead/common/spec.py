@@ -6,7 +6,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
@@ -63,6 +71,9 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
+
+
 class Probe(Model):
     """How a ``custom`` engine shows that it is ready: ``path`` answers 2xx over http."""
 
@@ -97,6 +108,16 @@ class Workload(Model):
         10, description="Between the polite stop and the kill."
     )
     max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="Starts, each on another agent.")
+    arch: Word | None = Field(None, description="Only agents of this architecture, like x86_64.")
+    labels: Annotated[dict[Word, NoNul], Field(max_length=64)] = Field(
+        {}, description="Only agents that have all of these labels."
+    )
+    agents: Annotated[list[Name], Field(max_length=1000)] = Field(
+        [], description="Only these agents, by id; none named: any."
+    )
+    preemptible: bool = Field(
+        True, description="May be stopped for one of higher priority, where its resource group does that."
+    )
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
@@ -111,6 +132,20 @@ class Workload(Model):
             if self.command:
                 raise ValueError(f"engine {self.engine!r} takes no `command`; use `args`")
         return self
+
+
+class Dependency(Model):
+    """Another session of the same project, which must have ended before this one starts."""
+
+    session: Name = Field(description="Its id, or its name: the live one's, else the newest's.")
+    on: Literal["success", "any", "failure"] = Field(
+        "success", description="How it must end; success is for batch sessions only."
+    )
+
+
+def _dependency(value: Any) -> Any:
+    """A name alone is short for its success."""
+    return {"session": value} if isinstance(value, str) else value
 
 
 class SessionSpec(Workload):
@@ -129,6 +164,15 @@ class SessionSpec(Workload):
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
         5, description="Pause before the first retry; it doubles each time, up to 300."
     )
+    depends_on: Annotated[
+        list[Annotated[Dependency, BeforeValidator(_dependency)]], Field(max_length=100)
+    ] = Field([], description="All of these first. A name alone means its success.")
+    dependency_failed: Literal["end", "wait"] = Field(
+        "end", description="When one of them ended otherwise: it is cancelled, or waits until it is stopped."
+    )
+    starts_at: AwareDatetime | None = Field(
+        None, description="Batch: not before this time, in RFC 3339; pending_timeout_s counts from it."
+    )
 
     @model_validator(mode="after")
     def _type_has_its_features(self) -> Self:
@@ -136,6 +180,8 @@ class SessionSpec(Workload):
             raise ValueError("`timeout_s` is for batch sessions; use `max_lifetime_s`")
         if self.type is not SessionType.BATCH and self.retries:
             raise ValueError("`retries` is for batch sessions: only they have a result")
+        if self.type is not SessionType.BATCH and self.starts_at is not None:
+            raise ValueError("`starts_at` is for batch sessions; create the others when they are wanted")
         if self.type is not SessionType.INFERENCE and self.engine != "custom":
             raise ValueError(f"engine {self.engine!r} serves a model: it needs type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:

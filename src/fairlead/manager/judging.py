@@ -73,6 +73,9 @@ def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | Non
 
 
 def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | None:
+    if facts.broken and facts.spec.dependency_failed == "end":
+        cause = Reason.DEPENDENCY_FAILED
+        return _move(facts, Event.DEPENDENCY_FAILED, lost_grace_s, cause, detail=facts.broken)
     if late:
         return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
     if facts.attempt - facts.rerun_from > 1 and facts.untried_agents == 0:

@@ -37,6 +37,7 @@ class Event(StrEnum):
     STOP = "stop"
     FAIL = "fail"
     EXPIRED = "expired"
+    DEPENDENCY_FAILED = "dependency-failed"  # what it waits for ended otherwise than it needs
     ENDED = "ended"
     ENDED_BADLY = "ended-badly"
 
@@ -49,6 +50,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (P, Event.PLACED): S,
     (P, Event.STOP): Status.CANCELLED,
     (P, Event.EXPIRED): Status.CANCELLED,
+    (P, Event.DEPENDENCY_FAILED): Status.CANCELLED,
     (P, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
     (S, Event.PREPARING): PREP,
     (S, Event.CREATING): CREA,
@@ -214,6 +216,8 @@ class SessionFacts:
     # How often its program was run again, and the last attempt of the run before (0: none).
     reruns: int = 0
     rerun_from: int = 0
+    # What it waits for and how that ended otherwise than it needs, in words; "": nothing did.
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)

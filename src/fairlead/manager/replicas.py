@@ -10,6 +10,7 @@ from fairlead.common.ids import EndpointId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import EndpointSpec
 from fairlead.common.status import STARTING, TERMINAL, EndpointStatus, Status
+from fairlead.manager.keys import NOBODY, Owner
 
 # A replica that failed is replaced after 5, 10, 20 ... seconds; after five in a row we wait for a person.
 BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
@@ -41,6 +42,7 @@ class EndpointFacts:
     changed_at: datetime
     deleted: bool
     replicas: tuple[ReplicaFacts, ...]  # newest first: all live ones, and some that ended
+    owner: Owner = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,3 +110,34 @@ def test_scale(manager: RestManager, fairlead: Run) -> None:
     assert json.loads(fairlead("scale", "tiny", "3", "-o", "json").stdout)["replicas"] == 3
     assert fairlead("scale", "tiny", "1001").exit_code == 2
     assert fairlead("scale", "nope", "1").exit_code == 3
+
+
+def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, fairlead: Run) -> None:
+    words = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
+    more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
+    assert fairlead("run", *words.split(), *more.split()).exit_code == 0
+    spec = next(iter(manager.sessions.values())).spec
+    assert [(d.session, d.on) for d in spec.depends_on] == [("prep", "success"), ("a:b", "any")]
+    assert spec.dependency_failed == "wait"
+    assert spec.starts_at is not None
+    assert spec.starts_at.isoformat() in ("2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00+00:00")
+    assert (spec.arch, spec.labels, spec.agents) == ("aarch64", {"room": "north"}, ["node-1", "node-2"])
+    assert spec.priority == 70
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--starts-at 2026-12-24T18:00:00", "timezone"),
+        ("--starts-at tomorrow", "starts_at"),
+        ("--if-dependency-fails maybe", "'end' or 'wait'"),
+        ("--label room", "--label 'room' is not NAME=VALUE"),
+        ("--arch x/", "arch"),
+        ("--priority 101", "--priority"),
+    ],
+)
+def test_run_refuses_what_is_not_allowed(manager: RestManager, fairlead: Run, words: str, told: str) -> None:
+    refused = fairlead("run", *words.split(), "--", "true")
+    assert refused.exit_code == 2
+    assert told in refused.stderr
+    assert not manager.sessions

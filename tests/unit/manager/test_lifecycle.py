@@ -35,6 +35,7 @@ LATE = NOW - timedelta(seconds=1)
 INTERACTIVE = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
 BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, timeout_s=5)
 STUBBORN = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, pending_timeout_s=60)
+PATIENT = SessionSpec(command=["x"], depends_on=["prep"], dependency_failed="wait")
 INFERENCE = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE)
 K, S = KernelId("k"), SessionId("s")
 
@@ -147,6 +148,16 @@ CASES = [
         "pending too long",
         facts(Status.PENDING, Status.PENDING, deadline_at=LATE),
         (Event.EXPIRED, Status.CANCELLED, "pending-timeout"),
+    ),
+    (
+        "what it waits for ended otherwise",
+        facts(Status.PENDING, Status.PENDING, broken="prep ended ERROR"),
+        (Event.DEPENDENCY_FAILED, Status.CANCELLED, "dependency-failed"),
+    ),
+    (
+        "what it waits for ended otherwise, and it was told to wait",
+        facts(Status.PENDING, Status.PENDING, PATIENT, broken="prep ended ERROR"),
+        None,
     ),
     ("nothing seen yet", facts(Status.SCHEDULED, Status.SCHEDULED), None),
     ("fetching", facts(Status.SCHEDULED, Status.PREPARING), (Event.PREPARING, Status.PREPARING, "")),
@@ -297,7 +308,8 @@ some_facts = st.builds(
         status, kernel, spec, deadline_at=LATE if late else None, other_agents=others, attempt=attempt,
         kernel_reason=reason if kernel in TERMINAL else Reason.NONE,
     ),
-    st.sampled_from(sorted(LIVE)), statuses, st.sampled_from([INTERACTIVE, BATCH, STUBBORN, INFERENCE]),
+    st.sampled_from(sorted(LIVE)), statuses,
+    st.sampled_from([INTERACTIVE, BATCH, STUBBORN, PATIENT, INFERENCE]),
     st.booleans(), st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Reason)),
 )  # fmt: skip
 

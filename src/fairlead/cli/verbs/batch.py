@@ -15,6 +15,7 @@ from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
 from fairlead.cli.story import ended, why_failed
+from fairlead.cli.verbs.placement import Arch, Labels, On, Priority, where
 from fairlead.cli.waiting import until_session
 from fairlead.common.api import SessionView
 from fairlead.common.reasons import Reason
@@ -38,6 +39,17 @@ def run(
     retries: Annotated[
         int | None, typer.Option(min=0, max=20, help="Run it again so often if it fails.")
     ] = None,
+    after: Annotated[
+        list[str] | None, typer.Option(help="NAME[:any|failure]: after that session's success, or end.")
+    ] = None,
+    if_failed: Annotated[
+        str | None, typer.Option("--if-dependency-fails", help="end (as if not given) or wait.")
+    ] = None,
+    starts_at: Annotated[str | None, typer.Option(help="Not before, like 2026-12-24T18:00:00Z.")] = None,
+    arch: Arch = None,
+    label: Labels = None,
+    on: On = None,
+    priority: Priority = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
 ) -> None:
     """Run a program on a node, show its output, and exit with its exit code.
@@ -46,6 +58,7 @@ def run(
     Examples:
       fairlead run -- python train.py --epochs 3
       fairlead run --gpus 1 --resources mem=16GiB --timeout 3600 -- ./job.sh
+      fairlead run --name eval --after train --no-wait -- python eval.py
     """
     asked: dict[str, Any] = {
         "name": name,
@@ -54,9 +67,18 @@ def run(
         "resource_group": group,
         "timeout_s": timeout,
         "retries": retries,
+        "depends_on": [parse.dependency(text) for text in after] if after else None,
+        "dependency_failed": if_failed,
+        "starts_at": starts_at,
+        **where(arch, label, on, priority),
     }
     given = {field: value for field, value in asked.items() if value is not None}
-    spec = SessionSpec(type=SessionType.BATCH, engine="custom", command=command, **given)
+    fixed = {"type": SessionType.BATCH, "engine": "custom", "command": command}
+    spec = SessionSpec.model_validate(fixed | given)
+    _run(cli, spec, wait)
+
+
+def _run(cli: Cli, spec: SessionSpec, wait: bool) -> None:
     made: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:

@@ -37,7 +37,10 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
         ("retries", f"{view.reruns} of {view.spec.retries}" if view.spec.retries else ""),
+        ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", show_slots(view.slots)),
+        ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
+        ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
         *_workload(view.spec),
         *_reason(view.reason, view.detail),
     ]
@@ -138,6 +141,9 @@ def _workload(spec: Workload) -> list[tuple[str, str]]:
         ("command", shlex.join(spec.command)),
         ("args", shlex.join(spec.args)),
         ("env", " ".join(sorted(spec.env))),  # names only: values are often secrets
+        ("arch", spec.arch or ""),
+        ("labels", " ".join(f"{name}={value}" for name, value in sorted(spec.labels.items()))),
+        ("only on", ", ".join(spec.agents)),
     ]
 
 

@@ -17,6 +17,7 @@ from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import print_facts, printable
 from fairlead.cli.story import why_failed
+from fairlead.cli.verbs.placement import Arch, Labels, On, Priority, where
 from fairlead.cli.waiting import until_ready
 from fairlead.common.api import EndpointView, ReplicaView
 from fairlead.common.spec import ENGINES, EndpointSpec
@@ -43,6 +44,10 @@ def serve(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; repeat it.")] = None,
     probe: Annotated[str, typer.Option(help="For custom: path that answers 2xx when ready.")] = "/",
     group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
+    arch: Arch = None,
+    label: Labels = None,
+    on: On = None,
+    priority: Priority = None,
     timeout: Annotated[float | None, typer.Option(help="Longest wait in seconds; then exit 124.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when it fails.")] = False,
@@ -61,6 +66,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
+        **where(arch, label, on, priority),
     }
     spec = _spec(model, name, engine, command or [], probe, asked)
     if spec.engine == "llamacpp" and not Path(spec.model or "").exists():

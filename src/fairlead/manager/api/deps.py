@@ -18,20 +18,21 @@ from fairlead.common.api import (
 from fairlead.common.clock import Clock
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
-from fairlead.manager.keys import ApiKey, Once
+from fairlead.manager.keys import ApiKey, Once, Owner
 
 
 class ApiStore(Protocol):
     """The store as the API sees it. All may raise ``StoreUnavailable``; unknown names raise ``NotFound``.
 
     A ``ref`` is a session's id, else the name of a live session, else the newest session of that name.
-    ``actor`` goes into the history. A ``cursor`` is what the page before gave as ``next``.
+    ``actor`` goes into the history; ``owner`` is whose it is. A ``cursor`` is what the page before gave as
+    ``next``.
     """
 
-    async def create_session(self, spec: SessionSpec, *, actor: str) -> SessionView: ...
+    async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView: ...
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, once: Once
+        self, spec: SessionSpec, *, actor: str, owner: Owner, once: Once
     ) -> tuple[SessionView, bool]:
         """The same; asked for again under ``once`` it gives the first one's session, and True. Raises
         ``Conflict`` if something else was asked for under it."""
@@ -55,7 +56,7 @@ class ApiStore(Protocol):
 
     async def history(self, ref: str) -> list[HistoryEntry]: ...
 
-    async def create_endpoint(self, spec: EndpointSpec, *, actor: str) -> EndpointView: ...
+    async def create_endpoint(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView: ...
 
     async def get_endpoint(self, name: str) -> EndpointView: ...
 

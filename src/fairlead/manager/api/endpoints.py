@@ -9,7 +9,7 @@ from fairlead.manager.api.sessions import PageQuery
 
 
 async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:
-    return await call.deps.store.create_endpoint(call.body, actor=call.actor)
+    return await call.deps.store.create_endpoint(call.body, actor=call.actor, owner=call.owner)
 
 
 async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:

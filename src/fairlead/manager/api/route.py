@@ -13,7 +13,7 @@ from fairlead.common.api import View
 from fairlead.common.spec import Model
 from fairlead.manager.api.deps import ApiDeps
 from fairlead.manager.api.reading import read_idempotency_key
-from fairlead.manager.keys import ApiKey, Once
+from fairlead.manager.keys import ApiKey, Once, Owner
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)
@@ -48,6 +48,11 @@ class Call(Generic[B, Q]):
     def actor(self) -> str:
         """Who asks, as the history names it."""
         return f"key:{self.key.name}" if self.key else "anonymous"
+
+    @property
+    def owner(self) -> Owner:
+        """Whose is what is made by this request."""
+        return self.key.owner if self.key else Owner("anonymous")
 
     @property
     def once(self) -> Once | None:

@@ -63,8 +63,10 @@ class LogQuery(Model):
 async def create_session(call: Call[SessionSpec, NoQuery]) -> SessionView:
     once = call.once
     if once is None:
-        return await call.deps.store.create_session(call.body, actor=call.actor)
-    view, replayed = await call.deps.store.create_session_once(call.body, actor=call.actor, once=once)
+        return await call.deps.store.create_session(call.body, actor=call.actor, owner=call.owner)
+    view, replayed = await call.deps.store.create_session_once(
+        call.body, actor=call.actor, owner=call.owner, once=once
+    )
     if replayed:
         call.answer_headers["Idempotent-Replayed"] = "true"
     return view

@@ -36,7 +36,7 @@ class ReplicaKeeper:
             spec = endpoint.spec.session(name)
             try:
                 made = await self._store.create_session(
-                    spec, actor="replicas", endpoint_id=endpoint.endpoint_id
+                    spec, actor="replicas", owner=endpoint.owner, endpoint_id=endpoint.endpoint_id
                 )
             except (Conflict, NotFound) as error:
                 log.warning(

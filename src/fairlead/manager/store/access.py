@@ -6,7 +6,7 @@ import hashlib
 
 from fairlead.common.clock import Clock
 from fairlead.common.messages import KeyGrant
-from fairlead.manager.keys import ApiKey
+from fairlead.manager.keys import ApiKey, Owner
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
@@ -34,7 +34,10 @@ class Access:
 
     async def find_key(self, sha256: str) -> ApiKey | None:
         row = await self._db.fetchrow(SQL["key_find"], sha256)
-        return ApiKey(id=row["id"], name=row["name"], role=row["role"]) if row else None
+        if row is None:
+            return None
+        owner = Owner(row["owner"], row["project"])
+        return ApiKey(id=row["id"], name=row["name"], role=row["role"], owner=owner)
 
     async def key_grants(self) -> tuple[KeyGrant, ...]:
         found = await self._db.fetch(SQL["key_grants"])

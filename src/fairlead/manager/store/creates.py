@@ -12,13 +12,13 @@ import asyncpg
 
 from fairlead.common import api
 from fairlead.common.clock import Clock
-from fairlead.common.errors import Conflict, NotFound
+from fairlead.common.errors import Conflict, FairleadError, Forbidden, InvalidInput, NotFound, QuotaExceeded
 from fairlead.common.ids import EndpointId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import Result, Status
 from fairlead.manager import lifecycle
-from fairlead.manager.keys import Once
+from fairlead.manager.keys import Once, Owner
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.coalesce import Coalescer
@@ -37,6 +37,7 @@ class _New:
     slots: dict[str, int]
     endpoint_id: EndpointId | None
     actor: str
+    owner: Owner
     kernel_id: str
     secret: str
     once: Once | None
@@ -52,20 +53,32 @@ class Creates:
         self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates, clock)
 
     async def create_session(
-        self, spec: SessionSpec, *, actor: str, endpoint_id: EndpointId | None = None
+        self,
+        spec: SessionSpec,
+        *,
+        actor: str,
+        owner: Owner | None = None,
+        endpoint_id: EndpointId | None = None,
     ) -> api.SessionView:
-        """Durable when it returns. Raises ``Conflict`` for a live name, ``NotFound`` for the group."""
-        new = self._new(spec, actor, endpoint_id, None)
+        """Durable when it returns. ``owner``: whose it is, else the actor's.
+
+        Raises ``Conflict`` for a live name or a type that the group does not allow, ``NotFound`` for the
+        group or a dependency, ``Forbidden`` or ``InvalidInput`` for a dependency that may not be one, and
+        ``QuotaExceeded`` when as many wait as may.
+        """
+        new = self._new(spec, actor, owner or Owner(actor), endpoint_id, None)
         return self._made(new, await self._creates.submit(new))
 
-    async def _create_once(self, spec: SessionSpec, actor: str, once: Once) -> api.SessionView | SessionId:
+    async def _create_once(
+        self, spec: SessionSpec, actor: str, owner: Owner, once: Once
+    ) -> api.SessionView | SessionId:
         """The session made now, or the id of the one that was made under this key before."""
-        new = self._new(spec, actor, None, once)
+        new = self._new(spec, actor, owner, None, once)
         try:
             row = await self._creates.submit(new)
         except asyncpg.UniqueViolationError:  # somebody else has just used the key
             row = None
-        if row is not None and (row["created_at"] is not None or not row["group_known"]):
+        if row is not None and not row["seen"] and (row["created_at"] is not None or _refusal(new, row)):
             return self._made(new, row)
         before = await self._db.fetchrow(SQL["idempotency_find"], once.scope, once.key)
         if before is None:
@@ -81,23 +94,26 @@ class Creates:
         """Keys older than ``KEYS_KEPT_HOURS``."""
         await self._create_line.fetch(SQL["idempotency_sweep"], KEYS_KEPT_HOURS)
 
-    def _new(self, spec: SessionSpec, actor: str, endpoint_id: EndpointId | None, once: Once | None) -> _New:
+    def _new(
+        self,
+        spec: SessionSpec,
+        actor: str,
+        owner: Owner,
+        endpoint_id: EndpointId | None,
+        once: Once | None,
+    ) -> _New:
         made = self._clock.new_id()
         name = spec.name or f"{spec.type}-{made[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()
         asked = _digest(spec) if once else None
-        return _New(made, name, spec, rows.slots_of(spec), endpoint_id, actor, kernel, secret, once, asked)
+        slots = rows.slots_of(spec)
+        return _New(made, name, spec, slots, endpoint_id, actor, owner, kernel, secret, once, asked)
 
     def _made(self, new: _New, row: Any) -> api.SessionView:
         """What was written, without asking for it again."""
-        if not row["group_known"]:
-            raise NotFound(
-                f"resource_group {new.spec.resource_group!r} does not exist",
-                next_step="`fairlead groups` lists them",
-            )
         created = row["created_at"]
         if created is None:
-            raise _name_taken(new.name)
+            raise _refusal(new, row) or _name_taken(new.name)
         self._bell.ring([Topic.PENDING])
         kernel = api.KernelView(
             id=new.kernel_id,
@@ -122,12 +138,16 @@ class Creates:
             created_at=created,
             status_since=created,
             deadline_at=row["deadline_at"],
+            user=new.owner.user,
+            project=new.owner.project,
+            hold=rows.waits_until(None, new.spec.starts_at, created),
             slots=new.slots,
             spec=new.spec,
             kernels=[kernel],
         )
 
     async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
+        needs = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
         return await self._create_line.fetch(
             SQL["session_create"],
             [i.id for i in items],
@@ -145,6 +165,14 @@ class Creates:
             [i.once.scope if i.once else None for i in items],
             [i.once.key if i.once else None for i in items],
             [i.asked for i in items],
+            [i.owner.user for i in items],
+            [i.owner.project for i in items],
+            [i.spec.starts_at for i in items],
+            [n for n, _, _ in needs],
+            [at for _, at, _ in needs],
+            [d.session for _, _, d in needs],
+            [rows.as_id(d.session) for _, _, d in needs],
+            [d.on for _, _, d in needs],
         )
 
 
@@ -156,3 +184,48 @@ def _digest(spec: SessionSpec) -> str:
 
 def _name_taken(name: str) -> Conflict:
     return Conflict(f"a live session is already called {name!r}", next_step="stop it, or choose another name")
+
+
+def _refusal(new: _New, row: Any) -> FairleadError | None:
+    """Why nothing was made, as far as the statement says; None: for none of these reasons."""
+    spec = new.spec
+    if not row["group_known"]:
+        return NotFound(
+            f"resource_group {spec.resource_group!r} does not exist",
+            next_step="`fairlead groups` lists them",
+        )
+    if row["types_allowed"] is not None:
+        return Conflict(
+            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
+            f"{', '.join(row['types_allowed'])}",
+            next_step="ask for another resource group; `fairlead groups show` tells what each allows",
+        )
+    if row["wrong_why"] is not None:
+        return _wrong_dependency(new, row)
+    if row["crowded_scope"] is not None:
+        return QuotaExceeded(
+            f"{row['crowded_scope']} {row['crowded_name']!r} may have {row['crowded_limit']} pending "
+            "sessions, and has as many",
+            next_step="wait until some have started, stop some, or ask an administrator for a larger quota",
+        )
+    return None
+
+
+def _wrong_dependency(new: _New, row: Any) -> FairleadError:
+    at = row["wrong_at"]
+    asked = new.spec.depends_on[at]
+    field = f"depends_on[{at}].session = {asked.session!r}"
+    if row["wrong_why"] == "unknown":
+        return NotFound(
+            f"{field} is no session",
+            next_step="create it first; `fairlead ps --all` lists what there is",
+        )
+    if row["wrong_why"] == "foreign":
+        return Forbidden(
+            f"{field} belongs to project {row['wrong_project']!r}, this one to {new.owner.project!r}",
+            next_step="depend on sessions of the same project",
+        )
+    return InvalidInput(
+        f"{field} is no batch session, so it has no success: allowed is on = any, failure",
+        next_step="say how it must end, like {'session': ..., 'on': 'any'}",
+    )

@@ -16,6 +16,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.spec import EndpointSpec
 from fairlead.common.status import TERMINAL, EndpointStatus, Status
 from fairlead.manager.desired import route_table
+from fairlead.manager.keys import Owner
 from fairlead.manager.replicas import (
     EndpointFacts,
     ReplicaFacts,
@@ -37,8 +38,11 @@ class Endpoints:
         self._db, self._bell, self._clock = db, bell, clock
         self._line = db.line()
 
-    async def create_endpoint(self, spec: EndpointSpec, *, actor: str) -> api.EndpointView:
+    async def create_endpoint(
+        self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None
+    ) -> api.EndpointView:
         """Durable when it returns. Raises ``Conflict`` for a name in use, ``NotFound`` for the group."""
+        owner = owner or Owner(actor)
         row = (
             await self._line.fetch(
                 SQL["endpoint_create"],
@@ -48,6 +52,8 @@ class Endpoints:
                 spec.replicas,
                 actor,
                 spec.resource_group,
+                owner.user,
+                owner.project,
             )
         )[0]
         if not row["group_known"]:
@@ -167,6 +173,7 @@ def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> End
             for r in replicas
             if r["endpoint_id"] == row["id"]
         ),
+        Owner(row["owner"], row["project"]),
     )
 
 

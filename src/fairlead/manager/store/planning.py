@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -13,6 +13,7 @@ from fairlead.common.ids import SessionId
 from fairlead.common.reasons import REASONS
 from fairlead.manager.lifecycle import TAKE_ORDERS_S
 from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, explain
+from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.explain import explain_unmet
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell
@@ -154,12 +155,12 @@ class Planning:
     async def _write_holds(
         self, waiting: Mapping[SessionId, Pending], holds: Sequence[Hold], overtaken: Mapping[SessionId, int]
     ) -> None:
-        at = self._clock.now()
+        at, names = self._clock.now(), await self._names(holds)
         notes = [
             api.Hold(
                 reason=h.reason,
                 text=_text(h),
-                refusals=[*map(explain_unmet, h.unmet), *map(explain, h.refusals)],
+                refusals=[*(explain_unmet(_named(u, names)) for u in h.unmet), *map(explain, h.refusals)],
                 attempts=waiting[h.session_id].retries + h.capacity,
                 at=at,
             ).model_dump_json()
@@ -173,6 +174,25 @@ class Planning:
             [int(h.capacity) for h in holds],
             [overtaken.get(h.session_id, 0) for h in holds],
         )
+
+    async def _names(self, holds: Sequence[Hold]) -> Mapping[str, str]:
+        """Of the sessions that these wait for, as people know them."""
+        ids = {
+            name
+            for hold in holds
+            for unmet in hold.unmet
+            if unmet.kind in _ABOUT_SESSIONS
+            for name in unmet.names
+        }
+        found = await self._db.fetch(SQL["session_names"], sorted(ids)) if ids else []
+        return {row["id"]: f"{row['name']} ({row['id']}, {row['status']})" for row in found}
+
+
+_ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
+
+
+def _named(unmet: Unmet, names: Mapping[str, str]) -> Unmet:
+    return replace(unmet, names=tuple(names.get(name, name) for name in unmet.names))
 
 
 def _text(hold: Hold) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -38,6 +40,8 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.
         created_at=row["created_at"],
         status_since=row["status_since"],
         deadline_at=row["deadline_at"],
+        user=row["owner"],
+        project=row["project"],
         reruns=row["reruns"],
         not_before=row["not_before"],
         slots=row["slots"],
@@ -48,13 +52,27 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.
 
 
 def _hold(row: Row) -> api.Hold | None:
-    """What the scheduler said last; before it was asked at all, that a pause is being kept."""
+    """What the scheduler said last; before it was asked at all, until when nobody asks it."""
     if row["hold"] is not None:
         return api.Hold(**row["hold"])
-    if row["not_before"] is None:
+    return waits_until(row["not_before"], row["starts_at"], row["status_since"])
+
+
+def waits_until(not_before: datetime | None, starts_at: datetime | None, since: datetime) -> api.Hold | None:
+    """The hold of a session for which the scheduler is not asked yet."""
+    reason, until = Reason.RETRY_PAUSE if not_before else Reason.STARTS_LATER, not_before or starts_at
+    if until is None:
         return None
-    words = f"{REASONS[Reason.RETRY_PAUSE].text}: not before {row['not_before']:%Y-%m-%d %H:%M:%S} UTC"
-    return api.Hold(reason=Reason.RETRY_PAUSE, text=words, attempts=0, at=row["status_since"])
+    words = f"{REASONS[reason].text}: not before {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return api.Hold(reason=reason, text=words, attempts=0, at=since)
+
+
+def as_id(ref: str) -> str | None:
+    """A session's id, where ``ref`` is one; its name otherwise."""
+    try:
+        return str(uuid.UUID(ref)) if re.fullmatch(r"[0-9a-fA-F-]{32,36}", ref) else None
+    except ValueError:
+        return None
 
 
 def kernel_view(row: Row) -> api.KernelView:
@@ -114,6 +132,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 row["untried_agents"],
                 row["reruns"],
                 row["rerun_from"],
+                row["broken"] or "",
             )
         )
     return found
@@ -152,6 +171,9 @@ def _micros(at: datetime) -> int:
 
 
 def pending(row: Row) -> Pending:
+    """Its pause and its start time are over, else it would not be here."""
+    waits = row["waits_on"] or ()
+    failed = tuple(SessionId(other) for other, state in waits if state == "failed")
     return Pending(
         session_id=SessionId(row["id"]),
         kernel_id=KernelId(row["kernel_id"]),
@@ -163,7 +185,16 @@ def pending(row: Row) -> Pending:
         engine=row["engine"],
         slots=row["slots"],
         avoid=frozenset(AgentId(a) for a in row["avoid"]),
+        user=row["owner"],
+        project=row["project"],
         session_type=row["type"],
+        arch=row["arch"] or "",
+        labels=row["labels"] or {},
+        designated=frozenset(AgentId(a) for a in row["agents"] or ()),
+        # How long its start takes is not known, and it is short beside what it waits for.
+        runs_for=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
+        dependencies="failed" if failed else "unmet" if waits else "met",
+        waits_on=failed or tuple(SessionId(other) for other, _ in waits),
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         bypassed=row["bypassed"],
         since=_micros(row["status_since"]),
@@ -199,6 +230,9 @@ def agent_states(rows: Iterable[Row]) -> tuple[AgentState, ...]:
                 capacity=capacity,
                 devices=tuple(devices),
                 available=row["available"],
+                draining=row["draining"],
+                arch=row["arch"],
+                labels=row["labels"],
             )
         )
     return tuple(found)

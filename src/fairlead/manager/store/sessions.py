@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import uuid
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import LIVE, TERMINAL, SessionType, Status
 from fairlead.manager import judging
-from fairlead.manager.keys import Once
+from fairlead.manager.keys import Once, Owner
 from fairlead.manager.lifecycle import Event, Move, SessionFacts
 from fairlead.manager.store import rows, tables
 from fairlead.manager.store.bell import Bell, Topic
@@ -42,20 +41,19 @@ class Sessions(Creates):
         self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves, clock)
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, once: Once
+        self, spec: SessionSpec, *, actor: str, once: Once, owner: Owner | None = None
     ) -> tuple[api.SessionView, bool]:
         """As ``create_session``, and safe to send again: then the session that was made before, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        made = await self._create_once(spec, actor, once)
+        made = await self._create_once(spec, actor, owner or Owner(actor), once)
         return (await self.get_session(made), True) if isinstance(made, str) else (made, False)
 
     # -- look --
 
     async def _find(self, ref: str) -> SessionId:
-        as_id = ref if re.fullmatch(r"[0-9a-fA-F-]{32,36}", ref) and _is_uuid(ref) else None
-        row = await self._db.fetchrow(SQL["session_ref"], as_id, ref)
+        row = await self._db.fetchrow(SQL["session_ref"], rows.as_id(ref), ref)
         if row is None:
             raise NotFound(f"no session {ref!r}", next_step="`fairlead ps --all` lists them")
         return SessionId(row["id"])
@@ -191,6 +189,10 @@ class Sessions(Creates):
         )
         done = {row["id"] for row in found}
         self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
+        waited = {SessionId(other) for row in found for other in row["dependents"] or ()}
+        if waited:  # they may start now, or never
+            self._bell.ring_kernels(waited)
+            self._bell.ring([Topic.PENDING])
         self._bell.ring({topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)})
         return [move.session_id in done and newest[move.session_id] is move for move in moves]
 

@@ -37,6 +37,8 @@ api_keys = _table(
         "id": _ID,
         "name": Text(),
         "role": Text(),
+        "owner": Text(),
+        "project": Text(),
         "prefix": Text(),
         "sha256": Text(),
         "created_at": _TZ,
@@ -93,6 +95,8 @@ endpoints = _table(
         "replicas": Integer(),
         "revision": Integer(),
         "created_by": Text(),
+        "owner": Text(),
+        "project": Text(),
         "created_at": _TZ,
         "changed_at": _TZ,
         "deleted_at": [_TZ],
@@ -127,6 +131,10 @@ sessions = _table(
         "reruns": Integer(),
         "rerun_from": Integer(),
         "not_before": [_TZ],
+        "owner": Text(),
+        "project": Text(),
+        "starts_at": [_TZ],
+        "dependencies": Integer(),
         "hold": [JSONB()],
     },
 )
@@ -180,6 +188,26 @@ session_history = _table(
         "reason": Text(),
         "actor": Text(),
         "detail": Text(),
+    },
+)
+
+session_dependencies = _table(
+    "session_dependencies",
+    ("session_id", "depends_on", "condition"),
+    {"session_id": _ID, "depends_on": _ID, "condition": Text()},
+)
+
+quotas = _table(
+    "quotas",
+    ("scope", "name"),
+    {
+        "scope": Text(),
+        "name": Text(),
+        "slots": JSONB(),
+        "sessions": [Integer()],
+        "pending": [Integer()],
+        "changed_at": _TZ,
+        "changed_by": Text(),
     },
 )
 

@@ -23,7 +23,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.slots import parse_slots
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
-from fairlead.manager.keys import ApiKey, Once
+from fairlead.manager.keys import ApiKey, Once, Owner
 
 ADMIN_KEY, MEMBER_KEY = "flk-admin-secret", "flk-member-secret"
 
@@ -47,8 +47,8 @@ class MemoryStore:
         self.keys = {
             hashlib.sha256(secret.encode()).hexdigest(): key
             for secret, key in [
-                (ADMIN_KEY, ApiKey("k1", "root", "admin")),
-                (MEMBER_KEY, ApiKey("k2", "ada", "member")),
+                (ADMIN_KEY, ApiKey("k1", "root", "admin", Owner("root"))),
+                (MEMBER_KEY, ApiKey("k2", "ada", "member", Owner("ada", "lovelace"))),
             ]
         }
 
@@ -63,7 +63,7 @@ class MemoryStore:
         self.lookups += 1
         return self.keys.get(sha256)
 
-    async def create_session(self, spec: SessionSpec, *, actor: str) -> SessionView:
+    async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
         await self.ping()
         made = self._clock.new_id()
         name = spec.name or f"session-{made[-6:]}"
@@ -84,6 +84,8 @@ class MemoryStore:
             revision=1,
             created_at=now,
             status_since=now,
+            user=owner.user,
+            project=owner.project,
             slots=parse_slots(spec.resources),
             spec=spec,
         )
@@ -92,7 +94,7 @@ class MemoryStore:
         return view
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, once: Once
+        self, spec: SessionSpec, *, actor: str, owner: Owner, once: Once
     ) -> tuple[SessionView, bool]:
         await self.ping()
         if once in self.once:
@@ -100,7 +102,7 @@ class MemoryStore:
             if asked != spec:
                 raise Conflict(f"the Idempotency-Key {once.key!r} was used before")
             return view, True
-        view = await self.create_session(spec, actor=actor)
+        view = await self.create_session(spec, actor=actor, owner=owner)
         self.once[once] = (spec, view)
         return view, False
 
@@ -150,7 +152,7 @@ class MemoryStore:
     async def history(self, ref: str) -> list[HistoryEntry]:
         return self.moves[(await self.get_session(ref)).id]
 
-    async def create_endpoint(self, spec: EndpointSpec, *, actor: str) -> EndpointView:
+    async def create_endpoint(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView:
         await self.ping()
         if spec.name in self.endpoints:
             raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")

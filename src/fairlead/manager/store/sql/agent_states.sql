@@ -1,5 +1,5 @@
 -- The agents of a group, each with its slots in arrays that go together, for a snapshot.
-SELECT a.id, a.resource_group, a.status = 'ALIVE' AND NOT a.draining AS available, a.runtimes, a.engines,
+SELECT a.id, a.resource_group, a.status = 'ALIVE' AS available, a.draining, a.runtimes, a.engines, a.arch, a.labels,
        s.slots, s.devices, s.offered, s.used, s.healthy
 FROM agents a, LATERAL (
     SELECT array_agg(c.slot) AS slots, array_agg(c.device_id) AS devices, array_agg(c.offered) AS offered,

@@ -1,4 +1,4 @@
 SELECT g.name, g.options FROM resource_groups g
 WHERE EXISTS (SELECT FROM sessions s WHERE s.status = 'PENDING' AND s.resource_group = g.name
-              AND (s.not_before IS NULL OR s.not_before <= now()))
+              AND (s.not_before IS NULL OR s.not_before <= now()) AND (s.starts_at IS NULL OR s.starts_at <= now()))
 ORDER BY g.name

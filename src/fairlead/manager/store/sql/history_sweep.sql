@@ -1,8 +1,10 @@
--- Forget sessions that ended long ago ($1 days), with their kernels and history, a thousand at a time.
+-- Forget sessions that ended long ago ($1 days), with their kernels and history, a thousand at a time. One that another
+-- depends on is forgotten after that one.
 DELETE FROM sessions WHERE id IN (
     SELECT id FROM sessions WHERE status IN ('TERMINATED', 'CANCELLED', 'ERROR')
       AND status_since < now() - make_interval(days => $1)
       AND NOT EXISTS (SELECT FROM allocations a JOIN kernels k ON k.id = a.kernel_id
                       WHERE k.session_id = sessions.id AND a.released_at IS NULL)
+      AND NOT EXISTS (SELECT FROM session_dependencies d WHERE d.depends_on = sessions.id)
     LIMIT 1000)
 RETURNING id

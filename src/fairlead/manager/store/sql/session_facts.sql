@@ -24,7 +24,12 @@ SELECT s.id, s.status, s.revision, s.attempt, s.reruns, s.rerun_from, s.spec::te
              AND NOT a.draining
              AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
                                      AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL))) ELSE 0
-       END AS untried_agents
+       END AS untried_agents,
+       CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
+           SELECT string_agg(format('%s (%s) ended %s, needed was %s', u.name, u.id, concat_ws(' ', u.status,
+                      nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
+           FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
+           WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS broken
 FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 ORDER BY s.id, k.role

@@ -1,5 +1,5 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
--- compare-and-swap on (status, revision), history, and what the move means for its kernels. A miss changes
+-- compare-and-swap on (status, revision), history, and what the move means for its kernels. Names those that waited for its end. A miss changes
 -- nothing and gives no row. `next_kernel` is set for a retry and a rerun: a new kernel with a new id.
 WITH input AS (
     SELECT * FROM unnest(
@@ -43,4 +43,7 @@ WITH input AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
 )
-SELECT m.id, m.type, m.endpoint_id, e.agent_id FROM moved m LEFT JOIN ended e ON e.session_id = m.id
+SELECT m.id, m.type, m.endpoint_id, e.agent_id,
+       CASE WHEN m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')
+            THEN ARRAY(SELECT d.session_id FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
+FROM moved m LEFT JOIN ended e ON e.session_id = m.id

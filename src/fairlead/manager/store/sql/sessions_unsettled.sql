@@ -1,6 +1,7 @@
 -- The sessions that the lifekeeper must look at: on their way, or with a passed deadline (indexes sessions_moving,
 -- sessions_deadline). With $1 also what its own manager tells it of otherwise: running ones with an ended kernel
--- (sessions_running), and those that wait for another try though no agent is left for one (sessions_pending).
+-- (sessions_running), and those that wait for another try though no agent is left for one (sessions_pending),
+-- or though what they depend on has ended otherwise (sessions_dependent).
 SELECT id FROM sessions WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
 UNION
 SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
@@ -15,3 +16,8 @@ WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND 
     WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
       AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
                                    AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL))))
+UNION
+SELECT w.id FROM sessions w
+WHERE $1::boolean AND w.status = 'PENDING' AND w.dependencies > 0 AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
+  AND EXISTS (SELECT FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
+              WHERE d.session_id = w.id AND dependency_state(d.condition, u.status, u.result) = 'failed')

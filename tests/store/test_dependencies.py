@@ -1,0 +1,232 @@
+"""What a session waits for before any agent is asked: others, a time, an agent of the right kind."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import asyncpg
+import pytest
+
+from fairlead.common.errors import Conflict, FairleadError, Forbidden, InvalidInput, NotFound
+from fairlead.common.ids import KernelId
+from fairlead.common.options import GroupOptions
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import TERMINAL, ObservedState, Result, Status
+from fairlead.manager.keys import Once, Owner
+from fairlead.manager.store import Store
+
+from .conftest import FAILED, FakeAgent, schedule, settle
+
+DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
+
+
+async def add(store: Store, name: str, **more: object) -> str:
+    spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": name} | more)
+    return (await store.create_session(spec, actor="ann")).id
+
+
+async def statuses(store: Store, *names: str) -> list[Status]:
+    return [(await store.get_session(name)).status for name in names]
+
+
+async def end(store: Store, agent: FakeAgent, name: str, **how: object) -> None:
+    """The session runs, and ends like this."""
+    assert await schedule(store) == 1
+    kernel = (await store.get_session(name)).kernels[-1].id
+    agent.see(kernel, ObservedState.EXITED, **how)
+    await agent.report()
+    await settle(store)
+
+
+async def test_a_chain_starts_link_by_link(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "a")
+    await add(store, "b", depends_on=["a"])
+    await add(store, "c", depends_on=[{"session": "b"}, {"session": "a", "on": "any"}])
+    await end(store, agent, "a", **DONE)
+    assert await statuses(store, "a", "b", "c") == [Status.TERMINATED, Status.PENDING, Status.PENDING]
+    await end(store, agent, "b", **DONE)
+    await end(store, agent, "c", **DONE)
+    assert await store.check() == []
+
+
+async def test_what_it_waits_for_is_told_by_name(store: Store) -> None:
+    first = await add(store, "a")
+    await add(store, "b", depends_on=[first])
+    await schedule(store)
+    hold = (await store.get_session("b")).hold
+    assert hold is not None
+    assert (hold.reason, hold.attempts) == (Reason.DEPENDENCY, 0)
+    assert hold.refusals == [f"waits for a ({first}, PENDING)"]
+
+
+async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "a")
+    await add(store, "b", depends_on=["a"])
+    await add(store, "c", depends_on=["b"])
+    await add(store, "patient", depends_on=["a"], dependency_failed="wait")
+    await add(store, "cleanup", depends_on=[{"session": "a", "on": "failure"}])
+    await add(store, "after-all", depends_on=[{"session": "c", "on": "any"}])
+    await end(store, agent, "a", **FAILED)
+    view = await store.get_session("b")
+    assert (view.status, view.reason, view.result) == (
+        Status.CANCELLED,
+        Reason.DEPENDENCY_FAILED,
+        Result.UNDEFINED,
+    )
+    for part in ("a (", "TERMINATED FAILURE exit-nonzero", "needed was success"):
+        assert part in view.detail
+    assert (await store.get_session("c")).reason is Reason.DEPENDENCY_FAILED
+    assert [h.event for h in await store.history("c")] == ["created", "dependency-failed"]
+    assert await schedule(store) == 2, "cleanup and after-all"
+    hold = (await store.get_session("patient")).hold
+    assert hold is not None
+    assert hold.reason is Reason.DEPENDENCY_FAILED
+    assert await store.check() == []
+
+
+async def test_those_that_waited_are_named_at_once(store: Store) -> None:
+    await add(store, "a")
+    waiting = await add(store, "b", depends_on=["a"])
+    heard: list[str] = []
+    store.bell.on_kernels(lambda sessions: heard.extend(sessions or ()))
+    await store.stop_session("a", actor="ann")
+    assert heard == [waiting]
+    facts, _ = await store.unsettled([waiting])  # type: ignore[list-item]
+    assert "a (" in facts[0].broken
+
+
+async def test_what_an_end_means(store: Store) -> None:
+    for condition, status, result in product(("success", "any", "failure"), Status, Result):
+        asked = condition, str(status), str(result)
+        (row,) = await store._db.fetch("SELECT dependency_state($1, $2, $3) AS state", *asked)
+        wanted = {
+            "success": result is Result.SUCCESS,
+            "any": True,
+            "failure": result is Result.FAILURE or status is Status.ERROR,
+        }[condition]
+        assert row["state"] == ("unmet" if status not in TERMINAL else "met" if wanted else "failed"), asked
+
+
+WRONG: list[tuple[dict[str, object], type[FairleadError], tuple[str, ...]]] = [
+    ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "fairlead ps")),
+    ({"depends_on": ["theirs"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
+    ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is no batch session", "any, failure")),
+    ({"depends_on": ["itself"]}, NotFound, ("'itself' is no session",)),
+]
+
+
+@pytest.mark.parametrize(("asked", "kind", "told"), WRONG)
+async def test_a_wrong_dependency_makes_nothing(
+    store: Store, asked: dict[str, object], kind: type[FairleadError], told: tuple[str, ...]
+) -> None:
+    await add(store, "mine")
+    await add(store, "shell", type="interactive")
+    spec = SessionSpec(command=["x"], name="theirs")
+    await store.create_session(spec, actor="bob", owner=Owner("bob", "other"))
+    with pytest.raises(kind) as caught:
+        await add(store, "itself", **asked)
+    assert all(part in str(caught.value) for part in told), str(caught.value)
+    wrong = SessionSpec.model_validate({"command": ["x"], "name": "itself"} | asked)
+    with pytest.raises(kind):
+        await store.create_session_once(wrong, actor="ann", once=Once("k", "1"))
+    assert len((await store.list_sessions()).items) == 3
+
+
+async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its_dependency(
+    store: Store,
+) -> None:
+    await add(store, "a")
+    spec = SessionSpec.model_validate({"command": ["x"], "name": "b", "depends_on": ["a"]})
+    first, _ = await store.create_session_once(spec, actor="ann", once=Once("k", "1"))
+    await store._db.fetch("UPDATE sessions SET name = 'gone' WHERE name = 'a'")
+    again, replayed = await store.create_session_once(spec, actor="ann", once=Once("k", "1"))
+    assert (again.id, replayed) == (first.id, True)
+
+
+async def test_what_another_waits_for_is_not_forgotten(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    first = await add(store, "a")
+    await add(store, "b", depends_on=["a"])
+    await end(store, agent, "a", **DONE)
+    await store._db.fetch("UPDATE sessions SET status_since = now() - interval '99 days' WHERE name = 'a'")
+    assert await store.forget_old(30) == 0
+    with pytest.raises(asyncpg.ForeignKeyViolationError):
+        await store._db.fetch("DELETE FROM sessions WHERE id = $1", first)
+    await end(store, agent, "b", **DONE)
+    await store._db.fetch("UPDATE sessions SET status_since = now() - interval '99 days'")
+    await agent.report()
+    assert [await store.forget_old(30), await store.forget_old(30)] == [1, 1], "the last link first"
+
+
+async def test_a_session_starts_no_sooner_than_asked(store: Store) -> None:
+    await FakeAgent(store).report()
+    later = datetime.now(UTC) + timedelta(hours=1)
+    await add(store, "later", starts_at=later, pending_timeout_s=60)
+    view = await store.get_session("later")
+    assert view.hold is not None
+    assert (view.hold.reason, f"{later:%H:%M}" in view.hold.text) == (Reason.STARTS_LATER, True)
+    assert view.deadline_at is not None
+    assert abs(view.deadline_at - later - timedelta(seconds=60)) < timedelta(seconds=1)
+    assert await store.groups_with_pending() == [], "and costs no pass until then"
+    await store._db.fetch("UPDATE sessions SET starts_at = now()")
+    assert await schedule(store) == 1
+    with pytest.raises(asyncpg.CheckViolationError, match="only_batch_starts_later"):
+        await store._db.fetch("UPDATE sessions SET type = 'interactive'")
+
+
+async def test_a_group_may_allow_some_types_only(store: Store) -> None:
+    await store.put_group("default", GroupOptions(session_types=["batch", "inference"]), actor="t")
+    await add(store, "job")
+    with pytest.raises(Conflict, match=r"type interactive is not allowed.*batch, inference"):
+        await add(store, "shell", type="interactive")
+    await store.put_group("default", GroupOptions(), actor="t")
+    await add(store, "shell", type="interactive")
+
+
+@pytest.mark.parametrize(
+    ("asked", "agent"),
+    [
+        ({"arch": "aarch64"}, "arm"),
+        ({"labels": {"room": "north"}}, "north"),
+        ({"agents": ["south", "nowhere"]}, "south"),
+        ({"labels": {"room": "south"}, "agents": ["north"]}, None),
+        ({"arch": "riscv"}, None),
+    ],
+)
+async def test_only_agents_of_the_right_kind_are_asked(
+    store: Store, asked: dict[str, object], agent: str | None
+) -> None:
+    for name, arch, room in (
+        ("arm", "aarch64", ""),
+        ("north", "x86_64", "north"),
+        ("south", "x86_64", "south"),
+    ):
+        await FakeAgent(store, name, arch=arch, labels={"room": room} if room else {}).report()
+    await add(store, "job", **asked)
+    assert await schedule(store) == (agent is not None)
+    view = await store.get_session("job")
+    assert view.kernels[0].agent_id == agent
+    if agent is None:
+        assert view.hold is not None
+        assert view.hold.refusals
+
+
+async def test_whose_it_is(store: Store) -> None:
+    spec = SessionSpec(command=["x"])
+    view = await store.create_session(spec, actor="key:ann", owner=Owner("ann", "vision"))
+    assert (view.user, view.project) == ("ann", "vision")
+    view = await store.get_session(view.id)
+    assert (view.user, view.project) == ("ann", "vision")
+    (pending,) = (await store.snapshot("default")).pending
+    assert (pending.user, pending.project, pending.kernel_id) == (
+        "ann",
+        "vision",
+        KernelId(view.kernels[0].id),
+    )
