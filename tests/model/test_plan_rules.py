@@ -290,6 +290,8 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
         mine = {v.session_id for v in answer.victims if v.for_session == reservation.session_id}
         if mine and pending[reservation.session_id].mode == "single-node":
             (agent_id,) = reservation.agents
+            if running[next(iter(mine))][0].max_kernels is not None:
+                continue  # there it may be the number of kernels that they made room in
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
             assert reservation.starts is not None

@@ -34,8 +34,8 @@ class Guard:
     def in_time(self, ends: int | None) -> bool:
         return self.starts is not None and ends is not None and ends <= self.starts
 
-    def permits(self, takes: Takes, ends: int | None) -> bool:
-        """Whether something that takes this from now until ``ends`` (None: nobody knows) delays nothing.
+    def permits(self, takes: Takes, ends: int | None, kernels: int) -> bool:
+        """Whether it delays nothing that kernels take this from now until ``ends`` (None: nobody knows).
 
         It does not when it has ended by then, or when there is enough beside it. Where there is not enough
         in any case, it may take nothing of what is short.
@@ -43,7 +43,7 @@ class Guard:
         if self.in_time(ends):
             return True
         after = self.stock.copy()
-        after.take(takes)
+        after.take(takes, kernels)
         if self._fits:
             return fit_all(after, self.demands, self._fraction)
         slots = {_slot(take.slot) for take in takes} & self.asked.keys()

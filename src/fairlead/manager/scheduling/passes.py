@@ -190,7 +190,7 @@ class Pass:
             if takes is None:
                 continue
             every = tuple([take for each in takes for take in each])
-            if all(guard.permits(every, ends) for guard in guards):
+            if all(guard.permits(every, ends, len(takes)) for guard in guards):
                 return [(room, each) for each in takes]
             behind = behind or guards[0].session_id
         return behind

@@ -15,7 +15,8 @@ from operator import attrgetter
 
 from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling.answer import Plan
+from fairlead.manager.scheduling import predicates
+from fairlead.manager.scheduling.answer import Hold, Plan
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.custom import Selector
 from fairlead.manager.scheduling.forecast import Forecasts
@@ -88,7 +89,10 @@ class _Fronts:
                 self._ask_again(kept, rank)
 
     def _closed(self, bucket: _Bucket, item: Pending) -> bool:
-        """Whether the room that had come back has gone to others meanwhile."""
+        """Whether others of its shape were refused already, or the room that had come back has gone."""
+        known = self._refused.blocks(bucket.shape)
+        if known is not None and not known.but_on:
+            return known.capacity
         hot = self._refused.hot(bucket.shape)
         if hot is None or any(room.fits(self._bench.demand(bucket.shape.total)) for room in hot):
             return False
@@ -125,6 +129,7 @@ class Planner:
         self._buckets: dict[tuple[Shape, int | None], _Bucket] = {}
         self._parked: dict[SessionId, Pending] = {}
         self._changed: set[AgentId] = set()
+        self._new: set[SessionId] = set()
         self._bench: Bench | None = None
         self._ledger = Quotas(group, ())
         self._simple = (policy.strategy, policy.hol) == ("fifo", "backfill") and policy.preemption is None
@@ -148,6 +153,7 @@ class Planner:
         for item in waiting:
             self._forget(item.session_id)
             self._pending[item.session_id] = item
+            self._new.add(item.session_id)
             if item.plain and item.shape.alone and not item.endpoint_id:
                 self._queue(item)
             else:
@@ -184,11 +190,13 @@ class Planner:
     def decide(self, now: int) -> Plan:
         """``now``: unix microseconds, not before that of the last time."""
         if self._others or not self._simple:
+            self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
         bench = self._current()
         fronts = _Fronts(*self._sorted_out(), bench, self._refused)
         made = fronts.made = Pass(self._policy, now, bench, self._ledger, self._refused, self._forecasts)
         made.answer_all(fronts)
+        self._tell_the_new(made)
         self._put_back(bench, made, fronts)
         return made.plan()
 
@@ -219,6 +227,22 @@ class Planner:
                 blocked.append(bucket)
         return open_, blocked
 
+    def _tell_the_new(self, made: Pass) -> None:
+        """Who came since the last time and was not looked at is told what those of its shape were told."""
+        looked_at = {hold.session_id for hold in made.holds} | {place.session_id for place in made.places}
+        for session_id in self._new - looked_at:
+            item = self._pending[session_id]
+            answer = self._refused.blocks(item.shape)
+            unmet = predicates.check(item, self._policy, self._ledger, made.now)
+            if unmet:
+                made.holds.append(predicates.hold(item, unmet))
+            elif answer is not None and answer.but_on:
+                behind = next((guard.session_id for guard in made.guards), None)
+                made.holds.append(Hold(session_id, Reason.RESERVED, answer.refusals, True, False, behind))
+            elif answer is not None:
+                made.holds.append(Hold(session_id, answer.reason, answer.refusals, True, answer.capacity))
+        self._new.clear()
+
     def _put_back(self, bench: Bench, made: Pass, fronts: _Fronts) -> None:
         for guard in made.guards:
             if guard.room.guarded:
@@ -240,6 +264,7 @@ class Planner:
 
     def _forget(self, session_id: SessionId) -> None:
         item = self._pending.pop(session_id, None)
+        self._new.discard(session_id)
         if item is None or self._parked.pop(session_id, None) is not None:
             return
         if session_id in self._others:
