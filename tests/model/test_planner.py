@@ -12,6 +12,7 @@ from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
 from fairlead.manager.scheduling.model import Quota, Running
+from fairlead.manager.scheduling.planners import Planners
 from fairlead.manager.scheduling.resident import Planner
 
 
@@ -57,6 +58,7 @@ class Cluster:
 
     def __init__(self, policy: Policy, agents: int, limit: int) -> None:
         self.policy, self.planner, self.now = policy, Planner("g", policy), NOW
+        self.comparing = Planners()
         self.running: dict[SessionId, tuple[AgentId, Running]] = {}
         self.user_of: dict[SessionId, str] = {}
         self.limit, self.agents = limit, agents
@@ -93,6 +95,8 @@ class Cluster:
     def decide(self) -> Plan:
         whole = plan(self.planner.snapshot(), self.policy, self.now)
         answer = self.planner.decide(self.now)
+        compared = self.comparing.plan(self.planner.snapshot(), self.policy, self.now)
+        assert (compared.places, compared.reservations) == (whole.places, whole.reservations)
         assert answer.places == whole.places
         assert answer.reservations == whole.reservations
         assert (answer.victims, answer.bypasses) == (whole.victims, whole.bypasses)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import secrets
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -37,7 +36,8 @@ class Clock(Protocol):
 def _uuid7(unix_ms: int, rand: int) -> str:
     # RFC 9562 §5.7: 48 bits of milliseconds, version, 12 random bits, variant, 62 random bits.
     value = (unix_ms & (1 << 48) - 1) << 80 | 0x7 << 76 | (rand >> 62 & 0xFFF) << 64 | 0b10 << 62
-    return str(uuid.UUID(int=value | rand & (1 << 62) - 1))
+    text = f"{value | rand & (1 << 62) - 1:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 class SystemClock:

@@ -1,0 +1,88 @@
+"""Planners that stay, told by snapshots: what makes one look at everything again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, Pending, Policy, Snapshot
+from fairlead.manager.scheduling.model import Quota
+from fairlead.manager.scheduling.planners import Planners
+
+FULL = AgentState(
+    AgentId("a"), frozenset({"process"}), frozenset({"custom"}), free={"cpu": 0}, capacity={"cpu": 4000}
+)
+ROOMY = replace(FULL, free={"cpu": 4000})
+POLICY = Policy(hol="backfill")
+
+
+def pending(number: int) -> Pending:
+    name = f"s{number}"
+    return Pending(
+        SessionId(name),
+        KernelId(f"k{number}"),
+        1,
+        10,
+        number,
+        0,
+        "process",
+        "custom",
+        {"cpu": 2000},
+        user="ann",
+    )
+
+
+def snapshot(*waiting: int, agent: AgentState = FULL, quotas: tuple[Quota, ...] = ()) -> Snapshot:
+    return Snapshot("g", (agent,), tuple(pending(n) for n in waiting), quotas)
+
+
+def placed(planners: Planners, now: Snapshot, policy: Policy = POLICY) -> list[str]:
+    return [place.session_id for place in planners.plan(now, policy, 1).places]
+
+
+def test_room_that_came_back_is_given_away() -> None:
+    planners = Planners()
+    assert placed(planners, snapshot(1, 2, 3)) == []
+    assert placed(planners, snapshot(1, 2, 3, agent=ROOMY)) == ["s1", "s2"]
+    assert placed(planners, snapshot(3)) == [], "who was placed is not in the next snapshot, nor is the room"
+
+
+def test_a_place_that_did_not_hold_is_planned_again() -> None:
+    planners = Planners()
+    for _ in range(3):
+        assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
+
+
+def test_another_policy_counts_at_once() -> None:
+    planners = Planners()
+    assert placed(planners, snapshot(1, 2, agent=ROOMY)) == ["s1", "s2"]
+    lifo = replace(POLICY, strategy="lifo")
+    assert placed(planners, snapshot(1, 2, agent=ROOMY), lifo) == ["s2", "s1"]
+
+
+def test_a_quota_that_is_taken_away_limits_nobody() -> None:
+    planners = Planners()
+    none = (Quota("user", "ann", {}, {}, 0, 0),)
+    assert placed(planners, snapshot(1, agent=ROOMY, quotas=none)) == []
+    assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
+
+
+def test_a_clock_that_is_set_back_is_no_news() -> None:
+    planners = Planners()
+    later = replace(pending(1), not_before=50)
+    world = Snapshot("g", (ROOMY,), (later,))
+    assert planners.plan(world, POLICY, 40).places == ()
+    assert len(planners.plan(world, POLICY, 60).places) == 1
+    assert len(planners.plan(world, POLICY, 20).places) == 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_everybody_is_told_once(again: bool) -> None:
+    planners = Planners()
+    assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {"s1", "s2"}
+    if again:
+        planners.forget("g")
+    told = {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 2).holds}
+    assert ("s2" in told) is again
