@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fairlead.common.collector import calm
 from fairlead.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
 from fairlead.manager.scheduling.resident import Planner
 from measuring import machine, machine_line
@@ -177,6 +178,7 @@ def main() -> None:
     options.add_argument("--growth", type=int, nargs="*", default=[1_000, 10_000, 100_000])
     asked = options.parse_args()
     about, c = machine(), CScan()
+    calm()  # as the manager does when it has started
     if not c:
         print("no C compiler here: the C scan is left out")
     found: dict[str, Any] = {"machine": about, "pending": asked.pending, "agents": asked.agents}

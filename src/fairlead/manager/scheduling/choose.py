@@ -38,6 +38,7 @@ class Bench:
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
         self._ring = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
         self._crowds: dict[Kind, Crowd] = {}
+        self.counting = self._ring is not None  # whether it matters who was chosen
         # The first that fits is the one, without a further look.
         self._indexed = self._ring is None and policy.custom is None and not self.grained
 

@@ -50,8 +50,12 @@ def choose_devices(family: Family, amount: int, fraction: str) -> Choice:
     whole ones as it makes, and one part. The part goes to the fullest device that can take it (``fill``), so
     that a whole one is broken only when none can, or to the emptiest (``even``).
     """
-    whole, part = divmod(amount, WHOLE_DEVICE)
     devices = family.devices
+    if amount == WHOLE_DEVICE and not family.linked:
+        for device in devices:
+            if device.free >= WHOLE_DEVICE:
+                return [(device, WHOLE_DEVICE)]
+    whole, part = divmod(amount, WHOLE_DEVICE)
     if not part:
         return [(device, WHOLE_DEVICE) for device in _together(family, whole)]
     if whole and fraction == "even":

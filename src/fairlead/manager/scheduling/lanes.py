@@ -41,7 +41,16 @@ class Lanes:
             room.key = self._key(room)
 
     def first(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Room | None:
-        return next(self.candidates(shape, demand, open_to), None)
+        """The best of ``candidates``."""
+        lane, bound = self._lane_of.get(shape), self._bounds.get(demand)
+        if lane is None or bound is None or self._sign < 0 or (demand and demand[-1][0] == KERNELS):
+            return next(self.candidates(shape, demand, open_to), None)
+        for segment in lane:
+            for index in range(bisect_left(segment, bound), len(segment)):
+                key = segment[index]
+                if all(map(ge, key, bound)):
+                    return self._rooms[key[-1]]
+        return None
 
     def candidates(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Iterator[Room]:
         """Those that ``demand`` fits on now, the best first. ``open_to``: the agents that serve its kind."""

@@ -53,6 +53,8 @@ class NoFit:
 
     def find(self, item: Pending, demand: Demand) -> Answer | None:
         """The answer to ``item`` if one that asked for as much or less was refused already."""
+        if not self._exact:
+            return None
         if known := self.known(item):
             return known
         for smaller, verdict in self._smallest.get(self._class(item), ()):
@@ -101,7 +103,7 @@ class NoFit:
 
     def hot(self, shape: Shape) -> list[Room] | None:
         """The only agents that may take it; None: any may."""
-        return self._hot if shape in self._loose else None
+        return self._hot if self._loose and shape in self._loose else None
 
     def again(self, item: Pending) -> Answer | None:
         """It was refused once more: the answer of last time, if there is one, is the answer. Its reason is

@@ -70,8 +70,9 @@ class Pass:
         # still be had by who ends in time, and what is used of a quota grows.
         self._said: dict[object, tuple[object, ...]] = {}
         self._same_for_all = self._preempter is None and self._ranks is None
-        self._same_for_all &= not policy.head_blocks
-        self._same_for_all &= policy.session_types is None and not policy.exclusive
+        self._plain = policy.session_types is None and not policy.exclusive
+        self._same_for_all &= not policy.head_blocks and self._plain
+        self._has_quotas = bool(quotas)
 
     def answer_all(self, queue: Line) -> None:
         """Each session of ``queue`` gets its place or its hold."""
@@ -91,7 +92,10 @@ class Pass:
         if self._blocker is not None:
             self.holds.append(Hold(item.session_id, Reason.NO_CAPACITY, (), False, False, self._blocker))
             return False
-        unmet = predicates.check(item, self.policy, self.quotas, self.now)
+        if item.plain and self._plain:
+            unmet = self.quotas.check(item) if self._has_quotas else ()
+        else:
+            unmet = predicates.check(item, self.policy, self.quotas, self.now)
         if unmet:
             self.holds.append(predicates.hold(item, unmet))
             return False
@@ -104,7 +108,7 @@ class Pass:
             self._blocked(item)
         if self._same_for_all and item.plain and tried.reason in _LASTING:
             owner = (item.user, item.project, item.shape)
-            self._said[owner if self.quotas else item.shape] = tried[1:]
+            self._said[owner if self._has_quotas else item.shape] = tried[1:]
         return False
 
     def _try(self, item: Pending) -> Place | Hold:
@@ -139,7 +143,8 @@ class Pass:
             room = bench.choose(item, demand) if hot is None else bench.choose_among(hot, shape, demand)
             if room is not None:
                 takes = bench.grab(room, demand, self._ends(item))
-                bench.chosen(item, room)
+                if bench.counting or item.endpoint_id:
+                    bench.chosen(item, room)
                 agent_id = room.agent.agent_id
                 return Place(item.session_id, item.kernel_id, item.revision, agent_id, takes)
             known = self.refused.again(item)
@@ -200,9 +205,10 @@ class Pass:
 
     def _placed(self, item: Pending, place: Place) -> None:
         self.places.append(place)
-        if self.quotas:
+        if self._has_quotas:
             self.quotas.charge(item)
-            self._said.clear()
+            if self._said:
+                self._said.clear()
         if self._ranks is not None:
             self._ranks.append(item.rank)
 

@@ -63,7 +63,9 @@ class Quotas:
         """All limits that ``item`` would exceed now."""
         if not self._entries:
             return ()
-        entries, asked = self._of(item), item.shape.asked
+        entries, asked = self._of_owner.get((item.user, item.project)), item.shape.asked
+        if entries is None:
+            entries = self._of(item)
         for entry in entries:
             if not entry.allows(asked):
                 return tuple(unmet for each in entries for unmet in each.exceeded(asked))

@@ -252,8 +252,10 @@ class Planner:
         bench.booked.clear()
         self._ledger.undo()
         for bucket, item in fronts.parked:
-            self._take_out(bucket, item)
-            self._parked[item.session_id] = item
+            # Not those that would exceed a quota only if all places of this plan are taken.
+            if self._ledger.check(item):
+                self._take_out(bucket, item)
+                self._parked[item.session_id] = item
 
     def _queue(self, item: Pending) -> None:
         name = (item.shape, item.runs_for)
