@@ -82,8 +82,8 @@ async def times(store: Store) -> dict[str, float]:
 
 
 async def _pass(store: Store) -> None:
-    for group, _ in await store.groups_with_pending():
-        await store.snapshot(group)
+    for group, policy in await store.groups_with_pending():
+        await store.snapshot(group, policy)
 
 
 async def measure(finished: int) -> tuple[dict[str, Any], str]:

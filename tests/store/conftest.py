@@ -40,6 +40,7 @@ class FakeAgent:
     stream: int = 0
     identity: str = ""
     arch: str = "x86_64"
+    group: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
 
     def whole(self) -> Report:
@@ -49,7 +50,7 @@ class FakeAgent:
         )
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)
         info = AgentInfo(
-            AgentId(self.name), "default", "127.0.0.1", "0.1.0", self.arch, ("process",),
+            AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, ("process",),
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
@@ -74,7 +75,7 @@ async def schedule(store: Store) -> int:
     assert term is not None
     placed = 0
     for group, policy in await store.groups_with_pending():
-        snapshot = await store.snapshot(group)
+        snapshot = await store.snapshot(group, policy, who_runs=True)
         made = plan(snapshot, policy)
         placed += await store.place_all(made.places, term)
         await store.note_holds(snapshot, made.holds, policy.num_retries_to_skip)

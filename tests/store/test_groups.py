@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
 from fairlead.common.clock import SystemClock
+from fairlead.common.ids import EndpointId, SessionId
 from fairlead.common.options import GroupOptions, PreemptionOptions
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Status
+from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
+from fairlead.common.status import ObservedState, Status
 from fairlead.manager.loops import Leader, Scheduler
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.scheduling.policy import Preemption
 from fairlead.manager.store import Store
 from fairlead.manager.store.groups import policy_of
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, settle
 
 
 async def tick(store: Store) -> None:
@@ -114,3 +117,80 @@ def test_options_mean_the_same_to_the_planner(options: GroupOptions) -> None:
     preemption = PreemptionOptions(how="end", min_runtime_s=1.5)
     made = policy_of(options.model_copy(update={"preemption": preemption})).preemption
     assert made == Preemption("end", min_runtime=1_500_000)
+
+
+def micros(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
+async def test_backfill_goes_by_real_ends(store: Store) -> None:
+    """The head gets its room when the longest that runs there has ended; who is shorter goes before it."""
+    agent = FakeAgent(store, "a", gpus=2)
+    await agent.report()
+    await add(store, "runs", timeout_s=600, stop_grace_s=10)
+    await tick(store)
+    kernel = (await store.get_session("runs")).kernels[0].id
+    agent.see(kernel, ObservedState.RUNNING)
+    await agent.report()
+    await settle(store)
+    await add(store, "large", resources={"cuda.device": 2})
+    await add(store, "endless")
+    await add(store, "too-long", timeout_s=700)
+    await add(store, "short", timeout_s=60)
+    await tick(store)
+    names = ("large", "endless", "too-long", "short")
+    assert [(await store.get_session(n)).status for n in names] == [
+        *(Status.PENDING, Status.PENDING, Status.PENDING),
+        Status.SCHEDULED,
+    ]
+    holds = [(await store.get_session(name)).hold for name in names[:3]]
+    assert [h.reason for h in holds if h] == [Reason.NO_CAPACITY, Reason.RESERVED, Reason.RESERVED]
+    (state,) = (await store.snapshot("default", who_runs=True)).agents
+    view, short = await store.get_session("runs"), await store.get_session("short")
+    assert view.deadline_at is not None
+    ends = {running.session_id: running.ends for running in state.running}
+    assert ends[SessionId(view.id)] == micros(view.deadline_at) + 10_000_000
+    placed = ends[SessionId(short.id)]
+    assert placed is not None
+    assert abs(placed - micros(short.status_since) - 70_000_000) < 1_000
+
+
+async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> None:
+    agent = FakeAgent(store, "a")
+    await agent.report()
+    await add(store, "runs", type="interactive", stop_grace_s=20, priority=3, preemptible=False)
+    await tick(store)
+    (state,) = (await store.snapshot("default", who_runs=True)).agents
+    (running,) = state.running
+    assert (running.ends, running.ending, running.priority, running.preemptible) == (None, False, 3, False)
+    assert [(t.slot, t.amount) for t in running.takes] == [("cuda.device", 1000)]
+    await store.stop_session("runs", actor="t")
+    store._rooms.changed(None)
+    (state,) = (await store.snapshot("default", who_runs=True)).agents
+    (running,) = state.running
+    stopped = (await store.get_session("runs")).status_since
+    assert (running.ends, running.ending) == (micros(stopped) + 20_000_000, True)
+
+
+async def test_replicas_are_spread_or_packed_as_the_group_says(store: Store) -> None:
+    for name in ("a", "b", "c"):
+        await FakeAgent(store, name, gpus=4).report()
+    for how, nodes in (("spread", 3), ("pack", 1)):
+        await store.put_group("default", GroupOptions(replicas=how), actor="t")
+        spec = EndpointSpec(name=how, command=["x"], probe=Probe(), resources={"cuda.device": 1})
+        endpoint = await store.create_endpoint(spec, actor="t")
+        for n in range(3):
+            replica = spec.session(f"{how}-{n}")
+            await store.create_session(replica, actor="t", endpoint_id=EndpointId(endpoint.id))
+            await tick(store)
+        assert len({await agent_of(store, f"{how}-{n}") for n in range(3)}) == nodes
+
+
+async def test_what_runs_is_read_only_while_somebody_waits_for_room(store: Store) -> None:
+    await FakeAgent(store, "a", gpus=1).report()
+    await add(store, "runs")
+    await tick(store)
+    assert not store.knows_who_runs("default")
+    await add(store, "waits")
+    await tick(store)
+    assert store.knows_who_runs("default")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from fairlead.common.options import GroupOptions as GroupOptions
+from fairlead.common.options import Scope
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import EndpointSpec, Model, SessionSpec
 from fairlead.common.status import AgentStatus, EndpointStatus, ObservedState, Result, SessionType, Status
@@ -179,6 +180,21 @@ class GroupView(View):
     agents: int
     pending: int
     running: int
+
+
+class QuotaView(View):
+    """Limits as they were set, beside what is in use."""
+
+    scope: Scope
+    name: str
+    slots: dict[str, int] = Field(description="Limits; 0: none.")
+    sessions: int | None
+    pending: int | None
+    used: dict[str, int] = Field(description="By sessions that were placed and have not ended.")
+    running: int = Field(description="How many those are.")
+    waiting: int = Field(description="Sessions that wait.")
+    changed_at: datetime
+    changed_by: str
 
 
 class Health(View):

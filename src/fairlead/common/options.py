@@ -1,12 +1,14 @@
-"""How a resource group schedules, as administrators set it. What each does is in ``scheduling``."""
+"""How a resource group schedules, and what each may have, as administrators set it."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from fairlead.common.errors import FairleadError
+from fairlead.common.slots import parse_amount
 from fairlead.common.spec import Model, Name
 from fairlead.common.status import SessionType
 
@@ -98,4 +100,33 @@ class GroupOptions(Model):
     )
     preemption: PreemptionOptions | None = Field(
         None, description="Without it nothing that runs is ever stopped for another session."
+    )
+
+
+Scope = Literal["user", "project", "group"]
+
+
+def _check_limits(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise ValueError("slots is an object like {'cuda.device': 4, 'mem': '256GiB'}")
+    for slot, amount in value.items():
+        try:
+            parse_amount(slot, amount)
+        except FairleadError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
+
+
+class QuotaLimits(Model):
+    """What a user, a project or a resource group may have at once. 0: none. What is left out: no limit."""
+
+    slots: Limits = Field({}, description="By slot, e.g. {'cuda.device': 4, 'mem': '256GiB'}.")
+    sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
+        None, description="Sessions that have been placed and have not ended."
+    )
+    pending: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        None, description="Sessions that wait; more are refused when they are created."
     )

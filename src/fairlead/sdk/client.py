@@ -20,11 +20,13 @@ from fairlead.common.api import (
     Health,
     HistoryEntry,
     Page,
+    QuotaView,
     Scale,
     SessionView,
     View,
 )
 from fairlead.common.errors import InvalidInput
+from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
@@ -180,6 +182,22 @@ class Client:
 
     async def update_group(self, name: str, options: GroupOptions) -> GroupView:
         return await self._call(GroupView, "PUT", f"/v1/groups/{_part(name)}", body=options)
+
+    # -- quotas --
+
+    async def list_quotas(self) -> list[QuotaView]:
+        return (await self._call(Page[QuotaView], "GET", "/v1/quotas")).items
+
+    async def get_quota(self, scope: Scope, name: str) -> QuotaView:
+        return await self._call(QuotaView, "GET", f"/v1/quotas/{scope}/{_part(name)}")
+
+    async def set_quota(self, scope: Scope, name: str, limits: QuotaLimits) -> QuotaView:
+        """The whole quota: what is left out of ``limits`` has no limit."""
+        return await self._call(QuotaView, "PUT", f"/v1/quotas/{scope}/{_part(name)}", body=limits)
+
+    async def delete_quota(self, scope: Scope, name: str) -> QuotaView:
+        """Take it away. Returns it as it was."""
+        return await self._call(QuotaView, "DELETE", f"/v1/quotas/{scope}/{_part(name)}")
 
     async def health(self) -> Health:
         """Whether the manager is ready; needs no key. A manager that is not ready answers too."""

@@ -177,3 +177,42 @@ def test_a_wrong_option_is_told_with_what_is_allowed(
     assert refused.exit_code == 2
     assert all(part in refused.stderr for part in told), refused.stderr
     assert manager.groups["default"] == before
+
+
+def test_quotas(manager: RestManager, fairlead: Run) -> None:
+    assert "everybody may have everything" in fairlead("quota", "ls").stderr
+    words = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
+    assert fairlead("quota", "set", "user", "ann", *words.split()).exit_code == 0
+    quota = manager.quotas["user", "ann"]
+    assert quota.slots == {"cpu": 2500, "mem": 1536 << 20, "cuda.device": 0}, "zero is a limit too"
+    assert (quota.sessions, quota.pending) == (10, 0)
+    assert fairlead("quota", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
+    quota = manager.quotas["user", "ann"]
+    assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
+    fairlead("quota", "set", "group", "default", "cpu=4")
+    shown = fairlead("quota", "ls").stdout
+    for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4"):
+        assert part in shown
+    assert fairlead("quota", "ls", "-o", "name").stdout == "user/ann\ngroup/default\n"
+    assert json.loads(fairlead("quota", "ls", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
+    assert fairlead("quota", "rm", "user", "ann").stdout == "user/ann\n"
+    assert list(manager.quotas) == [("group", "default")]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("team ann cpu=1", "user, project, group"),
+        ("user ann", "no limit was given"),
+        ("user ann cpu", "cuda.device=4"),
+        ("user ann gpu=1", "unknown slot 'gpu'"),
+        ("user ann cpu=-1", "0 or more"),
+        ("user ann sessions=-1", "greater than or equal to 0"),
+        ("user ann pending=many", "valid integer"),
+    ],
+)
+def test_a_wrong_quota_is_refused(manager: RestManager, fairlead: Run, words: str, told: str) -> None:
+    refused = fairlead("quota", "set", *words.split())
+    assert refused.exit_code == 2
+    assert told in refused.stderr
+    assert not manager.quotas

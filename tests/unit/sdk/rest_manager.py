@@ -23,10 +23,13 @@ from fairlead.common.api import (
     OfferView,
     Page,
     Problem,
+    QuotaView,
     Scale,
     SessionView,
 )
+from fairlead.common.options import QuotaLimits
 from fairlead.common.reasons import Reason
+from fairlead.common.slots import parse_amount
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import (
     AgentStatus,
@@ -56,6 +59,7 @@ class RestManager:
         self.asked: list[Any] = []
         self.seen: list[str] = []
         self.groups = {"default": GroupOptions()}
+        self.quotas: dict[tuple[str, str], QuotaView] = {}
         self.offers: list[OfferView] = []
         self.url = self.openai_url = ""
 
@@ -95,6 +99,10 @@ class RestManager:
                 web.get("/v1/groups", self._groups),
                 web.get("/v1/groups/{name}", self._group),
                 web.put("/v1/groups/{name}", self._put_group),
+                web.get("/v1/quotas", self._quotas),
+                web.get("/v1/quotas/{scope}/{name}", self._quota),
+                web.put("/v1/quotas/{scope}/{name}", self._put_quota),
+                web.delete("/v1/quotas/{scope}/{name}", self._delete_quota),
                 web.get("/readyz", self._ready),
                 web.post("/openai/v1/chat/completions", self._chat),
             ]
@@ -321,6 +329,32 @@ class RestManager:
         name = request.match_info["name"]
         self.groups[name] = GroupOptions.model_validate_json(await request.read())
         return shown(self._group_view(name))
+
+    async def _quotas(self, request: web.Request) -> web.Response:
+        return shown(Page[QuotaView](items=list(self.quotas.values())))
+
+    async def _quota(self, request: web.Request) -> web.Response:
+        name = request.match_info["scope"], request.match_info["name"]
+        return shown(self.quotas[name]) if name in self.quotas else problem(404, "not-found", "no quota")
+
+    async def _put_quota(self, request: web.Request) -> web.Response:
+        scope, name = request.match_info["scope"], request.match_info["name"]
+        given = QuotaLimits.model_validate_json(await request.read())
+        slots = {slot: parse_amount(slot, amount) for slot, amount in given.slots.items()}
+        self.quotas[scope, name] = QuotaView.model_validate(
+            {
+                "scope": scope,
+                "name": name,
+                "slots": slots,
+                "sessions": given.sessions,
+                "pending": given.pending,
+            }
+            | {"used": {"cpu": 1500}, "running": 2, "waiting": 3, "changed_at": BORN, "changed_by": "root"}
+        )
+        return shown(self.quotas[scope, name])
+
+    async def _delete_quota(self, request: web.Request) -> web.Response:
+        return shown(self.quotas.pop((request.match_info["scope"], request.match_info["name"])))
 
     async def _ready(self, request: web.Request) -> web.Response:
         return shown(Health(status="starting", checks={"postgres": "not yet"}), 503)

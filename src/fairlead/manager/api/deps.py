@@ -13,9 +13,11 @@ from fairlead.common.api import (
     GroupView,
     HistoryEntry,
     Page,
+    QuotaView,
     SessionView,
 )
 from fairlead.common.clock import Clock
+from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.manager.keys import ApiKey, Once, Owner
@@ -76,6 +78,14 @@ class ApiStore(Protocol):
     async def get_group(self, name: str) -> GroupView: ...
 
     async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> GroupView: ...
+
+    async def list_quotas(self) -> list[QuotaView]: ...
+
+    async def get_quota(self, scope: Scope, name: str) -> QuotaView: ...
+
+    async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView: ...
+
+    async def delete_quota(self, scope: Scope, name: str) -> QuotaView: ...
 
     async def find_key(self, sha256: str) -> ApiKey | None: ...
 

@@ -14,16 +14,19 @@ from fairlead.common.api import (
     Health,
     HistoryEntry,
     Page,
+    QuotaView,
     Scale,
     SessionView,
 )
+from fairlead.common.options import QuotaLimits
 from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager.api import cluster, endpoints, service, sessions
+from fairlead.manager.api import cluster, endpoints, quotas, service, sessions
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
+_QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 ROUTES: tuple[Route, ...] = (
     route(
@@ -118,6 +121,18 @@ ROUTES: tuple[Route, ...] = (
         body=GroupOptions,
         access="admin",
     ),
+    route("GET", "/v1/quotas", quotas.list_quotas, "List quotas, and what is used of them", Items[QuotaView]),
+    route("GET", _QUOTA, quotas.get_quota, "The quota of a user, a project or a resource group", QuotaView),
+    route(
+        "PUT",
+        _QUOTA,
+        quotas.put_quota,
+        "Set what a user, a project or a resource group may have",
+        QuotaView,
+        body=QuotaLimits,
+        access="admin",
+    ),
+    route("DELETE", _QUOTA, quotas.delete_quota, "Take a quota away: no limit", QuotaView, access="admin"),
     route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
     route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
     route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),

@@ -8,7 +8,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.loop import Loop
 from fairlead.manager.loops.leader import Leader
 from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling import plan
+from fairlead.manager.scheduling import Plan, Policy, Snapshot, plan
 from fairlead.manager.selectors import Selectors
 from fairlead.manager.store import Store, Topic
 
@@ -31,8 +31,10 @@ class Scheduler:
                 return
             started = self._clock.monotonic()
             snapshot = await self._store.snapshot(group, policy)
-            now = round(self._clock.now().timestamp() * 1_000_000)
-            made = plan(snapshot, policy, now, self._selectors.load(policy.custom))
+            made = self._plan(snapshot, policy)
+            if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
+                snapshot = await self._store.snapshot(group, policy, who_runs=True)
+                made = self._plan(snapshot, policy)
             placed = await self._store.place_all(made.places, term)
             await self._store.keep_cursors(group, made.cursors, term)
             await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
@@ -41,3 +43,7 @@ class Scheduler:
                 # The world moved on meanwhile: those sessions are looked at again, at once.
                 log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
                 self.loop.nudge()
+
+    def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
+        now = round(self._clock.now().timestamp() * 1_000_000)
+        return plan(snapshot, policy, now, self._selectors.load(policy.custom))

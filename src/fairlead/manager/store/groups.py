@@ -27,6 +27,7 @@ class Groups:
     def __init__(self, db: Database, bell: Bell) -> None:
         self._db, self._bell = db, bell
         self._group_line = db.line()
+        self.limited = True  # whether there is any quota, as far as the last look says
 
     async def list_groups(self) -> list[api.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
@@ -47,6 +48,7 @@ class Groups:
     async def groups_with_pending(self) -> list[tuple[str, Policy]]:
         """Those in which something waits that is not known to wait for a time."""
         found = await self._db.fetch(SQL["groups_pending"])
+        self.limited = any(row["limited"] for row in found)
         return [(row["name"], policy) for row in found if (policy := _policy_in(row)) is not None]
 
     async def cursors(self, group: str) -> dict[str, AgentId]:

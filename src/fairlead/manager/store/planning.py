@@ -15,15 +15,20 @@ from fairlead.manager.lifecycle import TAKE_ORDERS_S
 from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, explain
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.explain import explain_unmet
+from fairlead.manager.scheduling.model import Quota
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.rooms import Rooms
 
 log = structlog.get_logger("fairlead.store.planning")
+
+
+_DEFAULT = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +71,41 @@ class _Noted:
 class Planning:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock, groups: Groups) -> None:
+    def __init__(self, db: Database, bell: Bell, clock: Clock, groups: Groups, quotas: Quotas) -> None:
         self._db, self._bell, self._clock, self._groups = db, bell, clock, groups
+        self._quotas = quotas
         self._place_line = db.line()
         self._rooms = Rooms(db, bell, clock)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
         self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places, clock)
 
-    async def snapshot(self, group: str, policy: Policy | None = None) -> Snapshot:
+    async def snapshot(
+        self, group: str, policy: Policy = _DEFAULT, *, who_runs: bool | None = None
+    ) -> Snapshot:
         """A resource group now. Agents and sessions are read one after the other: the commit checks again.
 
-        ``policy``: what the group's own does not ask about is not read.
+        ``policy``: what the group's own does not ask about is not read. ``who_runs``: also what runs, and
+        until when; None: if somebody waited for room at the last pass, or a replica is spread or packed.
         """
-        agents = await self._rooms.of(group)
-        waiting = await self._db.fetch(SQL["pending_rows"], group)
-        turns = policy is not None and policy.agent_selection == "round-robin"
+        waiting = [rows.pending(row) for row in await self._db.fetch(SQL["pending_rows"], group)]
+        if who_runs is None:
+            replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in waiting)
+            noted = self._noted.get(group, {})
+            who_runs = replicas or any(one.hold.capacity for one in noted.values())
+        agents = await self._rooms.of(group, view=who_runs)
+        turns = policy.agent_selection == "round-robin"
         cursors = await self._groups.cursors(group) if turns else {}
-        return Snapshot(group, agents, tuple(rows.pending(row) for row in waiting), cursors=cursors)
+        quotas: tuple[Quota, ...] = ()
+        usage: Mapping[str, Mapping[str, int]] | None = None
+        if self._groups.limited or policy.strategy == "drf":
+            quotas, usage = await self._quotas.shares(group, policy)
+        return Snapshot(group, agents, tuple(waiting), quotas, cursors, usage)
+
+    def knows_who_runs(self, group: str) -> bool:
+        """Whether snapshots of this group tell what runs. Whom room is kept for depends on it: a plan in
+        which somebody waits for room is made with it."""
+        return self._rooms.in_view(group)
 
     async def place_all(self, places: Sequence[Place], term: int) -> int:
         """Commit placements under the leader's term; returns how many held. A stale one changes nothing."""

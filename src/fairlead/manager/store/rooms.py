@@ -4,6 +4,8 @@ A pass would else read every slot of every agent to place one session. What chan
 (``Bell.ring_room``) and only those are read again; should a ring have been lost, every other is in its turn,
 a slice at a time, within ``REREAD_S``. What is kept may be out of date: the commit of a placement checks
 again, and refuses.
+
+What runs on them, and until when, is asked for only while somebody waits for room.
 """
 
 from __future__ import annotations
@@ -21,18 +23,22 @@ from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
 REREAD_S = 5.0
+# So long what runs stays in view when nobody asks any more: else a queue that comes and goes reads it anew.
+VIEW_S = 30.0
 SLICES = 20  # a thousand agents read at once hold up everything else for a tenth of a second
 
 
 @dataclass(slots=True)
 class _Group:
-    """``turn``: those that are still to be read again in this round, which began at ``round_at``."""
+    """``turn``: those that are still to be read again in this round, which began at ``round_at``.
+    ``view_until``: so long what runs on them is read too; 0: it is not."""
 
     agents: dict[AgentId, AgentState]
     round_at: float
     slice_at: float
     slice: int = 1
     turn: list[AgentId] = field(default_factory=list)
+    view_until: float = 0.0
 
 
 class Rooms:
@@ -51,8 +57,14 @@ class Rooms:
         else:
             self._stale.update(agents)
 
-    async def of(self, group: str) -> tuple[AgentState, ...]:
-        """Raises ``StoreUnavailable``; then nothing is taken for known that was not read."""
+    def in_view(self, group: str) -> bool:
+        """Whether what runs there is known too."""
+        known = self._groups.get(group)
+        return known is not None and known.view_until > 0
+
+    async def of(self, group: str, *, view: bool = False) -> tuple[AgentState, ...]:
+        """``view``: with what runs on them. Raises ``StoreUnavailable``; then nothing is taken for known that
+        was not read."""
         now = self._clock.monotonic()
         known = self._groups.get(group)
         if known is None:
@@ -61,6 +73,12 @@ class Rooms:
             self._groups[group] = known
         else:
             await self._take_turns(group, known, now)
+        if view:
+            if not known.view_until:
+                self._stale |= known.agents.keys()
+            known.view_until = now + VIEW_S
+        elif known.view_until < now:
+            known.view_until = 0.0
         if self._stale:
             await self._read(self._stale)
         return tuple(known.agents.values())
@@ -81,11 +99,14 @@ class Rooms:
         self._stale = set()
         try:
             found = await self._db.fetch(SQL["agent_states_of"], list(stale))
+            viewed = {name for name, known in self._groups.items() if known.view_until}
+            who = [row["id"] for row in found if row["resource_group"] in viewed]
+            kernels = rows.running(await self._db.fetch(SQL["agent_running"], who)) if who else {}
         except StoreUnavailable:
             self._stale |= stale
             raise
         group_of = {AgentId(row["id"]): row["resource_group"] for row in found}
-        states = {state.agent_id: state for state in rows.agent_states(found)}
+        states = {state.agent_id: state for state in rows.agent_states(found, kernels)}
         for name, known in self._groups.items():
             for agent_id in stale:
                 if group_of.get(agent_id) == name:

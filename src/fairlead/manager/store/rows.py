@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -18,6 +18,7 @@ from fairlead.common.spec import DeviceGrant, KernelSpec, SessionSpec
 from fairlead.common.status import ObservedState, SessionType, Status
 from fairlead.manager.lifecycle import KernelFacts, SessionFacts
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending
+from fairlead.manager.scheduling.model import Running, Take
 
 Row = Mapping[str, Any]
 
@@ -207,8 +208,46 @@ def _device(device: str, slot: str, free: int, capacity: int, healthy: bool) -> 
     return DeviceState(DeviceId(device), slot, free, capacity, healthy)
 
 
-def agent_states(rows: Iterable[Row]) -> tuple[AgentState, ...]:
-    """From rows of ``agent_states.sql``."""
+def running(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
+    """From rows of ``agent_running.sql``: what runs, by agent."""
+    found: dict[AgentId, list[Running]] = {}
+    for row in rows:
+        held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
+        taken = row["taken_at"] or row["status_since"]
+        found.setdefault(AgentId(row["agent_id"]), []).append(
+            Running(
+                SessionId(row["session_id"]),
+                KernelId(row["id"]),
+                tuple(Take(slot, DeviceId(device), amount) for slot, device, amount in held),
+                ends=_ends(row, taken),
+                started=_micros(taken),
+                priority=row["priority"],
+                user=row["owner"],
+                project=row["project"],
+                endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+                preemptible=row["preemptible"],
+                ending=row["ending"],
+            )
+        )
+    return {agent: tuple(kernels) for agent, kernels in found.items()}
+
+
+def _ends(row: Row, taken: datetime) -> int | None:
+    """By when a kernel is gone, its polite stop included; None: nobody knows. That of one which is starting
+    is reckoned from its placement: it moves on by what the start takes."""
+    stop = timedelta(seconds=row["stop_s"])
+    if row["ending"]:
+        return _micros(row["status_since"] + stop)
+    if row["deadline_at"] is not None:
+        return _micros(row["deadline_at"] + stop)
+    return None if row["runs_s"] is None else _micros(taken + timedelta(seconds=row["runs_s"]) + stop)
+
+
+def agent_states(
+    rows: Iterable[Row], kernels: Mapping[AgentId, tuple[Running, ...]] | None = None
+) -> tuple[AgentState, ...]:
+    """From rows of ``agent_states.sql``, with what runs there where that is known."""
+    kernels = kernels or {}
     found = []
     for row in rows:
         free, capacity, devices = {}, {}, []
@@ -233,6 +272,8 @@ def agent_states(rows: Iterable[Row]) -> tuple[AgentState, ...]:
                 draining=row["draining"],
                 arch=row["arch"],
                 labels=row["labels"],
+                kernels=len(kernels.get(AgentId(row["id"]), ())),
+                running=kernels.get(AgentId(row["id"]), ()),
             )
         )
     return tuple(found)

@@ -16,11 +16,12 @@ from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.reports import BEATS_EVERY_S
 from fairlead.manager.store.sessions import Sessions
 
 
-class Store(Sessions, Planning, Groups, Agents, Endpoints, Access, Checks):
+class Store(Sessions, Planning, Groups, Quotas, Agents, Endpoints, Access, Checks):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
     ``database``: connections of another make, for a world whose faults are scripted.
@@ -32,8 +33,9 @@ class Store(Sessions, Planning, Groups, Agents, Endpoints, Access, Checks):
         self._db = database or Database(dsn)
         self.bell = Bell(dsn, clock)
         Sessions.__init__(self, self._db, self.bell, clock, lost_grace_s)
-        Planning.__init__(self, self._db, self.bell, clock, self)
+        Planning.__init__(self, self._db, self.bell, clock, self, self)
         Groups.__init__(self, self._db, self.bell)
+        Quotas.__init__(self, self._db, self.bell)
         Agents.__init__(self, self._db, self.bell, clock)
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)

@@ -15,12 +15,14 @@ from fairlead.common.api import (
     GroupView,
     HistoryEntry,
     Page,
+    QuotaView,
     SessionView,
 )
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Conflict, FairleadError, InvalidInput, NotFound, StoreUnavailable
+from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.reasons import Reason
-from fairlead.common.slots import parse_slots
+from fairlead.common.slots import parse_amount, parse_slots
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
 from fairlead.manager.keys import ApiKey, Once, Owner
@@ -43,6 +45,7 @@ class MemoryStore:
         self.moves: dict[str, list[HistoryEntry]] = {}
         self.endpoints: dict[str, EndpointView] = {}
         self.groups = {"default": GroupOptions()}
+        self.quotas: dict[tuple[str, str], QuotaView] = {}
         self.agents = [_agent("node-1", clock.now())]
         self.keys = {
             hashlib.sha256(secret.encode()).hexdigest(): key
@@ -220,6 +223,37 @@ class MemoryStore:
         await self.ping()
         self.groups[name] = options
         return await self.get_group(name)
+
+    async def list_quotas(self) -> list[QuotaView]:
+        await self.ping()
+        return [self.quotas[key] for key in sorted(self.quotas)]
+
+    async def get_quota(self, scope: Scope, name: str) -> QuotaView:
+        await self.ping()
+        if (scope, name) not in self.quotas:
+            raise NotFound(f"{scope} {name!r} has no quota")
+        return self.quotas[scope, name]
+
+    async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView:
+        await self.ping()
+        self.quotas[scope, name] = QuotaView(
+            scope=scope,
+            name=name,
+            slots={slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()},
+            sessions=limits.sessions,
+            pending=limits.pending,
+            used={},
+            running=0,
+            waiting=0,
+            changed_at=self._clock.now(),
+            changed_by=actor,
+        )
+        return self.quotas[scope, name]
+
+    async def delete_quota(self, scope: Scope, name: str) -> QuotaView:
+        view = await self.get_quota(scope, name)
+        del self.quotas[scope, name]
+        return view
 
     def _note(self, view: SessionView, before: Status | None, event: str, actor: str) -> None:
         self.moves.setdefault(view.id, []).append(

@@ -332,3 +332,29 @@ async def test_a_custom_selector_must_be_installed(api: Api) -> None:
     assert "concentrated, dispersed, round-robin" in problem["detail"]
     assert "fairlead.agent_selectors" in problem["next_step"]
     assert api.store.groups["default"] == GroupOptions()
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+async def test_a_member_may_not_change_quotas(api: Api, method: str) -> None:
+    body = {"json": {"sessions": 5}} if method == "PUT" else {}
+    answer, problem = await api.ask(method, "/v1/quotas/user/ada", key=MEMBER_KEY, **body)
+    check_problem(answer, problem, 403, "forbidden")
+    assert not api.store.quotas
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("user/ada", {"sessions": -1}, "sessions"),
+        ("user/ada", {"slots": {"gpu": 1}}, "unknown slot 'gpu'"),
+        ("user/ada", {"slots": {"cpu": "lots"}}, "cpu = 'lots' is not allowed"),
+        ("user/ada", {"slot": {}}, "did you mean 'slots'"),
+        ("team/ada", {}, "user, project, group"),
+        ("user/a%20b", {}, "name"),
+    ],
+)
+async def test_a_wrong_quota_sets_nothing(api: Api, path: str, body: dict[str, Any], told: str) -> None:
+    answer, problem = await api.ask("PUT", f"/v1/quotas/{path}", json=body)
+    check_problem(answer, problem, 422, "invalid-input")
+    assert told in problem["detail"]
+    assert not api.store.quotas

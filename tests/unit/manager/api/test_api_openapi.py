@@ -29,6 +29,8 @@ EXPECTED = {
     "/v1/agents/{id}": {"get", "delete"},
     "/v1/groups": {"get"},
     "/v1/groups/{name}": {"get", "put"},
+    "/v1/quotas": {"get"},
+    "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
     "/livez": {"get"},
     "/readyz": {"get"},
     "/metrics": {"get"},

@@ -188,3 +188,20 @@ async def test_a_request_id_is_echoed_or_made(api: Api) -> None:
     ids = {first.headers["x-request-id"], second.headers["x-request-id"]}
     assert len(ids) == 2
     assert all(len(made) == 36 for made in ids)
+
+
+async def test_quotas(api: Api) -> None:
+    body = {"slots": {"cuda.device": 0, "mem": "1GiB"}, "sessions": 0}
+    answer, put = await api.ask("PUT", "/v1/quotas/project/vision/a", json=body)
+    assert (answer.status, put["scope"], put["name"]) == (200, "project", "vision/a")
+    assert (put["slots"], put["sessions"], put["pending"]) == ({"cuda.device": 0, "mem": 1 << 30}, 0, None)
+    assert put["changed_by"] == "key:root"
+    assert (await api.ask("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {"items": [put]}
+    assert (await api.ask("GET", "/v1/quotas/project/vision%2Fa"))[1] == put
+    assert (await api.ask("DELETE", "/v1/quotas/project/vision/a"))[1] == put
+    assert (await api.ask("GET", "/v1/quotas/project/vision/a"))[0].status == 404
+
+
+async def test_sessions_belong_to_the_owner_of_the_key(api: Api) -> None:
+    _, made = await api.ask("POST", "/v1/sessions", key=MEMBER_KEY, json={"command": ["x"]})
+    assert (made["user"], made["project"]) == ("ada", "lovelace")

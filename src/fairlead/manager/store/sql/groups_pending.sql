@@ -1,4 +1,6 @@
-SELECT g.name, g.options FROM resource_groups g
+-- Groups in which somebody waits whom the planner may be asked for; and whether there is any quota to go by.
+SELECT g.name, g.options, EXISTS (SELECT FROM quotas q WHERE q.slots <> '{}' OR q.sessions IS NOT NULL) AS limited
+FROM resource_groups g
 WHERE EXISTS (SELECT FROM sessions s WHERE s.status = 'PENDING' AND s.resource_group = g.name
               AND (s.not_before IS NULL OR s.not_before <= now()) AND (s.starts_at IS NULL OR s.starts_at <= now()))
 ORDER BY g.name

@@ -2,8 +2,11 @@
 -- Only under the leader's term. The counters' CHECK (used <= capacity) refuses the statement when the
 -- snapshot was stale; the caller then sends its sessions in halves, down to one by one. They are locked in one
 -- order, as in allocation_release.sql, so that the two cannot wait for each other.
+--
+-- Quotas are not asked again: only the leader places, one statement after the other, and counts what it placed. The
+-- lease is locked for that (FOR SHARE): nobody becomes leader, and begins to count, while this is under way.
 WITH term AS (
-    SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now()
+    SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now() FOR SHARE
 ), input AS MATERIALIZED (
     -- The old status stands here, where the planner does not see it: it would else compare everybody who waits
     -- (index sessions_pending) with everybody who is placed.

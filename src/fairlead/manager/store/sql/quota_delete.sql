@@ -1,0 +1,1 @@
+DELETE FROM quotas WHERE scope = $1 AND name = $2 RETURNING name

@@ -1,0 +1,189 @@
+"""What each may have: counted from what is there, kept by every pass and by every request."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import NotFound, QuotaExceeded
+from fairlead.common.options import GroupOptions, QuotaLimits, Scope
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import Status
+from fairlead.manager.keys import Once, Owner
+from fairlead.manager.loops import Leader, Scheduler
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling import Policy, plan
+from fairlead.manager.store import Store
+from fairlead.manager.store.queries import SQL
+
+from .conftest import FakeAgent
+
+ANN, BOB = Owner("ann", "vision"), Owner("bob", "vision")
+
+
+async def limit(store: Store, scope: Scope, name: str, **limits: object) -> None:
+    await store.put_quota(scope, name, QuotaLimits.model_validate(limits), actor="t")
+
+
+async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> None:
+    base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
+    await store.create_session(
+        SessionSpec.model_validate(base | {"name": name} | more), actor="t", owner=owner
+    )
+
+
+async def tick(store: Store) -> None:
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await Scheduler(store, leader, Metrics(), clock)._tick()
+
+
+async def placed(store: Store) -> list[str]:
+    page = await store.list_sessions(statuses=frozenset({Status.SCHEDULED}))
+    return sorted(view.name for view in page.items)
+
+
+async def test_what_is_used_is_counted_and_kept(store: Store) -> None:
+    await FakeAgent(store, "a", gpus=8).report()
+    await limit(store, "user", "ann", slots={"cuda.device": 2})
+    for n in range(4):
+        await add(store, f"s{n}")
+    await add(store, "other", BOB)
+    await tick(store)
+    assert await placed(store) == ["other", "s0", "s1"]
+    hold = (await store.get_session("s2")).hold
+    assert hold is not None
+    assert (hold.reason, hold.attempts) == (Reason.QUOTA, 0)
+    assert hold.refusals == ["user ann: cuda.device: used 2 + requested 1 > limit 2 (over by 1)"]
+    view = await store.get_quota("user", "ann")
+    assert (view.used, view.running, view.waiting) == ({"cuda.device": 2}, 2, 2)
+    await tick(store)
+    assert await placed(store) == ["other", "s0", "s1"]
+    await limit(store, "user", "ann", slots={"cuda.device": 3})
+    await tick(store)
+    assert await placed(store) == ["other", "s0", "s1", "s2"]
+    await store.delete_quota("user", "ann")
+    await tick(store)
+    assert len(await placed(store)) == 5
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "limits", "line"),
+    [
+        ("project", "vision", {"slots": {"cuda.shares": 1.5}}, "project vision: cuda.shares: used 1 + req"),
+        ("group", "default", {"sessions": 1}, "group default: 1 concurrent sessions of 1"),
+        ("user", "ann", {"sessions": 0}, "user ann: 0 concurrent sessions of 0"),
+        ("user", "ann", {"slots": {"cuda.device": 0}}, "user ann: cuda.device: used 0 + requested 1"),
+    ],
+)
+async def test_each_scope_counts_its_own(
+    store: Store, scope: Scope, name: str, limits: dict[str, object], line: str
+) -> None:
+    await FakeAgent(store, "a", gpus=8).report()
+    await limit(store, scope, name, **limits)
+    await add(store, "first", BOB)
+    await add(store, "second", ANN)
+    await add(store, "small", ANN, resources={"cpu": 1})
+    await tick(store)
+    assert "first" in await placed(store)
+    hold = (await store.get_session("second")).hold
+    assert hold is not None
+    assert any(refusal.startswith(line) for refusal in hold.refusals), hold.refusals
+    assert ("small" in await placed(store)) == ("sessions" not in limits)
+
+
+async def test_a_users_quota_counts_in_all_groups(store: Store) -> None:
+    await store.put_group("other", GroupOptions(), actor="t")
+    await FakeAgent(store, "a", gpus=8).report()
+    await FakeAgent(store, "b", gpus=8, group="other").report()
+    await limit(store, "user", "ann", sessions=1)
+    await limit(store, "group", "other", sessions=0)
+    await add(store, "here")
+    await add(store, "there", resource_group="other")
+    await add(store, "bobs", BOB, resource_group="other")
+    await tick(store)
+    assert await placed(store) == ["here"]
+
+
+async def test_no_more_wait_than_may(store: Store) -> None:
+    await limit(store, "user", "ann", pending=2)
+    await add(store, "s1")
+    await add(store, "s2")
+    with pytest.raises(QuotaExceeded, match=r"user 'ann' may have 2 pending sessions") as caught:
+        await add(store, "s3")
+    assert "administrator" in str(caught.value)
+    spec = SessionSpec(command=["x"])
+    with pytest.raises(QuotaExceeded):
+        await store.create_session_once(spec, actor="t", owner=ANN, once=Once("k", "1"))
+    await add(store, "s3", BOB)
+    await store.stop_session("s1", actor="t")
+    await add(store, "s4")
+    await limit(store, "group", "default", pending=0)
+    with pytest.raises(QuotaExceeded, match="group 'default' may have 0"):
+        await add(store, "s5", BOB)
+
+
+async def test_of_many_that_come_at_once_as_many_are_made_as_may_wait(store: Store) -> None:
+    await limit(store, "project", "vision", pending=25)
+    asked = (add(store, f"s{n}", ANN if n % 2 else BOB) for n in range(60))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 35
+    assert (await store.get_quota("project", "vision")).waiting == 25
+
+
+async def test_fair_shares_go_by_what_is_held(store: Store) -> None:
+    await store.put_group("default", GroupOptions(strategy="drf"), actor="t")
+    agent = FakeAgent(store, "a", gpus=3)
+    await agent.report()
+    await add(store, "a1")
+    await tick(store)
+    for name in ("a2", "a3"):
+        await add(store, name)
+    await add(store, "b1", BOB)
+    snapshot = await store.snapshot("default", (await store.groups_with_pending())[0][1])
+    assert snapshot.usage == {"ann": {"cuda.device": 1}}
+    await tick(store)
+    assert await placed(store) == ["a1", "a2", "b1"]
+
+
+async def test_a_quota_for_nobody(store: Store) -> None:
+    with pytest.raises(NotFound, match="no resource group 'nowhere'"):
+        await limit(store, "group", "nowhere", sessions=1)
+    with pytest.raises(NotFound, match="user 'ann' has no quota"):
+        await store.delete_quota("user", "ann")
+    await limit(store, "user", "to-come", sessions=1)
+    assert [view.name for view in await store.list_quotas()] == ["to-come"]
+    for wrong in ("sessions = -1", "pending = -1", "slots = '[]'", "scope = 'team'", "name = ''"):
+        with pytest.raises(asyncpg.CheckViolationError):
+            await store._db.fetch(f"UPDATE quotas SET {wrong}")
+
+
+async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_database: str) -> None:
+    """What is counted for quotas is complete: what the leader before placed is there, or is not to come."""
+    await FakeAgent(store, "a").report()
+    await add(store, "s1", resources={"cpu": 1})
+    term = await store.take_lease("old", 60)
+    (place,) = plan(await store.snapshot("default"), Policy()).places
+    one = [[place.session_id], [place.revision], [place.kernel_id], [place.agent_id], [60.0]]
+    takes = [[place.kernel_id], ["cpu"], [""], [1000]]
+    old = await asyncpg.connect(empty_database)
+    try:
+        async with old.transaction():
+            assert await old.fetch(SQL["session_place"], term, *one, *takes)
+            taking = asyncio.create_task(store.take_lease("new", 60))
+            blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            async with asyncio.timeout(10):
+                while not (await store._db.fetch(blocked))[0]["count"]:
+                    assert not taking.done()
+        assert await taking is None, "it leads still"
+        await store._db.fetch("UPDATE leases SET expires_at = now()")
+        assert await store.take_lease("new", 60) == (term or 0) + 1
+        await add(store, "s2", resources={"cpu": 1})
+        (place,) = plan(await store.snapshot("default"), Policy()).places
+        assert await store.place_all([place], term or 0) == 0, "it leads no more"
+    finally:
+        await old.close()
