@@ -8,7 +8,8 @@ from fairlead.common.clock import Clock
 from fairlead.common.loop import Loop
 from fairlead.manager.loops.leader import Leader
 from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling import Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling import Plan, Policy, Snapshot
+from fairlead.manager.scheduling.planners import Planners
 from fairlead.manager.selectors import Selectors
 from fairlead.manager.store import Store, Topic
 
@@ -20,7 +21,7 @@ class Scheduler:
 
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._selectors = Selectors()
+        self._selectors, self._planners = Selectors(), Planners()
         self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
         store.bell.on(Topic.PENDING, self.loop.nudge)
 
@@ -29,21 +30,32 @@ class Scheduler:
             term = self._leader.term
             if term is None:
                 return
-            started = self._clock.monotonic()
-            snapshot = await self._store.snapshot(group, policy)
+            written = False
+            try:
+                await self._pass(group, policy, term)
+                written = True
+            finally:
+                if not written:
+                    # The planner would not tell again what has not been written.
+                    self._planners.forget(group)
+
+    async def _pass(self, group: str, policy: Policy, term: int) -> None:
+        started = self._clock.monotonic()
+        snapshot = await self._store.snapshot(group, policy)
+        made = self._plan(snapshot, policy)
+        if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
+            snapshot = await self._store.snapshot(group, policy, who_runs=True)
+            self._planners.forget(group)  # all are told by what is known now
             made = self._plan(snapshot, policy)
-            if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
-                snapshot = await self._store.snapshot(group, policy, who_runs=True)
-                made = self._plan(snapshot, policy)
-            placed = await self._store.place_all(made.places, term)
-            await self._store.keep_cursors(group, made.cursors, term)
-            await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
-            self._metrics.pass_done(self._clock.monotonic() - started, placed, len(made.holds))
-            if placed < len(made.places):
-                # The world moved on meanwhile: those sessions are looked at again, at once.
-                log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
-                self.loop.nudge()
+        placed = await self._store.place_all(made.places, term)
+        await self._store.keep_cursors(group, made.cursors, term)
+        await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
+        self._metrics.pass_done(self._clock.monotonic() - started, placed, len(snapshot.pending) - placed)
+        if placed < len(made.places):
+            # The world moved on meanwhile: those sessions are looked at again, at once.
+            log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
+            self.loop.nudge()
 
     def _plan(self, snapshot: Snapshot, policy: Policy) -> Plan:
         now = round(self._clock.now().timestamp() * 1_000_000)
-        return plan(snapshot, policy, now, self._selectors.load(policy.custom))
+        return self._planners.plan(snapshot, policy, now, self._selectors.load(policy.custom))

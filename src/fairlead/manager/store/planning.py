@@ -151,7 +151,8 @@ class Planning:
         bypasses: Mapping[SessionId, int] | None = None,
     ) -> None:
         """Keep why each session waits, where it says something new; retries are counted up to ``count_to``.
-        ``bypasses``: how often those that were overtaken now have been.
+        ``bypasses``: how often those that were overtaken now have been. Who waits and is not in ``holds``
+        waits as was noted before.
 
         Words that only count differently (another number of agents is full) are written every ``RENOTE_S``.
         """
@@ -159,17 +160,16 @@ class Planning:
         waiting = {p.session_id: p for p in snapshot.pending}
         known = self._noted.get(snapshot.group, {})
         now = self._clock.monotonic()
-        kept: dict[SessionId, _Noted] = {}
+        kept = {session_id: old for session_id, old in known.items() if session_id in waiting}
         fresh: list[Hold] = []
         for hold in holds:
             retries = waiting[hold.session_id].retries
             noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
             old = known.get(hold.session_id)
             if old is not None and hold.session_id not in overtaken and old.says_it(noted, count_to):
-                kept[hold.session_id] = old
-            else:
-                kept[hold.session_id] = noted
-                fresh.append(hold)
+                continue
+            kept[hold.session_id] = noted
+            fresh.append(hold)
         if fresh:
             await self._write_holds(waiting, fresh, overtaken)
         self._noted[snapshot.group] = kept
