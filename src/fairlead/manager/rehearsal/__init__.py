@@ -1,0 +1,18 @@
+"""Policies tried on recorded or made-up work in virtual time, with the real planner; all of it pure."""
+
+from fairlead.manager.rehearsal.measures import Figures, figures
+from fairlead.manager.rehearsal.traces import SHAPES, Dice, generate, read_trace
+from fairlead.manager.rehearsal.world import POLICIES, Floor, Played, play
+
+__all__ = [
+    "POLICIES",
+    "SHAPES",
+    "Dice",
+    "Figures",
+    "Floor",
+    "Played",
+    "figures",
+    "generate",
+    "play",
+    "read_trace",
+]
