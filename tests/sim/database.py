@@ -90,6 +90,7 @@ class Postgres:
         else:
             for table in tables.split(", "):
                 await self._connection.execute(f"DELETE FROM {table}")
+        await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
         self.time, self._told = 0.0, -1.0
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from fairlead.common.options import GroupOptions, PreemptionOptions
 from fairlead.common.spec import EndpointSpec, SessionSpec
 
 from .managers import ManagerLife
@@ -15,6 +16,7 @@ from .node import Script
 
 class Users:
     rng: random.Random
+    dice: random.Random | None  # of the worlds in which more is asked of the scheduler
     managers: list[ManagerLife]
     acknowledged: set[str]
     sessions: list[str]
@@ -39,12 +41,7 @@ class Users:
             more["pending_timeout_s"] = 25
         if kind == "batch" and rng.random() < 0.3:
             more |= {"retries": 2, "retry_backoff_s": 3}
-        if self.sessions and rng.random() < 0.15:
-            more["depends_on"] = [
-                {"session": rng.choice(self.sessions), "on": rng.choice(["any", "failure"])}
-            ]
-        if kind == "batch" and rng.random() < 0.1:
-            more["starts_at"] = manager.clock.now() + timedelta(seconds=rng.choice([-5, 5, 30]))
+        more |= self.demands(manager, kind)
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(
             name=name, type=kind, command=script.command(), start_timeout_s=20, stop_grace_s=5,
@@ -57,7 +54,33 @@ class Users:
         if view is not None:
             self.acknowledged.add(view.id)
 
+    def demands(self, manager: ManagerLife, kind: str) -> dict[str, Any]:
+        """In some worlds sessions wait for each other or for a time, and some go before others."""
+        dice, more = self.dice, dict[str, Any]()
+        if dice is None:
+            return more
+        if self.sessions and dice.random() < 0.2:
+            on = dice.choice(["any", "failure"])
+            more["depends_on"] = [{"session": dice.choice(self.sessions), "on": on}]
+        elif kind == "batch" and dice.random() < 0.1:
+            more["starts_at"] = manager.clock.now() + timedelta(seconds=dice.choice([-5, 5, 30]))
+        return more | {"priority": dice.choice([10, 10, 50])}
+
+    async def administrator_acts(self, dice: random.Random) -> None:
+        manager, how = dice.choice(self.managers), dice.choice(["requeue", "end"])
+        options = GroupOptions(
+            hol=dice.choice(["strict", "skip", "backfill"]), strategy=dice.choice(["fifo", "lifo", "drf"]),
+            agent_selection=dice.choice(["concentrated", "dispersed", "round-robin"]),
+            preemption=dice.choice([None, PreemptionOptions(how=how), PreemptionOptions(how=how)]),
+        )  # fmt: skip
+        await self.operate(
+            manager, f"options {options.model_dump(exclude_defaults=True)}",
+            lambda: manager.store.put_group("default", options, actor="root"),
+        )  # fmt: skip
+
     async def user_acts(self) -> None:
+        if self.dice is not None and self.dice.random() < 0.3:
+            await self.administrator_acts(self.dice)
         rng, manager = self.rng, self.rng.choice(self.managers)
         what = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
         if what == "stop" and self.sessions:

@@ -26,6 +26,7 @@ FOR_EVER_S = 1e9
 class World(Users, Judged):
     def __init__(self, seed: int, postgres: Postgres) -> None:
         self.seed, self.postgres, self.rng = seed, postgres, random.Random(seed)
+        self.dice = random.Random(seed + 2) if seed % 3 == 0 else None
         self.story: list[str] = []
         self.ids = random.Random(seed + 1)
         self.births = 0

@@ -101,6 +101,7 @@ class SessionView(View):
     spec: SessionSpec
     kernels: list[KernelView] = []
     hold: Hold | None = None
+    warnings: list[str] = Field([], description="In the answer to its creation: what its asker should know.")
 
 
 class HistoryEntry(View):

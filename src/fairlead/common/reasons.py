@@ -39,6 +39,7 @@ class Reason(StrEnum):
     KERNEL_GONE = "kernel-gone"
     AGENT_LOST = "agent-lost"
     AGENT_SHUTDOWN = "agent-shutdown"
+    PREEMPTED = "preempted"
     SCALED_DOWN = "scaled-down"
     ENDPOINT_DELETED = "endpoint-deleted"
     USER_REQUESTED = "user-requested"
@@ -134,6 +135,10 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
     Reason.AGENT_SHUTDOWN: ReasonInfo(
         "its agent was shut down with its kernels", "start it again", retryable=True
+    ),
+    Reason.PREEMPTED: ReasonInfo(
+        "it made room for a session of higher priority",
+        "wait, if it was put back into the queue; else start it again, or with a higher priority",
     ),
     Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
     Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),

@@ -27,7 +27,7 @@ def document() -> str:
         "A stop is accepted in every status. Kernels have the same statuses and only move forward; a retry "
         "makes a new kernel with a new id, so none runs twice. `retry`: a start failed, and another agent "
         "may do better. `rerun`: the program of a batch session with `retries` failed, and runs again after "
-        "a pause.",
+        "a pause. `preempt`: it made room for a session of higher priority, and waits to run again.",
         "## How long a session may stay\n\n| status | longest stay |\n|---|---|\n" + "\n".join(limits),
         "## Reason codes\n\n| code | it means | what to do |\n|---|---|---|\n" + "\n".join(codes),
     ]

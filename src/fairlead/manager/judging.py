@@ -27,10 +27,13 @@ from fairlead.manager.lifecycle import (
     deadline_s,
 )
 
+# These give the session a new kernel, and let the old one go.
+AGAIN = frozenset({Event.RETRY, Event.RERUN, Event.PREEMPT})
+
 
 def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
     new = after(facts.status, event)
-    if new is TING or event in (Event.RETRY, Event.RERUN):
+    if new is TING or event in AGAIN:
         more.setdefault("kernels_to", TING)
     return Move(
         facts.session_id,
@@ -49,6 +52,17 @@ def stop(facts: SessionFacts, actor: str, reason: Reason, lost_grace_s: float) -
     if facts.status in TERMINAL or facts.status is TING:
         return None
     return _move(facts, Event.STOP, lost_grace_s, reason, actor=actor)
+
+
+def preempt(facts: SessionFacts, how: str, cause: str, lost_grace_s: float) -> Move | None:
+    """The move that makes room for ``cause`` (a session): ``how`` is to requeue it or to end it. None for one
+    that holds nothing any more, or whose end is only to be written down. Its own grace holds either way."""
+    ended = all(kernel.status in TERMINAL for kernel in facts.kernels)
+    if facts.status not in (*STARTING, R) or ended:
+        return None
+    event = Event.STOP if how == "end" else Event.PREEMPT
+    words = f"for session {cause}, of higher priority"
+    return _move(facts, event, lost_grace_s, Reason.PREEMPTED, detail=words, actor="scheduler")
 
 
 def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | None:

@@ -34,6 +34,7 @@ class Event(StrEnum):
     READY = "ready"
     RETRY = "retry"  # a start failed: another agent may do better
     RERUN = "rerun"  # the program of a batch session failed: run it again, later
+    PREEMPT = "preempt"  # it makes room for another, and waits to run again
     STOP = "stop"
     FAIL = "fail"
     EXPIRED = "expired"
@@ -59,6 +60,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     **{(status, Event.READY): R for status in _STARTING},
     **{(status, Event.RETRY): P for status in _STARTING},
     **{(status, Event.RERUN): P for status in (*_STARTING, R)},
+    **{(status, Event.PREEMPT): P for status in (*_STARTING, R)},
     **{(status, Event.FAIL): TING for status in (*_STARTING, R)},
     **{(status, Event.STOP): TING for status in (*_STARTING, R)},
     **{(status, Event.ENDED): Status.TERMINATED for status in (*_STARTING, R, TING)},

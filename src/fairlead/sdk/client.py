@@ -27,6 +27,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.errors import InvalidInput
 from fairlead.common.options import QuotaLimits, Scope
+from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
@@ -75,11 +76,15 @@ class Client:
 
     # -- sessions --
 
-    async def create_session(self, spec: SessionSpec, *, idempotency_key: str | None = None) -> SessionView:
+    async def create_session(
+        self, spec: SessionSpec, *, idempotency_key: str | None = None, strict: bool = False
+    ) -> SessionView:
         """``idempotency_key``: any text of your own (a UUID, say). With it the call may be repeated after
-        ``Unreachable``: the same key and spec give the same session. Another spec is refused (409)."""
+        ``Unreachable``: the same key and spec give the same session. Another spec is refused (409).
+        ``strict``: refused (409) is also what no agent could ever hold; else ``warnings`` says so."""
+        query = {"strict": "true" if strict else None}
         return await self._call(
-            SessionView, "POST", "/v1/sessions", body=spec, idempotency_key=idempotency_key
+            SessionView, "POST", "/v1/sessions", query=query, body=spec, idempotency_key=idempotency_key
         )
 
     async def get_session(self, ref: str) -> SessionView:
@@ -114,6 +119,15 @@ class Client:
 
     async def stop_session(self, ref: str) -> SessionView:
         return await self._call(SessionView, "POST", f"/v1/sessions/{_part(ref)}/stop")
+
+    async def why(self, ref: str) -> WhyView:
+        """Why it waits, and until when; of one that does not wait, what it is."""
+        return await self._call(WhyView, "GET", f"/v1/sessions/{_part(ref)}/why")
+
+    async def plan_session(self, spec: SessionSpec) -> PlanView:
+        """Where it would go if it were created now, or what is missing. Nothing is written."""
+        query = {"dry_run": "true"}
+        return await self._call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
 
     async def history(self, ref: str) -> list[HistoryEntry]:
         """Every move of a session, oldest first."""

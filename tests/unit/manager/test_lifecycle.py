@@ -15,9 +15,9 @@ from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import Observation
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
-from fairlead.common.status import LIVE, TERMINAL, ObservedState, Result, SessionType, Status
+from fairlead.common.status import LIVE, STARTING, TERMINAL, ObservedState, Result, SessionType, Status
 from fairlead.manager.drawing import document
-from fairlead.manager.judging import judge, stop
+from fairlead.manager.judging import judge, preempt, stop
 from fairlead.manager.lifecycle import (
     DEADLINES,
     TRANSITIONS,
@@ -330,6 +330,20 @@ def test_whatever_is_known_the_move_is_in_the_table_and_never_loops(one: Session
 def test_a_stop_moves_everything_that_is_not_ending(one: SessionFacts) -> None:
     move = stop(one, "me", Reason.USER_REQUESTED, 120)
     assert (move is None) == (one.status in {*TERMINAL, Status.TERMINATING})
+
+
+@pytest.mark.parametrize("how", ["requeue", "end"])
+@given(one=some_facts)
+def test_only_what_holds_something_makes_room(how: str, one: SessionFacts) -> None:
+    move = preempt(one, how, "other", 120)
+    holds = one.status in {*STARTING, Status.RUNNING} and one.kernels[0].status not in TERMINAL
+    assert (move is not None) == holds
+    if move is not None:
+        assert (move.new, move.kernels_to) == (
+            Status.TERMINATING if how == "end" else Status.PENDING,
+            Status.TERMINATING,
+        )
+        assert (move.reason, "other" in move.detail) == (Reason.PREEMPTED, True)
 
 
 def test_observing_the_same_twice_changes_nothing_more() -> None:

@@ -50,6 +50,7 @@ def run(
     label: Labels = None,
     on: On = None,
     priority: Priority = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse what no agent could ever hold.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
 ) -> None:
     """Run a program on a node, show its output, and exit with its exit code.
@@ -75,14 +76,16 @@ def run(
     given = {field: value for field, value in asked.items() if value is not None}
     fixed = {"type": SessionType.BATCH, "engine": "custom", "command": command}
     spec = SessionSpec.model_validate(fixed | given)
-    _run(cli, spec, wait)
+    _run(cli, spec, wait, strict)
 
 
-def _run(cli: Cli, spec: SessionSpec, wait: bool) -> None:
+def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
     made: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
-        made.append(await _create(client, spec, cli.clock.new_id()))
+        made.append(await _create(client, spec, cli.clock.new_id(), strict))
+        for warning in made[0].warnings:
+            cli.say(printable(f"fairlead: warning: {warning}", one_line=True))
         return await _follow(cli, client, made[0]) if wait else made[0]
 
     try:
@@ -101,12 +104,12 @@ def _run(cli: Cli, spec: SessionSpec, wait: bool) -> None:
         raise typer.Exit(_exit_code(cli, view))
 
 
-async def _create(client: Client, spec: SessionSpec, key: str) -> SessionView:
+async def _create(client: Client, spec: SessionSpec, key: str, strict: bool) -> SessionView:
     """Once more when no answer came: whether the first was made or not, the key makes it one session."""
     try:
-        return await client.create_session(spec, idempotency_key=key)
+        return await client.create_session(spec, idempotency_key=key, strict=strict)
     except Unreachable:
-        return await client.create_session(spec, idempotency_key=key)
+        return await client.create_session(spec, idempotency_key=key, strict=strict)
 
 
 async def _follow(cli: Cli, client: Client, made: SessionView) -> SessionView:

@@ -18,6 +18,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.clock import Clock
 from fairlead.common.options import QuotaLimits, Scope
+from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.manager.keys import ApiKey, Once, Owner
@@ -40,6 +41,10 @@ class ApiStore(Protocol):
         ``Conflict`` if something else was asked for under it."""
         ...
 
+    async def never_fits(self, spec: SessionSpec) -> list[str]:
+        """Why no agent of its group could ever hold it, line by line; nothing if one could."""
+        ...
+
     async def get_session(self, ref: str) -> SessionView: ...
 
     async def list_sessions(
@@ -55,6 +60,12 @@ class ApiStore(Protocol):
     ) -> Page[SessionView]: ...
 
     async def stop_session(self, ref: str, *, actor: str) -> SessionView: ...
+
+    async def why(self, ref: str) -> WhyView: ...
+
+    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+        """Where it would go now, or what is missing. Nothing is written."""
+        ...
 
     async def history(self, ref: str) -> list[HistoryEntry]: ...
 

@@ -19,8 +19,9 @@ from fairlead.common.api import (
     SessionView,
 )
 from fairlead.common.options import QuotaLimits
+from fairlead.common.outlook import WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager.api import cluster, endpoints, quotas, service, sessions
+from fairlead.manager.api import cluster, endpoints, explaining, quotas, service, sessions
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
@@ -36,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
         "Create a session",
         SessionView,
         body=SessionSpec,
+        query=sessions.CreateQuery,
         status=201,
         location="/v1/sessions/{id}",
         idempotent=True,
@@ -49,6 +51,13 @@ ROUTES: tuple[Route, ...] = (
         query=sessions.SessionQuery,
     ),
     route("POST", f"{_SESSION}/stop", sessions.stop_session, "Stop a session", SessionView, status=202),
+    route(
+        "GET",
+        f"{_SESSION}/why",
+        explaining.get_why,
+        "Why a session waits, and until when",
+        WhyView,
+    ),
     route(
         "GET",
         f"{_SESSION}/history",

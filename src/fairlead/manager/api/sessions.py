@@ -10,7 +10,8 @@ from aiohttp import web
 from pydantic import BeforeValidator, Field
 
 from fairlead.common.api import HistoryEntry, Page, SessionView
-from fairlead.common.errors import FairleadError
+from fairlead.common.errors import FairleadError, NeverFits
+from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import Model, NoNul, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.common.tasks import cancel_and_wait, spawn
@@ -60,16 +61,33 @@ class LogQuery(Model):
     attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; else of the newest.")] = None
 
 
-async def create_session(call: Call[SessionSpec, NoQuery]) -> SessionView:
-    once = call.once
-    if once is None:
-        return await call.deps.store.create_session(call.body, actor=call.actor, owner=call.owner)
-    view, replayed = await call.deps.store.create_session_once(
-        call.body, actor=call.actor, owner=call.owner, once=once
+class CreateQuery(Model):
+    strict: bool = Field(
+        False, description="Refuse with 409 what no agent could ever hold; else it is a warning."
     )
+
+
+async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
+    once, store = call.once, call.deps.store
+    if call.query.strict and (why := await store.never_fits(call.body)):
+        raise NeverFits("; ".join(why), next_step=REASONS[Reason.NEVER_FITS].next_step)
+    if once is None:
+        made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
+        return await _warned(call, made)
+    view, replayed = await store.create_session_once(call.body, actor=call.actor, owner=call.owner, once=once)
     if replayed:
         call.answer_headers["Idempotent-Replayed"] = "true"
-    return view
+        return view
+    return await _warned(call, view)
+
+
+async def _warned(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
+    """With what waiting will not mend. It has been made whatever this finds."""
+    why = await call.deps.store.never_fits(call.body)
+    if not why:
+        return made
+    words = REASONS[Reason.NEVER_FITS].text
+    return made.model_copy(update={"warnings": [f"{words}: {line}" for line in why]})
 
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:

@@ -48,6 +48,9 @@ class Scheduler:
             self._planners.forget(group)  # all are told by what is known now
             made = self._plan(snapshot, policy)
         placed = await self._store.place_all(made.places, term)
+        if made.victims:
+            stopped = await self._store.preempt(made.victims)
+            log.info("stopped for others", group=group, planned=len(made.victims), stopped=stopped)
         await self._store.keep_cursors(group, made.cursors, term)
         await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
         self._metrics.pass_done(self._clock.monotonic() - started, placed, len(snapshot.pending) - placed)

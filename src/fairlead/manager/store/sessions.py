@@ -20,7 +20,8 @@ from fairlead.common.spec import SessionSpec
 from fairlead.common.status import LIVE, TERMINAL, SessionType, Status
 from fairlead.manager import judging
 from fairlead.manager.keys import Once, Owner
-from fairlead.manager.lifecycle import Event, Move, SessionFacts
+from fairlead.manager.lifecycle import Move, SessionFacts
+from fairlead.manager.scheduling.answer import Victim
 from fairlead.manager.store import rows, tables
 from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.coalesce import Coalescer
@@ -148,6 +149,21 @@ class Sessions(Creates):
                 break
         return await self.get_session(session_id)
 
+    async def preempt(self, victims: Sequence[Victim]) -> int:
+        """Stop these for others; returns how many. One that ended or was moved meanwhile is left alone."""
+        causes = {victim.session_id: victim for victim in victims}
+        facts, _ = await self.unsettled(list(causes))
+        moves = []
+        for one in facts:
+            victim = causes[one.session_id]
+            move = judging.preempt(one, victim.how, victim.for_session, self._lost_grace_s)
+            if move is not None:
+                moves.append(move)
+        done = await self.move_all(moves)
+        # What they hold is on its way back: the planner must not look for more of it.
+        self._bell.ring_room({k.agent_id for one in facts for k in one.kernels if k.agent_id}, more=False)
+        return done
+
     async def move(self, move: Move) -> bool:
         """Write one step; False: it was stale, and nothing changed."""
         return await self._moves.submit(move)
@@ -169,7 +185,7 @@ class Sessions(Creates):
             if move.revision > rival.revision:
                 newest[move.session_id] = move
         items = list(newest.values())
-        again = [i.event in (Event.RETRY, Event.RERUN) for i in items]
+        again = [i.event in judging.AGAIN for i in items]
         found = await self._move_line.fetch(
             SQL["session_move"],
             [i.session_id for i in items],

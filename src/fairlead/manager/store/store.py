@@ -13,15 +13,17 @@ from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.check import Checks
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.endpoints import Endpoints
+from fairlead.manager.store.fits import Fits
 from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.reports import BEATS_EVERY_S
 from fairlead.manager.store.sessions import Sessions
+from fairlead.manager.store.whys import Whys
 
 
-class Store(Sessions, Planning, Groups, Quotas, Agents, Endpoints, Access, Checks):
+class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
     ``database``: connections of another make, for a world whose faults are scripted.
@@ -36,10 +38,12 @@ class Store(Sessions, Planning, Groups, Quotas, Agents, Endpoints, Access, Check
         Planning.__init__(self, self._db, self.bell, clock, self, self)
         Groups.__init__(self, self._db, self.bell)
         Quotas.__init__(self, self._db, self.bell)
+        Fits.__init__(self, self._db, clock)
         Agents.__init__(self, self._db, self.bell, clock)
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)
         Checks.__init__(self, self._db, self.bell)
+        Whys.__init__(self, self._db, clock, self, self, self)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 

@@ -21,6 +21,7 @@ from fairlead.common.api import (
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Conflict, FairleadError, InvalidInput, NotFound, StoreUnavailable
 from fairlead.common.options import QuotaLimits, Scope
+from fairlead.common.outlook import KernelPlaceView, PlanView, WhyView
 from fairlead.common.reasons import Reason
 from fairlead.common.slots import parse_amount, parse_slots
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -109,6 +110,11 @@ class MemoryStore:
         self.once[once] = (spec, view)
         return view, False
 
+    async def never_fits(self, spec: SessionSpec) -> list[str]:
+        await self.ping()
+        gpus = parse_slots(spec.resources).get("cuda.device", 0)
+        return [f"1 agent: needs {gpus} cuda.device, has 8 even when empty"] if gpus > 8 else []
+
     async def get_session(self, ref: str) -> SessionView:
         await self.ping()
         for view in self.sessions:
@@ -151,6 +157,24 @@ class MemoryStore:
         self.sessions[self.sessions.index(view)] = stopped
         self._note(stopped, view.status, "stop", actor)
         return stopped
+
+    async def why(self, ref: str) -> WhyView:
+        view = await self.get_session(ref)
+        return WhyView(
+            session_id=view.id,
+            name=view.name,
+            status=view.status,
+            since=view.status_since,
+            resource_group=view.resource_group,
+            text="nobody schedules here",
+        )
+
+    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+        await self.get_group(spec.resource_group)
+        place = KernelPlaceView(agent_id=self.agents[0].id, devices=[])
+        return PlanView(
+            text=f"for {owner.user}", fits=True, resource_group=spec.resource_group, places=[place]
+        )
 
     async def history(self, ref: str) -> list[HistoryEntry]:
         return self.moves[(await self.get_session(ref)).id]

@@ -205,3 +205,20 @@ async def test_quotas(api: Api) -> None:
 async def test_sessions_belong_to_the_owner_of_the_key(api: Api) -> None:
     _, made = await api.ask("POST", "/v1/sessions", key=MEMBER_KEY, json={"command": ["x"]})
     assert (made["user"], made["project"]) == ("ada", "lovelace")
+
+
+async def test_what_never_fits_is_a_warning_or_with_strict_refused(api: Api) -> None:
+    body = {"command": ["x"], "resources": {"cuda.device": 9}}
+    answer, made = await api.ask("POST", "/v1/sessions", json=body)
+    assert answer.status == 201
+    (warning,) = made["warnings"]
+    assert "could hold it, even empty" in warning
+    assert "needs 9 cuda.device" in warning
+    answer, problem = await api.ask("POST", "/v1/sessions?strict=true", json=body)
+    assert (answer.status, problem["code"]) == (409, "never-fits")
+    assert "needs 9 cuda.device" in problem["detail"]
+    assert "fairlead agents" in problem["next_step"]
+    assert len(api.store.sessions) == 1
+    small = {"command": ["x"], "resources": {"cuda.device": 8}}
+    answer, made = await api.ask("POST", "/v1/sessions?strict=true", json=small)
+    assert (answer.status, made["warnings"]) == (201, [])

@@ -1,6 +1,6 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
 -- compare-and-swap on (status, revision), history, and what the move means for its kernels. Names those that waited for its end. A miss changes
--- nothing and gives no row. `next_kernel` is set for a retry and a rerun: a new kernel with a new id.
+-- nothing and gives no row. `next_kernel` is set for a retry, a rerun and a preemption: a new kernel with a new id.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -17,7 +17,7 @@ WITH input AS (
         ready_at = CASE WHEN i.new = 'RUNNING' THEN now() ELSE s.ready_at END,
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
         reruns = s.reruns + (i.event = 'rerun')::int,
-        rerun_from = CASE WHEN i.event = 'rerun' THEN s.attempt ELSE s.rerun_from END,
+        rerun_from = CASE WHEN i.event IN ('rerun', 'preempt') THEN s.attempt ELSE s.rerun_from END,
         not_before = now() + make_interval(secs => i.pause_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END

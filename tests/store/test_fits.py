@@ -1,0 +1,33 @@
+"""What no agent could ever hold is known when it is asked for."""
+
+from __future__ import annotations
+
+from fairlead.common.clock import ManualClock
+from fairlead.common.spec import SessionSpec
+from fairlead.manager.store import Store, migrate
+
+from .conftest import FakeAgent
+
+
+def ask(**more: object) -> SessionSpec:
+    return SessionSpec.model_validate({"command": ["x"], "resources": {"cuda.device": 3}} | more)
+
+
+async def test_what_no_agent_could_hold_is_told(empty_database: str) -> None:
+    await migrate(empty_database)
+    clock = ManualClock()
+    async with Store(empty_database, clock) as store:
+        assert await store.never_fits(ask()) == [], "there is nobody to ask yet"
+        await FakeAgent(store, "small", gpus=2).report()
+        clock.advance(6)
+        assert await store.never_fits(ask()) == ["1 agent: needs 3 cuda.device, has 2 even when empty"]
+        assert await store.never_fits(ask(resources={"cuda.device": 2})) == []
+        assert await store.never_fits(ask(resource_group="nowhere")) == []
+        await FakeAgent(store, "large", gpus=4, arch="aarch64").report()
+        clock.advance(6)
+        assert await store.never_fits(ask()) == [], "a refusal is looked at again"
+        assert await store.never_fits(ask(arch="x86_64")) != []
+        assert await store.never_fits(ask(agents=["small"])) != []
+        await store._db.fetch("UPDATE agents SET status = 'LOST' WHERE id = 'large'")
+        clock.advance(6)
+        assert await store.never_fits(ask()) == [], "it may come back"

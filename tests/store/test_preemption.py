@@ -1,0 +1,154 @@
+"""Who is stopped for others, and what becomes of those: as the resource group says, and never by mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import SessionId
+from fairlead.common.options import GroupOptions, PreemptionOptions
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import ObservedState, Result, Status
+from fairlead.manager.loops import Leader, Scheduler
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling.answer import Victim
+from fairlead.manager.store import Store
+
+from .conftest import FakeAgent, settle
+
+
+async def tick(store: Store) -> None:
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await Scheduler(store, leader, Metrics(), clock)._tick()
+
+
+async def add(store: Store, name: str, priority: int = 10, **more: object) -> str:
+    base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "priority": priority}
+    spec = SessionSpec.model_validate(base | {"name": name} | more)
+    return (await store.create_session(spec, actor="t")).id
+
+
+async def runs(store: Store, agent: FakeAgent, name: str) -> str:
+    """It is placed, and runs; the id of its kernel."""
+    await tick(store)
+    kernel = (await store.get_session(name)).kernels[-1].id
+    agent.see(kernel, ObservedState.RUNNING)
+    await agent.report()
+    await settle(store)
+    return kernel
+
+
+async def gone(agent: FakeAgent, kernel: str) -> None:
+    agent.see(kernel, ObservedState.EXITED, exit_code=-15, reason=Reason.KILLED)
+    await agent.report()
+    await settle(agent.store)
+
+
+async def allow(store: Store, **how: object) -> None:
+    options = GroupOptions(preemption=PreemptionOptions.model_validate(how))
+    await store.put_group("default", options, actor="t")
+
+
+async def events(store: Store, name: str) -> list[str]:
+    return [entry.event for entry in await store.history(name)]
+
+
+async def test_nothing_is_stopped_unless_the_group_says_so(store: Store) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await add(store, "low")
+    await runs(store, agent, "low")
+    await add(store, "high", 90)
+    await tick(store)
+    assert (await store.get_session("low")).status is Status.RUNNING
+
+
+async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store)
+    await add(store, "low", pending_timeout_s=3600)
+    old = await runs(store, agent, "low")
+    high = await add(store, "high", 90)
+    await tick(store)
+    view = await store.get_session("low")
+    assert (view.status, view.reason, view.attempt) == (Status.PENDING, Reason.PREEMPTED, 2)
+    assert high in view.detail
+    assert view.deadline_at is not None
+    assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
+    for _ in range(2):  # it has its grace, and nobody gets the room meanwhile
+        await tick(store)
+    assert [(await store.get_session(n)).status for n in ("low", "high")] == [Status.PENDING] * 2
+    assert await events(store, "low") == ["created", "placed", "ready", "preempt"]
+    await gone(agent, old)
+    second = await runs(store, agent, "high")
+    assert (await store.get_session("low")).status is Status.PENDING
+    await gone(agent, second)
+    await runs(store, agent, "low")
+    view = await store.get_session("low")
+    assert (view.status, view.reruns, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
+    assert await store.check() == []
+
+
+async def test_a_victim_ends_where_the_group_says_so(store: Store) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store, how="end")
+    await add(store, "low")
+    kernel = await runs(store, agent, "low")
+    await add(store, "high", 90)
+    await tick(store)
+    assert (await store.get_session("low")).status is Status.TERMINATING
+    await gone(agent, kernel)
+    view = await store.get_session("low")
+    assert (view.status, view.reason, view.result) == (
+        Status.TERMINATED,
+        Reason.PREEMPTED,
+        Result.UNDEFINED,
+    )
+    await tick(store)
+    assert (await store.get_session("high")).status is Status.SCHEDULED
+    assert await store.check() == []
+
+
+@pytest.mark.parametrize(
+    ("low", "how", "high"),
+    [
+        ({}, {}, 10),  # only strictly higher
+        ({"preemptible": False}, {}, 90),
+        ({}, {"min_runtime_s": 3600}, 90),
+    ],
+)
+async def test_who_is_left_alone(
+    store: Store, low: dict[str, object], how: dict[str, object], high: int
+) -> None:
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    await allow(store, **how)
+    await add(store, "low", **low)  # type: ignore[arg-type]
+    await runs(store, agent, "low")
+    await add(store, "high", high)
+    await tick(store)
+    assert (await store.get_session("low")).status is Status.RUNNING
+    hold = (await store.get_session("high")).hold
+    assert hold is not None
+    assert hold.reason is Reason.NO_CAPACITY
+
+
+async def test_one_that_ended_meanwhile_is_no_victim(store: Store) -> None:
+    agent = FakeAgent(store, gpus=2)
+    await agent.report()
+    made = {name: SessionId(await add(store, name)) for name in ("over", "waits")}
+    await tick(store)
+    for name in made:
+        kernel = (await store.get_session(name)).kernels[-1].id
+        agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+    await agent.report()  # seen, and not yet written down as the session's end
+    made["waiting"] = SessionId(await add(store, "waiting"))
+    victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
+    assert await store.preempt(victims) == 0
+    await settle(store)
+    assert (await store.get_session("over")).result is Result.SUCCESS
+    assert (await store.get_session("waiting")).status is Status.PENDING
