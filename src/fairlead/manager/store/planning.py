@@ -16,7 +16,6 @@ from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, 
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.explain import explain_unmet
 from fairlead.manager.scheduling.model import Quota
-from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
@@ -24,6 +23,7 @@ from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.rooms import Rooms
+from fairlead.manager.store.waiting import Waiting
 
 log = structlog.get_logger("fairlead.store.planning")
 
@@ -39,6 +39,9 @@ class _Placing:
 
 # How often words that differ only in their numbers are written again.
 RENOTE_S = 2.0
+# Of a hundred thousand that wait, so many are told why at each pass, the others at the next: to write takes
+# longer than to plan.
+MOST_NOTES = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,10 @@ class Planning:
         self._db, self._bell, self._clock, self._groups = db, bell, clock, groups
         self._quotas = quotas
         self._place_line = db.line()
-        self._rooms = Rooms(db, bell, clock)
+        self._rooms, self._waiting = Rooms(db, bell, clock), Waiting(db)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
+        self._unsaid: dict[str, list[Hold]] = {}
         self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places, clock)
 
     async def snapshot(
@@ -88,7 +92,7 @@ class Planning:
         ``policy``: what the group's own does not ask about is not read. ``who_runs``: also what runs, and
         until when; None: if somebody waited for room at the last pass, or a replica is spread or packed.
         """
-        waiting = [rows.pending(row) for row in await self._db.fetch(SQL["pending_rows"], group)]
+        waiting = await self._waiting.of(group)
         if who_runs is None:
             replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in waiting)
             noted = self._noted.get(group, {})
@@ -162,14 +166,23 @@ class Planning:
         now = self._clock.monotonic()
         kept = {session_id: old for session_id, old in known.items() if session_id in waiting}
         fresh: list[Hold] = []
-        for hold in holds:
+        said = {hold.session_id for hold in holds}
+        unsaid = self._unsaid.pop(snapshot.group, ())
+        late = [h for h in unsaid if h.session_id in waiting and h.session_id not in said]
+        later: list[Hold] = []
+        for hold in (*late, *holds):
             retries = waiting[hold.session_id].retries
             noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
             old = known.get(hold.session_id)
             if old is not None and hold.session_id not in overtaken and old.says_it(noted, count_to):
                 continue
-            kept[hold.session_id] = noted
-            fresh.append(hold)
+            if len(fresh) >= MOST_NOTES and hold.session_id not in overtaken:
+                later.append(hold)
+            else:
+                kept[hold.session_id] = noted
+                fresh.append(hold)
+        if later:
+            self._unsaid[snapshot.group] = later
         if fresh:
             await self._write_holds(waiting, fresh, overtaken)
         self._noted[snapshot.group] = kept

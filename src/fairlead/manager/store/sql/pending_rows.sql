@@ -1,12 +1,13 @@
--- The waiting sessions of a group with their kernel and the agents on which this run of their program could not
--- be started (index sessions_pending). Those that pause after a failure, or are to start later, are left out.
+-- The waiting sessions of a group, or of these ($2) those that are there, with their kernel and the agents on which this
+-- run of their program could not be started (index sessions_pending). Those that pause after a failure, or are to start later, are left out.
 -- `waits_on`: what each depends on that has not ended as it needs, with whether it still may.
 SELECT s.id, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
              WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.rerun_from
                AND p.agent_id IS NOT NULL) AS avoid,
-       s.owner, s.project, s.spec ->> 'arch' AS arch, s.spec -> 'labels' AS labels, s.spec -> 'agents' AS agents,
+       s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
+       nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s,
        CASE WHEN s.dependencies > 0 THEN (
@@ -15,5 +16,5 @@ SELECT s.id, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.
            WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) <> 'met') END AS waits_on
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE s.status = 'PENDING' AND s.resource_group = $1 AND (s.not_before IS NULL OR s.not_before <= now())
-  AND (s.starts_at IS NULL OR s.starts_at <= now())
+  AND (s.starts_at IS NULL OR s.starts_at <= now()) AND ($2::uuid[] IS NULL OR s.id = ANY ($2))
 ORDER BY s.created_at, s.id
