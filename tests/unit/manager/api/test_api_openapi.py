@@ -21,6 +21,7 @@ EXPECTED = {
     "/v1/sessions/{ref}": {"get"},
     "/v1/sessions/{ref}/stop": {"post"},
     "/v1/sessions/{ref}/history": {"get"},
+    "/v1/sessions/{ref}/why": {"get"},
     "/v1/sessions/{ref}/logs": {"get"},
     "/v1/endpoints": {"get", "post"},
     "/v1/endpoints/{name}": {"get", "delete"},

@@ -28,6 +28,11 @@ async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
     answer, page = await api.ask("GET", "/v1/sessions")
     assert (answer.status, page) == (200, {"items": [made], "next": None})
 
+    answer, why = await api.ask("GET", "/v1/sessions/job/why", key=MEMBER_KEY)
+    assert (answer.status, why["session_id"], why["status"]) == (200, made["id"], "PENDING")
+    answer, _ = await api.ask("GET", "/v1/sessions/nobody/why")
+    assert answer.status == 404
+
     answer, stopped = await api.ask("POST", "/v1/sessions/job/stop")
     assert (answer.status, stopped["status"]) == (202, "CANCELLED")
 

@@ -1,0 +1,152 @@
+"""Why a session waits, and where one would go: the planner asked on somebody's behalf. Nothing is written.
+
+All is read afresh, and beside what the scheduler keeps: a question must not change what its next pass knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from fairlead.common.api import DeviceView, SessionView
+from fairlead.common.clock import Clock
+from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.outlook import KernelPlaceView, Outlook, PlanView, WhyView
+from fairlead.common.reasons import REASONS
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import Status
+from fairlead.manager.keys import Owner
+from fairlead.manager.outlook import Look, look, waits_for_time, words
+from fairlead.manager.scheduling import Pending, Policy, Snapshot
+from fairlead.manager.selectors import Selectors
+from fairlead.manager.store import rows
+from fairlead.manager.store.bell import Bell
+from fairlead.manager.store.db import Database
+from fairlead.manager.store.groups import Groups, policy_of
+from fairlead.manager.store.planning import Planning
+from fairlead.manager.store.queries import SQL
+from fairlead.manager.store.quotas import Quotas
+from fairlead.manager.store.sessions import Sessions
+
+# It comes last among those that ask for the same: what is only asked about takes nobody's turn.
+_NEVER_FIRST = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
+
+
+class Whys:
+    """Part of ``Store``."""
+
+    def __init__(
+        self, db: Database, bell: Bell, clock: Clock, sessions: Sessions, groups: Groups, quotas: Quotas
+    ) -> None:
+        self._db, self._clock = db, clock
+        self._asked = Planning(
+            db, bell, clock, groups, quotas
+        )  # not the scheduler's: that keeps what it read
+        self._of_sessions, self._of_groups, self._of_quotas = sessions, groups, quotas
+        self._why_selectors = Selectors()
+
+    async def why(self, ref: str) -> WhyView:
+        """Why it waits and until when; of one that does not wait, what it is. Raises ``NotFound``."""
+        session = await self._of_sessions.get_session(ref)
+        found = await self._why_outlook(session)
+        return WhyView(
+            session_id=session.id,
+            name=session.name,
+            status=session.status,
+            since=session.status_since,
+            resource_group=session.resource_group,
+            **dict(found),
+        )
+
+    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+        """Where it would go if it were created now, or what is missing. What it depends on is taken for
+        ended. Raises ``NotFound`` for its resource group."""
+        policy = policy_of((await self._of_groups.get_group(spec.resource_group)).options)
+        now = self._why_now()
+        item = _pending(spec, owner, now)
+        snapshot = await self._why_snapshot(spec.resource_group, policy, item)
+        starts = round(spec.starts_at.timestamp() * 1_000_000) if spec.starts_at else 0
+        found = await self._why_look(snapshot, policy, now, item.session_id)
+        told = words(found, await self._why_names(found.mentions()), now)
+        if starts > now:
+            told = waits_for_time(starts, now, "it was asked to start later")
+        place = found.place if starts <= now else None
+        if place is not None:
+            told = told.model_copy(update={"text": told.text.removesuffix(": the next pass places it")})
+        kernels = place.kernels if place is not None else ()
+        return PlanView(
+            fits=place is not None,
+            resource_group=spec.resource_group,
+            places=[
+                KernelPlaceView(
+                    agent_id=kernel.agent_id,
+                    devices=[
+                        DeviceView(slot=take.slot, device_id=take.device_id, amount=take.amount)
+                        for take in kernel.takes
+                    ],
+                )
+                for kernel in kernels
+            ],
+            **dict(told),
+        )
+
+    async def _why_outlook(self, session: SessionView) -> Outlook:
+        if session.status is not Status.PENDING:
+            reason = REASONS[session.reason].text
+            why = "; ".join(part for part in (reason, session.detail) if part)
+            return Outlook(text=f"it does not wait: it is {session.status}" + (f" ({why})" if why else ""))
+        policy = policy_of((await self._of_groups.get_group(session.resource_group)).options)
+        now, session_id = self._why_now(), SessionId(session.id)
+        snapshot = await self._why_snapshot(session.resource_group, policy)
+        if all(item.session_id != session_id for item in snapshot.pending):
+            until = session.not_before or session.spec.starts_at
+            if until is None or session.hold is None:
+                return Outlook(text="it has just been moved: ask again")
+            return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
+        found = await self._why_look(snapshot, policy, now, session_id)
+        return words(found, await self._why_names(found.mentions()), now)
+
+    async def _why_look(self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId) -> Look:
+        """In a thread: ten thousand that wait are planned for longer than others should wait."""
+        selectors = self._why_selectors.load(policy.custom)
+        return await asyncio.to_thread(look, snapshot, policy, now, session_id, selectors)
+
+    async def _why_snapshot(self, group: str, policy: Policy, *more: Pending) -> Snapshot:
+        waiting = (await self._asked.snapshot(group, policy, who_runs=False)).pending
+        there = await self._db.fetch(SQL["agent_states"], group)
+        kernels = rows.running(await self._db.fetch(SQL["agent_running"], [row["id"] for row in there]))
+        turns = policy.agent_selection == "round-robin"
+        cursors = await self._of_groups.cursors(group) if turns else {}
+        quotas, usage = await self._of_quotas.shares(group, policy)
+        agents = rows.agent_states(there, kernels)
+        return Snapshot(group, agents, (*waiting, *more), quotas, cursors, usage)
+
+    async def _why_names(self, ids: Collection[SessionId]) -> dict[SessionId, str]:
+        asked = sorted(ids - {_NEVER_FIRST} if isinstance(ids, set) else ids)
+        found = await self._db.fetch(SQL["session_names"], asked) if asked else []
+        return {SessionId(row["id"]): row["name"] for row in found}
+
+    def _why_now(self) -> int:
+        return round(self._clock.now().timestamp() * 1_000_000)
+
+
+def _pending(spec: SessionSpec, owner: Owner, now: int) -> Pending:
+    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
+    return Pending(
+        session_id=_NEVER_FIRST,
+        kernel_id=KernelId(_NEVER_FIRST),
+        revision=1,
+        priority=spec.priority,
+        created=now,
+        retries=0,
+        runtime=spec.runtime,
+        engine=spec.engine,
+        slots=rows.slots_of(spec),
+        user=owner.user,
+        project=owner.project,
+        session_type=spec.type,
+        arch=spec.arch or "",
+        labels=spec.labels,
+        designated=frozenset(AgentId(agent) for agent in spec.agents),
+        runs_for=round((min(limits) + spec.stop_grace_s) * 1_000_000) if limits else None,
+    )
