@@ -47,9 +47,9 @@ LISTING = (
 FINISHED = """
 WITH made AS (
     INSERT INTO sessions (id, name, type, status, result, resource_group, priority, spec, slots, created_by,
-                          created_at, status_since, revision)
+                          owner, created_at, status_since, revision)
     SELECT gen_random_uuid(), 'old-' || n, 'batch', 'TERMINATED', 'SUCCESS', 'default', 10, $2::jsonb,
-           '{"cpu": 1000}', 'bench', now() - n * interval '1 s', now() - n * interval '1 s', 4
+           '{"cpu": 1000}', 'bench', 'bench', now() - n * interval '1 s', now() - n * interval '1 s', 4
     FROM generate_series(1, $1) AS n RETURNING id
 ), kerneled AS (
     INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret)

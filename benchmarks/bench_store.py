@@ -50,9 +50,9 @@ PGBENCH = {
     "create": """
 \\set n random(1, 9000000000)
 WITH made AS (
-    INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by)
+    INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner)
     VALUES (gen_random_uuid(), gen_random_uuid()::text, 'batch', 'PENDING', 'default', 10, '@SPEC@',
-            '@SLOTS@', 'pgbench')
+            '@SLOTS@', 'pgbench', 'pgbench')
     RETURNING id
 ), kerneled AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
