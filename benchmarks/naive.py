@@ -48,7 +48,8 @@ class Naive:
         async with c.transaction():
             await c.execute(
                 "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, "
-                "created_by, owner) VALUES ($1, $2, 'batch', 'PENDING', 'default', 10, $3, $4, 'naive', 'naive')",
+                "created_by, owner) VALUES "
+                "($1, $2, 'batch', 'PENDING', 'default', 10, $3, $4, 'naive', 'naive')",
                 session, f"naive-{session[-12:]}", SPEC_JSON, json.dumps(TAKES),
             )  # fmt: skip
             await c.execute(

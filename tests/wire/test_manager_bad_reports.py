@@ -158,7 +158,8 @@ async def test_a_report_of_ten_thousand_kernels(manager: Manager, client: Client
             ids = [SystemClock().new_id() for _ in range(2 * count)]
             await connection.execute(
                 "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, "
-                "created_by) SELECT id, id::text, 'batch', 'RUNNING', 'default', 10, $2, '{}', 'test' "
+                "created_by, owner) "
+                "SELECT id, id::text, 'batch', 'RUNNING', 'default', 10, $2, '{}', 'test', 'test' "
                 "FROM unnest($1::uuid[]) id",
                 ids[:count], SessionSpec(command=["x"]).model_dump_json(),
             )  # fmt: skip
