@@ -7,9 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead.common.errors import NotFound
-from fairlead.common.outlook import WhyView
+from fairlead.common.options import QuotaLimits
+from fairlead.common.outlook import Outlook, PlanView
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, Status
+from fairlead.manager.keys import Owner
 from fairlead.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle
@@ -28,7 +30,7 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
     assert (await store.get_session(name)).status is Status.RUNNING
 
 
-def unmet(view: WhyView) -> dict[str, str]:
+def unmet(view: Outlook) -> dict[str, str]:
     return {one.kind: one.text for one in view.conditions if not one.met}
 
 
@@ -100,3 +102,62 @@ async def test_who_does_not_wait_is_told_what_it_is(store: Store) -> None:
 async def test_an_unknown_name_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.why("nobody")
+
+
+async def ask(store: Store, gpus: int = 1, **more: object) -> PlanView:
+    spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cuda.device": gpus}} | more)
+    return await store.plan_session(spec, owner=Owner("ann"))
+
+
+async def test_a_dry_run_says_agent_and_devices_and_makes_nothing(store: Store) -> None:
+    agent = FakeAgent(store, "gpu-03", gpus=4)
+    await agent.report()
+    await add(store, "first", 2, timeout_s=1200)
+    await runs(store, agent, "first")
+    view = await ask(store, 2)
+    (place,) = view.places
+    taken = {d.device_id for k in (await store.get_session("first")).kernels for d in k.devices}
+    chosen = {device.device_id for device in place.devices}
+    assert (view.fits, place.agent_id, view.text) == (True, "gpu-03", "there is room on gpu-03")
+    assert len(chosen) == 2
+    assert not chosen & taken
+
+    large = await ask(store, 4)
+    assert (large.fits, large.places) == (False, [])
+    assert large.refusals[0].startswith(
+        "needs 4 cuda.device; best agent gpu-03 has 2 free, 4 after session first"
+    )
+    assert (await ask(store, 9)).refusals == ["1 agent: needs 9 cuda.device, has 4 even when empty"]
+
+    page = await store.list_sessions(
+        statuses=None, resource_group=None, type=None, name=None, endpoint=None, cursor=None, limit=50
+    )
+    assert [one.name for one in page.items] == ["first"]
+    assert await schedule(store) == 0
+
+
+async def test_a_dry_run_takes_nobodys_turn(store: Store) -> None:
+    await FakeAgent(store, gpus=2).report()
+    await add(store, "first", 2)
+    view = await ask(store, 1)
+    assert not view.fits  # the room that there is goes to the one that waits
+
+
+async def test_a_dry_run_knows_quotas_dependencies_and_times(store: Store) -> None:
+    await FakeAgent(store).report()
+    await add(store, "first")
+    await store.put_quota("user", "ann", QuotaLimits(slots={"cuda.device": 1}), actor="t")
+    view = await ask(store, 2, depends_on=["first"])
+    assert unmet(view) == {
+        "dependencies": "waits for first",
+        "quotas": "user ann: cuda.device: used 0 + requested 2 > limit 1 (over by 1)",
+    }
+    later = datetime.now(UTC) + timedelta(hours=2)
+    view = await ask(store, 1, starts_at=later)
+    assert (view.fits, list(unmet(view))) == (False, ["time"])
+
+
+@pytest.mark.parametrize("wrong", [{"depends_on": ["nobody"]}, {"resource_group": "nowhere"}])
+async def test_a_dry_run_refuses_what_is_not_there(store: Store, wrong: dict[str, object]) -> None:
+    with pytest.raises(NotFound):
+        await ask(store, **wrong)  # type: ignore[arg-type]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.outlook import Condition, WhyView
+from fairlead.common.api import DeviceView
+from fairlead.common.outlook import Condition, KernelPlaceView, PlanView, WhyView
 from fairlead.common.status import Status
 
 AT = datetime(2026, 1, 1, 14, 20, tzinfo=UTC)
@@ -58,3 +60,40 @@ def test_why_as_json_is_what_the_manager_said(manager: RestManager, fairlead: Ru
 def test_why_of_a_name_that_is_not_there(fairlead: Run) -> None:
     result = fairlead("why", "nobody")
     assert result.exit_code != 0
+
+
+PLAN = PlanView(
+    fits=True,
+    resource_group="default",
+    text="there is room on gpu-03",
+    places=[
+        KernelPlaceView(
+            agent_id="gpu-03", devices=[DeviceView(slot="cuda.device", device_id="GPU-7", amount=1000)]
+        )
+    ],
+)
+
+
+def test_plan_says_where_and_makes_nothing(manager: RestManager, fairlead: Run) -> None:
+    manager.refuse["POST", "/v1/sessions"] = (200, PLAN)
+    result = fairlead("plan", "--gpus", "1", "--timeout", "60", "--after", "train")
+    assert result.exit_code == 0, result.stderr
+    assert "yes" in result.stdout
+    assert "gpu-03  GPU-7" in result.stdout
+    assert manager.seen == ["POST /v1/sessions?dry_run=true"]
+    assert fairlead("plan", "-o", "name").stdout == "gpu-03\n"
+    assert PlanView.model_validate(json.loads(fairlead("plan", "-o", "json").stdout)) == PLAN
+
+
+def test_plan_takes_the_options_of_run(fairlead: Run) -> None:
+    def options(verb: str) -> set[str]:
+        found = re.findall(r"--[a-z][a-z-]*", fairlead(verb, "--help").stdout.partition("Options:")[2])
+        return set(found)
+
+    assert options("run") - options("plan") == {"--strict", "--wait", "--no-wait"}
+
+
+def test_plan_refuses_what_run_refuses(fairlead: Run) -> None:
+    result = fairlead("plan", "--resources", "gpu")
+    assert result.exit_code != 0
+    assert result.stderr == fairlead("run", "--resources", "gpu", "--", "x").stderr

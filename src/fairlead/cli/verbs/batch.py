@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any, BinaryIO
 
 import typer
@@ -61,22 +62,27 @@ def run(
       fairlead run --gpus 1 --resources mem=16GiB --timeout 3600 -- ./job.sh
       fairlead run --name eval --after train --no-wait -- python eval.py
     """
+    given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}
+    _run(cli, batch_spec(given), wait, strict)
+
+
+def batch_spec(given: Mapping[str, Any]) -> SessionSpec:
+    """What ``run`` was given as options, by the names of its parameters."""
     asked: dict[str, Any] = {
-        "name": name,
-        "resources": parse.resources(resources or [], gpus),
-        "env": parse.pairs(env, "--env", "SEED=1") if env else None,
-        "resource_group": group,
-        "timeout_s": timeout,
-        "retries": retries,
-        "depends_on": [parse.dependency(text) for text in after] if after else None,
-        "dependency_failed": if_failed,
-        "starts_at": starts_at,
-        **where(arch, label, on, priority),
+        "name": given["name"],
+        "resources": parse.resources(given["resources"] or [], given["gpus"]),
+        "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
+        "resource_group": given["group"],
+        "timeout_s": given["timeout"],
+        "retries": given["retries"],
+        "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
+        "dependency_failed": given["if_failed"],
+        "starts_at": given["starts_at"],
+        **where(given["arch"], given["label"], given["on"], given["priority"]),
     }
-    given = {field: value for field, value in asked.items() if value is not None}
-    fixed = {"type": SessionType.BATCH, "engine": "custom", "command": command}
-    spec = SessionSpec.model_validate(fixed | given)
-    _run(cli, spec, wait, strict)
+    named = {field: value for field, value in asked.items() if value is not None}
+    fixed = {"type": SessionType.BATCH, "engine": "custom", "command": given["command"]}
+    return SessionSpec.model_validate(fixed | named)
 
 
 def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:

@@ -61,11 +61,14 @@ def _serve(row: Route, deps: ApiDeps, access: Access) -> Handler:
         answer = await row.handler(call)
         if isinstance(answer, web.StreamResponse):
             return answer
+        made = row.dry_run is None or not isinstance(answer, row.dry_run)
         response = web.Response(
-            status=row.status, body=answer.model_dump_json().encode(), content_type="application/json"
+            status=row.status if made else 200,
+            body=answer.model_dump_json().encode(),
+            content_type="application/json",
         )
         response.headers.update(call.answer_headers)
-        if row.location:
+        if row.location and made:
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in placed}
             response.headers["Location"] = row.location.format_map(fields)
         return response

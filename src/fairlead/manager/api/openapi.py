@@ -30,6 +30,8 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             wanted[row.body, "validation"] = None
         if not isinstance(row.answer, str):
             wanted[row.answer, "serialization"] = None
+        if row.dry_run is not None:
+            wanted[row.dry_run, "serialization"] = None
     wanted[Problem, "serialization"] = None
     schemas, definitions = models_json_schema(list(wanted), ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -69,6 +71,9 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
             "default": {"$ref": "#/components/responses/problem"},
         },
     }
+    if row.dry_run is not None:
+        content = {"application/json": {"schema": schemas[row.dry_run, "serialization"]}}
+        operation["responses"]["200"] = {"description": "To `dry_run`: nothing was made", "content": content}
     if row.body is not None:
         schema = schemas[row.body, "validation"]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}

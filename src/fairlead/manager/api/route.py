@@ -73,7 +73,8 @@ class Route:
     """``path`` as aiohttp reads it. ``answer``: the model of the answer, or its media type if it is not JSON.
 
     ``access``: open to all, any key, or an administrator's. ``location``: where a created thing is,
-    filled with the fields of the answer. ``idempotent``: it takes an Idempotency-Key.
+    filled with the fields of the answer. ``idempotent``: it takes an Idempotency-Key. ``dry_run``: what is
+    answered, with 200, to ``?dry_run=true``.
     """
 
     method: str
@@ -87,6 +88,7 @@ class Route:
     access: Literal["open", "member", "admin"]
     location: str
     idempotent: bool
+    dry_run: type[BaseModel] | None
     tag: str
 
 
@@ -103,10 +105,23 @@ def route(
     access: Literal["open", "member", "admin"] = "member",
     location: str = "",
     idempotent: bool = False,
+    dry_run: type[BaseModel] | None = None,
 ) -> Route:
     """A row of the table. A test holds its models equal to those in the handler's signature."""
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
     model: Any = body
     return Route(
-        method, path, handler, summary, answer, model, query, status, access, location, idempotent, tag
+        method,
+        path,
+        handler,
+        summary,
+        answer,
+        model,
+        query,
+        status,
+        access,
+        location,
+        idempotent,
+        dry_run,
+        tag,
     )

@@ -19,7 +19,7 @@ from fairlead.common.api import (
     SessionView,
 )
 from fairlead.common.options import QuotaLimits
-from fairlead.common.outlook import WhyView
+from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.manager.api import cluster, endpoints, explaining, quotas, service, sessions
 from fairlead.manager.api.route import Items, Route, route
@@ -41,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
         status=201,
         location="/v1/sessions/{id}",
         idempotent=True,
+        dry_run=PlanView,
     ),
     route(
         "GET",

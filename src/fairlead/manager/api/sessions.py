@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from fairlead.common.api import HistoryEntry, Page, SessionView
 from fairlead.common.errors import FairleadError, NeverFits
+from fairlead.common.outlook import PlanView
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import Model, NoNul, SessionSpec
 from fairlead.common.status import SessionType, Status
@@ -65,10 +66,15 @@ class CreateQuery(Model):
     strict: bool = Field(
         False, description="Refuse with 409 what no agent could ever hold; else it is a warning."
     )
+    dry_run: bool = Field(
+        False, description="Make nothing, and answer with where it would go now, or with what is missing."
+    )
 
 
-async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView:
+async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
     once, store = call.once, call.deps.store
+    if call.query.dry_run:
+        return await store.plan_session(call.body, owner=call.owner)
     if call.query.strict and (why := await store.never_fits(call.body)):
         raise NeverFits("; ".join(why), next_step=REASONS[Reason.NEVER_FITS].next_step)
     if once is None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from dataclasses import replace
 
 from fairlead.common.api import DeviceView, SessionView
 from fairlead.common.clock import Clock
+from fairlead.common.errors import NotFound
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.outlook import KernelPlaceView, Outlook, PlanView, WhyView
 from fairlead.common.reasons import REASONS
@@ -20,13 +22,12 @@ from fairlead.manager.outlook import Look, look, waits_for_time, words
 from fairlead.manager.scheduling import Pending, Policy, Snapshot
 from fairlead.manager.selectors import Selectors
 from fairlead.manager.store import rows
-from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.groups import Groups, policy_of
-from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.sessions import Sessions
+from fairlead.manager.store.waiting import Waiting
 
 # It comes last among those that ask for the same: what is only asked about takes nobody's turn.
 _NEVER_FIRST = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
@@ -36,12 +37,10 @@ class Whys:
     """Part of ``Store``."""
 
     def __init__(
-        self, db: Database, bell: Bell, clock: Clock, sessions: Sessions, groups: Groups, quotas: Quotas
+        self, db: Database, clock: Clock, sessions: Sessions, groups: Groups, quotas: Quotas
     ) -> None:
         self._db, self._clock = db, clock
-        self._asked = Planning(
-            db, bell, clock, groups, quotas
-        )  # not the scheduler's: that keeps what it read
+        self._asked = Waiting(db)  # not the scheduler's own, which keeps what it read
         self._of_sessions, self._of_groups, self._of_quotas = sessions, groups, quotas
         self._why_selectors = Selectors()
 
@@ -59,11 +58,11 @@ class Whys:
         )
 
     async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
-        """Where it would go if it were created now, or what is missing. What it depends on is taken for
-        ended. Raises ``NotFound`` for its resource group."""
+        """Where it would go if it were created now, or what is missing. Raises ``NotFound`` for its
+        resource group or what it depends on."""
         policy = policy_of((await self._of_groups.get_group(spec.resource_group)).options)
         now = self._why_now()
-        item = _pending(spec, owner, now)
+        item = await self._with_needs(_pending(spec, owner, now), spec)
         snapshot = await self._why_snapshot(spec.resource_group, policy, item)
         starts = round(spec.starts_at.timestamp() * 1_000_000) if spec.starts_at else 0
         found = await self._why_look(snapshot, policy, now, item.session_id)
@@ -112,7 +111,7 @@ class Whys:
         return await asyncio.to_thread(look, snapshot, policy, now, session_id, selectors)
 
     async def _why_snapshot(self, group: str, policy: Policy, *more: Pending) -> Snapshot:
-        waiting = (await self._asked.snapshot(group, policy, who_runs=False)).pending
+        waiting = await self._asked.of(group)
         there = await self._db.fetch(SQL["agent_states"], group)
         kernels = rows.running(await self._db.fetch(SQL["agent_running"], [row["id"] for row in there]))
         turns = policy.agent_selection == "round-robin"
@@ -120,6 +119,26 @@ class Whys:
         quotas, usage = await self._of_quotas.shares(group, policy)
         agents = rows.agent_states(there, kernels)
         return Snapshot(group, agents, (*waiting, *more), quotas, cursors, usage)
+
+    async def _with_needs(self, item: Pending, spec: SessionSpec) -> Pending:
+        """With what it depends on, as far as that has not ended as it needs."""
+        if not spec.depends_on:
+            return item
+        refs = [needed.session for needed in spec.depends_on]
+        ids, conditions = [rows.as_id(ref) for ref in refs], [needed.on for needed in spec.depends_on]
+        waits: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
+        for row in await self._db.fetch(SQL["dependency_states"], refs, ids, conditions):
+            if row["id"] is None:
+                raise NotFound(
+                    f"depends_on: {row['ref']!r} is no session",
+                    next_step="create it first; `fairlead ps --all` lists what there is",
+                )
+            waits[row["state"]].append(SessionId(row["id"]))
+        if waits["failed"]:
+            return replace(item, dependencies="failed", waits_on=tuple(waits["failed"]))
+        return replace(
+            item, dependencies="unmet" if waits["unmet"] else "met", waits_on=tuple(waits["unmet"])
+        )
 
     async def _why_names(self, ids: Collection[SessionId]) -> dict[SessionId, str]:
         asked = sorted(ids - {_NEVER_FIRST} if isinstance(ids, set) else ids)

@@ -112,6 +112,15 @@ def test_a_creation_says_where_it_is(path: str) -> None:
     assert "Location" in DOCUMENT["paths"][path]["post"]["responses"]["201"]["headers"]
 
 
+def test_the_answer_to_a_dry_run_is_described() -> None:
+    answers = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
+    schemas = {
+        status: answers[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for status in ("200", "201")
+    }
+    assert schemas == {"200": "PlanView", "201": "SessionView"}
+
+
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
 def test_a_row_declares_what_its_handler_takes_and_gives(row: Route) -> None:
     hints = get_type_hints(row.handler)
@@ -120,4 +129,4 @@ def test_a_row_declares_what_its_handler_takes_and_gives(row: Route) -> None:
     if isinstance(row.answer, str) or row.path == "/readyz":  # answers 200 or 503 with the same model
         assert issubclass(hints["return"], web.StreamResponse)
     else:
-        assert hints["return"] is row.answer
+        assert hints["return"] == (row.answer | row.dry_run if row.dry_run else row.answer)

@@ -44,6 +44,20 @@ async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
     ]
 
 
+async def test_a_dry_run_answers_where_it_would_go_and_makes_nothing(api: Api) -> None:
+    key = {"Idempotency-Key": "dry"}
+    answer, plan = await api.ask("POST", "/v1/sessions?dry_run=true", json=BATCH, headers=key, key=MEMBER_KEY)
+    assert (answer.status, plan["fits"], plan["text"]) == (200, True, "for ada")
+    assert [place["agent_id"] for place in plan["places"]] == ["node-1"]
+    assert "Location" not in answer.headers
+    _, page = await api.ask("GET", "/v1/sessions")
+    assert page["items"] == []
+    made, _ = await api.ask("POST", "/v1/sessions", json=BATCH, headers=key, key=MEMBER_KEY)
+    assert made.status == 201, "the key was not used up"
+    answer, _ = await api.ask("POST", "/v1/sessions?dry_run=true", json=BATCH | {"priority": 101})
+    assert answer.status == 422
+
+
 async def test_a_create_under_a_key_happens_once(api: Api) -> None:
     key = {"Idempotency-Key": "3b1f"}
     first, made = await api.ask("POST", "/v1/sessions", json=BATCH, headers=key)
