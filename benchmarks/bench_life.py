@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import uvloop
 
 from cluster import Cluster, cluster
 from fairlead.manager.store import migrate
@@ -233,4 +234,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())  # as the daemons: the load takes a part of the same two cores
