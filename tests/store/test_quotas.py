@@ -187,3 +187,29 @@ async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_d
         assert await store.place_all([place], term or 0) == 0, "it leads no more"
     finally:
         await old.close()
+
+
+async def test_both_forms_of_creation_make_the_same(store: Store) -> None:
+    """The short one steps aside where waiting sessions are counted, and comes back when they are not."""
+    spec = SessionSpec(command=["x"], type="interactive", pending_timeout_s=60, priority=20)
+    found = []
+    for name, limited in (("short", False), ("checked", True), ("short-again", False)):
+        if limited:
+            await limit(store, "user", "nobody", pending=1)
+        elif found:
+            await store.delete_quota("user", "nobody")
+            await add(store, "between")  # still by the other form, which sees that it is not needed any more
+        view = await store.create_session(spec.model_copy(update={"name": name}), actor="t", owner=ANN)
+        assert store._limited is limited
+        assert view == (await store.get_session(name)).model_copy(update={"spec": view.spec})
+        (row,) = await store._db.fetch("SELECT * FROM sessions WHERE name = $1", name)
+        (kernel,) = await store._db.fetch("SELECT * FROM kernels WHERE session_id = $1", row["id"])
+        same = dict(row) | {
+            "spec": row["spec"] | {"name": ""},
+            "waits": row["deadline_at"] - row["created_at"],
+        }
+        own = {"id", "name", "created_at", "status_since", "deadline_at", "secret", "session_id"}
+        both = {**{f"kernel.{k}": v for k, v in dict(kernel).items() if k not in own}, **same}
+        found.append({k: v for k, v in both.items() if k not in own})
+        assert [entry.event for entry in await store.history(name)] == ["created"]
+    assert found[0] == found[1] == found[2]

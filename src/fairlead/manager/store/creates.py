@@ -50,6 +50,8 @@ class Creates:
     def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
         self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
         self._create_line = db.line()
+        # Whether waiting sessions were counted by some quota when we last made one.
+        self._limited = False
         self._creates: Coalescer[_New, Any] = Coalescer("create", self._write_creates, clock)
 
     async def create_session(
@@ -148,8 +150,7 @@ class Creates:
 
     async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
         needs = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
-        return await self._create_line.fetch(
-            SQL["session_create"],
+        asked = (
             [i.id for i in items],
             [i.name for i in items],
             [i.spec.type for i in items],
@@ -168,12 +169,23 @@ class Creates:
             [i.owner.user for i in items],
             [i.owner.project for i in items],
             [i.spec.starts_at for i in items],
-            [n for n, _, _ in needs],
-            [at for _, at, _ in needs],
-            [d.session for _, _, d in needs],
-            [rows.as_id(d.session) for _, _, d in needs],
-            [d.on for _, _, d in needs],
         )
+        made: list[Any] = []
+        if not needs and not self._limited:
+            made = await self._create_line.fetch(SQL["session_create"], *asked)
+            self._limited = made[0]["limited"]
+        if needs or self._limited:
+            made = await self._create_line.fetch(
+                SQL["session_create_checked"],
+                *asked,
+                [n for n, _, _ in needs],
+                [at for _, at, _ in needs],
+                [d.session for _, _, d in needs],
+                [rows.as_id(d.session) for _, _, d in needs],
+                [d.on for _, _, d in needs],
+            )
+            self._limited = made[0]["limited"]
+        return made
 
 
 def _digest(spec: SessionSpec) -> str:

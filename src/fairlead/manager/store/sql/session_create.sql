@@ -1,12 +1,11 @@
--- Create sessions with their first kernel, what they depend on, the first row of their history, and the key under
--- which each may be asked for again; one row back per input. Nothing is made for a name that is live already (index
--- sessions_live_name), an unknown group or one that does not allow its type, a dependency that is none (`wrong`), a
--- quota of waiting sessions that is full (`crowded`), or a key that was used before (`seen`). Of two that use a key at
--- the same moment, the primary key of idempotency_keys refuses the statement of one, which then finds the other's.
+-- Create sessions with their first kernel, the first row of their history, and the key under which each may be
+-- asked for again; one row back per input. Nothing is made for a name that is live already (index
+-- sessions_live_name), an unknown group or one that does not allow its type, or a key that was used before (`seen`). Of
+-- two that use a key at the same moment, the primary key of idempotency_keys refuses the statement of one, which then
+-- finds the other's.
 --
--- What a session depends on must be there before it, and is never changed: so no circle can be made. Whoever waits is
--- counted up to the limit, and those of this statement with them; what two managers make at the very same moment they
--- do not see of each other, so such a limit may be overrun by one statement's worth.
+-- This is the short form: it makes nothing at all where waiting sessions are counted (`limited`). That, and
+-- dependencies, are for session_create_checked.sql, which takes Postgres several times as long to plan.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
@@ -16,43 +15,16 @@ WITH input AS (
                          created_by, pending_s, kernel_id, secret, scope, key, asked, owner, project, starts_at, n)
 ), seen AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
-), named AS (
-    SELECT d.n, d.at, d.condition, s.id, s.type, s.project
-    FROM unnest($19::int[], $20::int[], $21::text[], $22::uuid[], $23::text[]) AS d(n, at, ref, as_id, condition)
-    LEFT JOIN LATERAL (
-        SELECT id, type, project FROM sessions WHERE id = d.as_id OR name = d.ref
-        ORDER BY (id = d.as_id) IS TRUE DESC, (status IN ('TERMINATED', 'CANCELLED', 'ERROR')), created_at DESC LIMIT 1) s
-    ON true
-), wrong AS (
-    SELECT DISTINCT ON (d.n) d.n, d.at, CASE WHEN d.id IS NULL THEN 'unknown' WHEN d.project <> i.project THEN 'foreign'
-                                             ELSE 'no-result' END AS why, d.project
-    FROM named d JOIN input i USING (n)
-    WHERE d.id IS NULL OR d.project <> i.project OR (d.condition = 'success' AND d.type <> 'batch')
-    ORDER BY d.n, d.at
-), crowded AS (
-    SELECT DISTINCT ON (i.n) i.n, i.scope, i.name, i.pending
-    FROM (SELECT i.n, q.scope, q.name, q.pending, row_number() OVER (PARTITION BY q.scope, q.name ORDER BY i.n) AS nth
-          FROM input i CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)
-          JOIN quotas q ON q.scope = v.scope AND q.name = v.name AND q.pending IS NOT NULL
-          WHERE i.n NOT IN (SELECT n FROM seen)) i
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS there FROM (
-            SELECT FROM sessions s WHERE i.scope = 'user' AND s.owner = i.name AND s.status = 'PENDING'
-            UNION ALL
-            SELECT FROM sessions s WHERE i.scope = 'project' AND s.project = i.name AND s.status = 'PENDING'
-            UNION ALL
-            SELECT FROM sessions s WHERE i.scope = 'group' AND s.resource_group = i.name AND s.status = 'PENDING'
-            LIMIT i.pending) waiting) w
-    WHERE w.there + i.nth > i.pending
-    ORDER BY i.n, i.scope DESC
+), limits AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS there
 ), made AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
-                          created_by, deadline_at, owner, project, starts_at, dependencies)
+                          created_by, deadline_at, owner, project, starts_at)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
-           i.owner, i.project, i.starts_at, (SELECT count(*) FROM named d WHERE d.n = i.n)
+           i.owner, i.project, i.starts_at
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
-    WHERE i.n NOT IN (SELECT n FROM seen) AND i.n NOT IN (SELECT n FROM wrong) AND i.n NOT IN (SELECT n FROM crowded)
+    WHERE i.n NOT IN (SELECT n FROM seen) AND NOT (SELECT there FROM limits)
       AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
     ORDER BY i.n
     ON CONFLICT DO NOTHING
@@ -60,9 +32,6 @@ WITH input AS (
 ), kerneled AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT i.kernel_id, i.id, 1, 'PENDING', i.secret FROM input i JOIN made USING (id)
-), waits AS (
-    INSERT INTO session_dependencies (session_id, depends_on, condition)
-    SELECT DISTINCT i.id, d.id, d.condition FROM named d JOIN input i USING (n) JOIN made ON made.id = i.id
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
     SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i JOIN made USING (id)
@@ -71,10 +40,9 @@ WITH input AS (
     SELECT i.scope, i.key, i.asked, i.id FROM input i JOIN made USING (id) WHERE i.key IS NOT NULL
 )
 SELECT made.created_at, made.deadline_at, g.name IS NOT NULL AS group_known, s.n IS NOT NULL AS seen,
-       w.at AS wrong_at, w.why AS wrong_why, w.project AS wrong_project,
-       c.scope AS crowded_scope, c.name AS crowded_name, c.pending AS crowded_limit,
+       (SELECT there FROM limits) AS limited, NULL AS wrong_why, NULL AS crowded_scope,
        CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN made USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
-LEFT JOIN seen s USING (n) LEFT JOIN wrong w USING (n) LEFT JOIN crowded c USING (n)
+LEFT JOIN seen s USING (n)
 ORDER BY i.n
