@@ -17,7 +17,7 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 log = structlog.get_logger("fairlead.loop")
 
 # The longest rest between two ticks, however long the first took.
-REST_MAX_S = 0.02
+REST_MAX_S = 0.04
 
 
 class Loop:

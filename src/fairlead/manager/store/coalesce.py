@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 
 BATCH_MAX = 500
 # Rest after a flush: so many times as long as it took, within the bound, or until so many wait.
-REST, REST_MAX_S, ENOUGH = 3.0, 0.01, 32
+REST, REST_MAX_S, ENOUGH = 3.0, 0.02, 64
 
 # Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
 _NOT_THE_ITEMS = (FairleadError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)

@@ -312,4 +312,9 @@ def agent_view(row: Row) -> api.AgentView:
 
 
 def slots_of(spec: SessionSpec) -> dict[str, int]:
-    return parse_slots(spec.resources)
+    return dict(_slots(tuple(spec.resources.items())))
+
+
+@lru_cache(maxsize=1024)
+def _slots(resources: tuple[tuple[str, str | int | float], ...]) -> dict[str, int]:
+    return parse_slots(dict(resources))
