@@ -1,6 +1,6 @@
 """Sessions created over HTTP and driven to RUNNING and to their end, all durable, by played agents over gRPC.
 
-    python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 800 1000] [--agents 200] [--many 1000]
+    python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 800 1000] [--agents 200]
 
 Postgres, a manager, `fairlead simulate` and this load are processes of their own. First ``--many`` agents
 that have nothing to do, then arrivals at ``--rate`` a second; then on ``--agents`` the same, and
