@@ -115,6 +115,13 @@ class Stock:
         demands = list(demands)
         if len(demands) == 1:
             return [self.pick(demands[0], fraction)] if self.fits(demands[0]) else None
+        found = self._in_turn(demands, fraction)
+        if found is None and fraction == "even":
+            # Even shares may break a device that another kernel needs whole.
+            found = self._in_turn(demands, "fill")
+        return found
+
+    def _in_turn(self, demands: list[Demand], fraction: str) -> list[Takes] | None:
         trial, order = self.copy(), sorted(enumerate(demands), key=lambda pair: pair[1], reverse=True)
         found: dict[int, Takes] = {}
         for index, demand in order:

@@ -1,0 +1,25 @@
+"""Kernels of a cluster on one agent, some of which want whole devices and some parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, plan
+from fairlead.manager.scheduling.model import KernelAsk
+
+
+@pytest.mark.parametrize("fraction", ["even", "fill"])
+def test_a_part_breaks_no_device_that_another_kernel_needs_whole(fraction: str) -> None:
+    frees = {"g0": 500, "g1": 1000, "g2": 1000}
+    devices = tuple(DeviceState(DeviceId(name), "cuda.device", free) for name, free in frees.items())
+    agent = AgentState(
+        AgentId("a"), frozenset({"process"}), frozenset({"custom"}), {"cpu": 9000}, {"cpu": 9000}, devices
+    )
+    item = Pending(
+        SessionId("s"), KernelId("k"), 1, 10, 0, 0, "process", "custom", {"cuda.device": 1},
+        others=(KernelAsk(KernelId("k-1"), {"cuda.shares": 1500}),), mode="single-node",
+    )  # fmt: skip
+    (place,) = plan(Snapshot("g", (agent,), (item,)), Policy(fraction=fraction), 1).places  # type: ignore[arg-type]
+    taken = sorted((t.device_id, t.amount) for kernel in place.kernels for t in kernel.takes)
+    assert taken == [("g0", 500), ("g1", 1000), ("g2", 1000)]
