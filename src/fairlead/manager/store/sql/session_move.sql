@@ -1,6 +1,7 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
--- compare-and-swap on (status, revision), history, and what the move means for its kernels. Names those that waited for its end. A miss changes
--- nothing and gives no row. `next_kernel` is set for a retry, a rerun and a preemption: a new kernel with a new id.
+-- compare-and-swap on (status, revision), history, and what the move means for its kernels. It names those that waited
+-- for its end. A miss changes nothing and gives no row. `next_kernel` is set for a retry, a rerun and a preemption: a
+-- new kernel with a new id.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
