@@ -104,17 +104,6 @@ async def test_a_kernel_from_order_to_running_to_nothing(boss: h.Manager, tmp_pa
     assert states == [s for s in (S.CREATING, S.RUNNING, S.STOPPING, S.EXITED) if s in states]
 
 
-async def test_news_that_wait_for_company_go_without_it_in_the_end(boss: h.Manager, tmp_path: Path) -> None:
-    """Heartbeats are too rare to carry them: that one stays on its way, and that it was cleared away."""
-    spec = h.kernel("sleep", "60", session_type=SessionType.INFERENCE, probe_path="/never")
-    async with h.make_agent(boss, tmp_path, report_interval_s=30):
-        boss.order(spec)
-        await boss.until_kernel(spec.kernel_id, S.CREATING, timeout_s=10)
-        boss.order()
-        await boss.until_kernel(spec.kernel_id, S.EXITED, timeout_s=10)
-        await boss.until(lambda r: h.seen(r, spec.kernel_id) is None, timeout_s=10)
-
-
 async def test_a_batch_kernel_ends_by_itself_and_is_told_until_withdrawn(
     boss: h.Manager, tmp_path: Path
 ) -> None:
