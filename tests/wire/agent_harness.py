@@ -35,6 +35,8 @@ OPTIONS = [
 class Manager(agent_pb2_grpc.AgentLinkServicer):
     def __init__(self) -> None:
         self.reports: list[Report] = []
+        self.arrived_at: list[float] = []  # seconds, one for each of the reports
+        self.report_rest_ms = 0
         self.arrived = asyncio.Condition()
         self.streams = 0
         self.deltas = 0  # reports that came as deltas
@@ -67,7 +69,9 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         await self._server.stop(grace=0)
 
     def say(self, message: codec.ManagerMessage) -> None:
-        self._outbox.put_nowait(codec.manager_message_to_wire(message))
+        wire = codec.manager_message_to_wire(message)
+        wire.report_rest_ms = self.report_rest_ms
+        self._outbox.put_nowait(wire)
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
         """Order exactly these, under the next generation unless one is given."""
@@ -119,6 +123,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
                 assert report is not None, "a delta that the agent made from what it said does not drift"
                 async with self.arrived:
                     self.reports.append(report)
+                    self.arrived_at.append(CLOCK.monotonic())
                     self.arrived.notify_all()
         finally:
             writer.cancel()

@@ -41,8 +41,10 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 _REFUSED_S = 30.0
 _REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 # Changes come in bursts. The first of a burst goes at once; then there is a pause of ten times what a report
-# costs, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are.
+# costs, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are. And a
+# manager that has its hands full asks for a longer one.
 _PAUSE_S = (0.002, 0.1)
+_LONGEST_REST_S = 1.0
 _CHUNK = 65_536
 _LOG_DEADLINE_S = 300.0  # of a log that is not followed
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
@@ -82,6 +84,7 @@ class Link:
         self._obeyed = False
         self._said = ""
         self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
+        self._rest_s = 0.0
 
     def changed(self, within_s: float = 0.0) -> None:
         """There is something new to report, which may wait so long for other news."""
@@ -141,6 +144,7 @@ class Link:
             call = stub.Attach(metadata=self._metadata)
             # What was said is known to the other end of this stream only.
             self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
+            self._rest_s = 0.0
             self._stream = next(self._streams)
             sender = spawn("link.send", self._send(call))
             followers: set[asyncio.Task[None]] = set()
@@ -148,6 +152,7 @@ class Link:
                 async for wire in call:
                     message = _decode(wire)
                     if isinstance(message, Orders | OrdersDelta):
+                        self._rest_s = min(wire.report_rest_ms / 1000, _LONGEST_REST_S)
                         self._receive(message)
                     elif isinstance(message, WholeReportWanted):
                         self._out.want_whole()
@@ -206,7 +211,7 @@ class Link:
                         await self._dirty.wait()
                 except TimeoutError:
                     continue
-                pause = min(max(10 * (sent - begun), _PAUSE_S[0]), _PAUSE_S[1])
+                pause = max(min(max(10 * (sent - begun), _PAUSE_S[0]), _PAUSE_S[1]), self._rest_s)
                 await asyncio.sleep(max(0.0, sent + pause - self._clock.monotonic()))
         except _BROKEN:
             pass  # the reading side says what happened

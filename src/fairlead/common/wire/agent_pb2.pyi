@@ -198,14 +198,16 @@ class LogRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "whole")
+    __slots__ = ("orders", "logs", "whole", "report_rest_ms")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_REST_MS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     whole: WholeReportWanted
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ...) -> None: ...
+    report_rest_ms: int
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

@@ -28,6 +28,7 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.rpc.faulty import what_is_wrong
+from fairlead.manager.rpc.pace import Pace
 from fairlead.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("fairlead.link")
@@ -124,6 +125,7 @@ class Links:
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
+        self._pace = Pace()
         self._attached: dict[AgentId, Attached] = {}
         self._dirty: set[AgentId] = set()
         self._taking: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
@@ -265,6 +267,7 @@ class Links:
         async with attached.taking:
             if attached.heard and self._attached.get(attached.agent_id) is not attached:
                 return False
+            begun = self._clock.monotonic()
             try:
                 changed = await self._store.observe(report, attached.accepted(report.orders_generation))
             except ReportRefused as refused:
@@ -272,6 +275,7 @@ class Links:
             if not attached.heard:
                 self._take_over(attached)
             if changed:
+                self._pace.took(self._clock.monotonic() - begun)
                 self._tidy_later(attached.agent_id)
         self._metrics.report_taken()
         return True
@@ -303,7 +307,9 @@ class Links:
                 await context.write(codec.manager_message_to_wire(request))
             message = attached.sending()
             if message is not None:
-                await context.write(codec.manager_message_to_wire(message))
+                wire = codec.manager_message_to_wire(message)
+                wire.report_rest_ms = round(1000 * self._pace.rest_s)
+                await context.write(wire)
             await attached.nudged.wait()
 
 
