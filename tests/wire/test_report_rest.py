@@ -1,4 +1,4 @@
-"""A manager that has its hands full asks agents to let news gather; agents do."""
+"""A manager that has its hands full asks agents to let news gather; agents do, and nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import agent_harness as h
 import asyncpg
-from manager_harness import attach, client, manager
+from manager_harness import attach, client, manager, until
 
 from fairlead.common.messages import Orders
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState as S
+from fairlead.common.status import Status
 from fairlead.common.wire import codec
 from fairlead.manager import Manager
 from fairlead.sdk import Client
@@ -66,4 +67,16 @@ async def test_a_manager_in_which_reports_wait_asks_for_a_rest(
             await agent.report()
             await asyncio.sleep(0.6)
         await busy.close()
+        await until(client, "at-ease", lambda v: v.status is Status.TERMINATED)
         assert 50 <= await job("after-that") <= 400
+
+
+async def test_what_ran_between_two_reports_has_run(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="short", command=["true"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        agent.see(S.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+        await agent.report()
+        view = await until(client, "short", lambda v: v.status is Status.TERMINATED)
+        assert view.result == "SUCCESS"
+        assert [e.event for e in await client.history("short")] == ["created", "placed", "ready", "ended"]

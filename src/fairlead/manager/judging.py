@@ -133,6 +133,7 @@ def may_retry(facts: SessionFacts, reason: Reason) -> bool:
 
 # What a batch session's program did, as against what was done to it (a stop, a timeout) or to its node.
 PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
+PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
 LONGEST_PAUSE_S = 300.0
 
 
@@ -165,6 +166,8 @@ def _rerun(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float
 
 def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
     """Every kernel has ended: why, and was that well?"""
+    if _ran_unseen(facts):
+        return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
     worst = next((k for k in facts.kernels if k.status is Status.ERROR), facts.kernels[0])
     if facts.status is TING:  # the reason for stopping explains more than how the stop went
         reason, detail = facts.reason or worst.reason, facts.detail
@@ -178,6 +181,15 @@ def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
     if reason is Reason.EXIT_ZERO and facts.spec.type is SessionType.INFERENCE:
         bad, detail = True, detail or "an engine should not end by itself"
     return _finish(facts, reason, detail, bad, lost_grace_s, None)
+
+
+def _ran_unseen(facts: SessionFacts) -> bool:
+    """Its program came and went between two reports. It did run, and that is written down before its end."""
+    return (
+        facts.spec.type is SessionType.BATCH
+        and facts.status in STARTING
+        and all(kernel.reason in PROGRAM_RAN for kernel in facts.kernels)
+    )
 
 
 def _give_up(facts: SessionFacts, lost_grace_s: float) -> Move:

@@ -204,9 +204,19 @@ CASES = [
         (Event.RERUN, Status.PENDING, "exit-nonzero"),
     ),
     (
-        "a program failed before it was seen to run",
+        "a program failed before it was seen to run: it ran",
         facts(Status.SCHEDULED, Status.ERROR, STUBBORN, kernel_reason=Reason.OOM, attempt=3),
+        (Event.READY, Status.RUNNING, ""),
+    ),
+    (
+        "and then it is run again",
+        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.OOM, attempt=3),
         (Event.RERUN, Status.PENDING, "oom"),
+    ),
+    (
+        "a service that ends at once was never ready",
+        facts(Status.SCHEDULED, Status.ERROR, INFERENCE, kernel_reason=Reason.EXIT_NONZERO),
+        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
     ),
     (
         "a program failed and its retries are used up",
@@ -224,8 +234,8 @@ CASES = [
         (Event.ENDED, Status.TERMINATED, "user-requested"),
     ),
     (
-        "a program that was killed at once has run: only retries run it again",
-        facts(Status.CREATING, Status.ERROR, BATCH, kernel_reason=Reason.KILLED, other_agents=1),
+        "a program that was killed has run: only retries run it again",
+        facts(Status.RUNNING, Status.ERROR, BATCH, kernel_reason=Reason.KILLED, other_agents=1),
         (Event.ENDED_BADLY, Status.ERROR, "killed"),
     ),
     (
@@ -282,10 +292,18 @@ def test_judge(given_facts: SessionFacts, then: tuple[Event, Status, str] | None
 )
 def test_batch_results(reason: Reason, status: Status, result: Result | None) -> None:
     kernel = Status.TERMINATED if reason is Reason.EXIT_ZERO else Status.ERROR
-    for now in (Status.RUNNING, Status.CREATING):
-        move = judge(facts(now, kernel, BATCH, kernel_reason=reason), NOW, 120)
-        assert move is not None
-        assert (move.new, move.result) == (status, result)
+    move = judge(facts(Status.RUNNING, kernel, BATCH, kernel_reason=reason), NOW, 120)
+    assert move is not None
+    assert (move.new, move.result) == (status, result)
+
+
+@pytest.mark.parametrize("reason", [Reason.EXIT_ZERO, Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED])
+@pytest.mark.parametrize("status", sorted(STARTING))
+def test_a_program_that_came_and_went_between_two_reports_was_running(status: Status, reason: Reason) -> None:
+    kernel = Status.TERMINATED if reason is Reason.EXIT_ZERO else Status.ERROR
+    move = judge(facts(status, kernel, BATCH, kernel_reason=reason, other_agents=1), NOW, 120)
+    assert move is not None
+    assert (move.event, move.new, move.result) == (Event.READY, Status.RUNNING, None)
 
 
 def test_the_pause_before_a_retry_doubles_and_is_bounded() -> None:
