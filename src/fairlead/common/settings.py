@@ -64,6 +64,10 @@ class ManagerSettings(Section):
     """An agent silent for so long gets no new work."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
     """After so much more silence its kernels are given up."""
+    decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
+    """So long what the scheduler decided is kept: `fairlead scheduler log` and `replay`. 0: not at all."""
+    decisions_max_bytes: Annotated[int, Field(gt=0)] = 1_073_741_824
+    """So much of it is kept at most; the oldest goes first."""
 
 
 class AgentSettings(Section):

@@ -25,6 +25,15 @@ class Metrics:
         self._answers = Counter(
             "fairlead_scheduler_sessions_total", "Answers of passes.", ["answer"], registry=self._registry
         )
+        self._decided = Counter(
+            "fairlead_scheduler_decisions_total",
+            "Passes that changed something, by what became of their record.",
+            ["record"],
+            registry=self._registry,
+        )
+        self._decided_bytes = Counter(
+            "fairlead_scheduler_decisions_bytes_total", "Bytes of decisions kept.", registry=self._registry
+        )
         self._reports = Counter("fairlead_agent_reports_total", "Reports taken in.", registry=self._registry)
 
         self._drift = Gauge(
@@ -44,6 +53,13 @@ class Metrics:
         self._passes.observe(seconds)
         self._answers.labels("placed").inc(placed)
         self._answers.labels("held").inc(held)
+
+    def decisions_kept(self, passes: int, size: int) -> None:
+        self._decided.labels("kept").inc(passes)
+        self._decided_bytes.inc(size)
+
+    def decisions_dropped(self, passes: int) -> None:
+        self._decided.labels("dropped").inc(passes)
 
     def report_taken(self) -> None:
         self._reports.inc()

@@ -15,7 +15,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.errors import StartupError, StoreUnavailable
 from fairlead.common.settings import ManagerSettings, split_address
 from fairlead.manager.api import ApiDeps, build_app
-from fairlead.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
+from fairlead.manager.loops import Leader, Lifekeeper, Recorder, ReplicaKeeper, Scheduler, Sweeper
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.postgres import EmbeddedPostgres
 from fairlead.manager.rpc import Feed, Links, LinkServer, LogBroker
@@ -69,11 +69,15 @@ class Manager:
         links = Links(store, metrics, clock)
         logs = LogBroker(store, links, clock)
         feed = Feed(store, clock)
+        keeps_s = settings.decisions_kept_days * 86_400
+        recorder = await enter(Recorder(store, metrics, clock)) if keeps_s else None
+        keeps = keeps_s, settings.decisions_max_bytes
+        graces = settings.suspect_after_s, settings.lost_grace_s
         loops = (
-            Scheduler(store, leader, metrics, clock).loop,
+            Scheduler(store, leader, metrics, clock, recorder).loop,
             Lifekeeper(store, clock, settings.lost_grace_s).loop,
             ReplicaKeeper(store, leader, clock).loop,
-            Sweeper(store, leader, metrics, clock, settings.suspect_after_s, settings.lost_grace_s).loop,
+            Sweeper(store, leader, metrics, clock, *graces, keeps).loop,
             links.loop,
             feed.loop,
         )

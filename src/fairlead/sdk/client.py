@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from fairlead.common.api import (
     SessionView,
     View,
 )
+from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
@@ -213,6 +215,22 @@ class Client:
         """Take it away. Returns it as it was."""
         return await self._call(QuotaView, "DELETE", f"/v1/quotas/{scope}/{_part(name)}")
 
+    # -- what was decided; for administrators --
+
+    async def list_decisions(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None = None, limit: int = 200
+    ) -> DecisionPage:
+        """The segments that are needed to read what was decided between the two, oldest first."""
+        query = _span(group, since, until, cursor, limit)
+        return await self._call(DecisionPage, "GET", "/v1/scheduler/decisions", query=query)
+
+    async def list_runs(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None = None, limit: int = 500
+    ) -> Page[RunView]:
+        """The kernels that held something between the two, and what."""
+        query = _span(group, since, until, cursor, limit)
+        return await self._call(Page[RunView], "GET", "/v1/scheduler/runs", query=query)
+
     async def health(self) -> Health:
         """Whether the manager is ready; needs no key. A manager that is not ready answers too."""
         return await self._call(Health, "GET", "/readyz", also=503)
@@ -272,6 +290,13 @@ class Client:
             f"no manager answers at {self.url} ({why(error)})",
             next_step="start one with `fairlead up`, or give its address with --url or FAIRLEAD_URL",
         )
+
+
+def _span(
+    group: str, since: datetime, until: datetime, cursor: str | None, limit: int
+) -> dict[str, str | None]:
+    span = {"from": since.isoformat(), "to": until.isoformat()}
+    return {"group": group, **span, "cursor": cursor, "limit": str(limit)}
 
 
 def _part(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from fairlead.common.api import (
@@ -17,6 +18,7 @@ from fairlead.common.api import (
     SessionView,
 )
 from fairlead.common.clock import Clock
+from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -97,6 +99,14 @@ class ApiStore(Protocol):
     async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView: ...
 
     async def delete_quota(self, scope: Scope, name: str) -> QuotaView: ...
+
+    async def list_decisions(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+    ) -> DecisionPage: ...
+
+    async def list_runs(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+    ) -> Page[RunView]: ...
 
     async def find_key(self, sha256: str) -> ApiKey | None: ...
 

@@ -18,10 +18,11 @@ from fairlead.common.api import (
     Scale,
     SessionView,
 )
+from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager.api import cluster, endpoints, explaining, quotas, service, sessions
+from fairlead.manager.api import cluster, decisions, endpoints, explaining, quotas, service, sessions
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
@@ -143,6 +144,24 @@ ROUTES: tuple[Route, ...] = (
         access="admin",
     ),
     route("DELETE", _QUOTA, quotas.delete_quota, "Take a quota away: no limit", QuotaView, access="admin"),
+    route(
+        "GET",
+        "/v1/scheduler/decisions",
+        decisions.list_decisions,
+        "What the scheduler decided in a span of time, and from what",
+        DecisionPage,
+        query=decisions.SpanQuery,
+        access="admin",
+    ),
+    route(
+        "GET",
+        "/v1/scheduler/runs",
+        decisions.list_runs,
+        "What ran in a span of time, and what it held",
+        Page[RunView],
+        query=decisions.SpanQuery,
+        access="admin",
+    ),
     route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
     route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
     route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),

@@ -2,8 +2,9 @@
 
 from fairlead.manager.loops.leader import Leader
 from fairlead.manager.loops.lifekeeper import Lifekeeper
+from fairlead.manager.loops.recorder import Recorder
 from fairlead.manager.loops.replicas import ReplicaKeeper
 from fairlead.manager.loops.scheduler import Scheduler
 from fairlead.manager.loops.sweeper import Sweeper
 
-__all__ = ["Leader", "Lifekeeper", "ReplicaKeeper", "Scheduler", "Sweeper"]
+__all__ = ["Leader", "Lifekeeper", "Recorder", "ReplicaKeeper", "Scheduler", "Sweeper"]

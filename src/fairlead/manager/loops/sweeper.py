@@ -1,4 +1,4 @@
-"""What nobody else will notice: silent agents, drift in the books, and sessions that ended long ago."""
+"""What nobody else will notice: silent agents, drift in the books, and what happened long ago."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ log = structlog.get_logger("fairlead.sweeper")
 HISTORY_DAYS = 30
 FORGET_EVERY_S = 3600.0
 CHECK_EVERY_S = 60.0
+SHRINK_EVERY_S = 300.0
 
 
 class Sweeper:
@@ -29,13 +30,16 @@ class Sweeper:
         clock: Clock,
         suspect_after_s: float,
         lost_grace_s: float,
+        decisions: tuple[float, int] | None = None,
     ) -> None:
+        """``decisions``: for so many seconds and in so many bytes what was decided is kept; None: all."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._suspect_after_s, self._lost_grace_s = suspect_after_s, lost_grace_s
         self._interval_s = min(5.0, suspect_after_s / 4)
         self._listening_since: float | None = None
         self._last_tick = 0.0
-        self._forgot_at = self._checked_at = clock.monotonic()
+        self._decisions = decisions
+        self._forgot_at = self._checked_at = self._shrank_at = clock.monotonic()
         self.loop = Loop("sweeper", self._tick, interval_s=self._interval_s, clock=clock)
 
     async def _tick(self) -> None:
@@ -54,6 +58,10 @@ class Sweeper:
         if now - self._checked_at >= CHECK_EVERY_S and self._leader.term is not None:
             self._checked_at = now
             await self._check()
+        if now - self._shrank_at >= SHRINK_EVERY_S and self._leader.term is not None:
+            self._shrank_at = now
+            if self._decisions is not None:
+                await self._store.forget_decisions(*self._decisions)
         if now - self._forgot_at >= FORGET_EVERY_S:
             self._forgot_at = now
             forgotten = await self._store.forget_old(HISTORY_DAYS)

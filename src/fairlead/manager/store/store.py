@@ -12,6 +12,7 @@ from fairlead.manager.store.agents import Agents
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.check import Checks
 from fairlead.manager.store.db import Database
+from fairlead.manager.store.decisions import Decisions
 from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.fits import Fits
 from fairlead.manager.store.groups import Groups
@@ -23,7 +24,7 @@ from fairlead.manager.store.sessions import Sessions
 from fairlead.manager.store.whys import Whys
 
 
-class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys):
+class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys, Decisions):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
     ``database``: connections of another make, for a world whose faults are scripted.
@@ -44,6 +45,7 @@ class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access,
         Access.__init__(self, self._db, self.bell, clock)
         Checks.__init__(self, self._db, self.bell)
         Whys.__init__(self, self._db, clock, self, self, self)
+        Decisions.__init__(self, self._db)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 

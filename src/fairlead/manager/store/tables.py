@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
 metadata = MetaData()
@@ -219,4 +219,24 @@ idempotency_keys = _table(
     "idempotency_keys",
     ("scope", "key"),
     {"scope": Text(), "key": Text(), "asked": Text(), "session_id": _ID, "created_at": _TZ},
+)
+
+decisions = _table(
+    "decisions",
+    ("id",),
+    {
+        "id": BigInteger(),
+        "resource_group": Text(),
+        "from_at": _TZ,
+        "to_at": _TZ,
+        "term": BigInteger(),
+        "run": _ID,
+        "number": Integer(),
+        "format": Integer(),
+        "whole": Boolean(),
+        "passes": Integer(),
+        "dropped": Integer(),
+        "size": Integer(),
+        "body": LargeBinary(),
+    },
 )

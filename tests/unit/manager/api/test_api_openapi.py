@@ -32,6 +32,8 @@ EXPECTED = {
     "/v1/groups/{name}": {"get", "put"},
     "/v1/quotas": {"get"},
     "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
+    "/v1/scheduler/decisions": {"get"},
+    "/v1/scheduler/runs": {"get"},
     "/livez": {"get"},
     "/readyz": {"get"},
     "/metrics": {"get"},

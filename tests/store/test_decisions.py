@@ -1,0 +1,309 @@
+"""What was decided, as Postgres keeps it: what the recorder writes, what is read of it, what is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import InvalidInput, StoreUnavailable
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import ObservedState
+from fairlead.manager.decisions import Decision, Reader, Segment
+from fairlead.manager.keys import Owner
+from fairlead.manager.loops import Leader, Recorder, Scheduler, Sweeper
+from fairlead.manager.loops import recorder as recording
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling import Plan, Policy, Snapshot, plan
+from fairlead.manager.store import Store
+
+from .conftest import RUNNING, FakeAgent, settle
+
+CLOCK = SystemClock()
+ANN = Owner("ann")
+EVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+
+
+async def create(store: Store, name: str, gpus: int = 1) -> str:
+    spec = SessionSpec(name=name, command=["x"], resources={"cuda.device": gpus})
+    return (await store.create_session(spec, actor="key:ann", owner=ANN)).id
+
+
+async def kept(store: Store, group: str = "default") -> list[Decision]:
+    reader, found, cursor = Reader(), [], None
+    while True:
+        page = await store.list_decisions(group, *EVER, cursor=cursor, limit=3)
+        if page.next is None:
+            return found
+        found += [one for segment in page.items for one in reader.read(b64decode(segment.body))]
+        cursor = page.next
+
+
+class Passes:
+    """Passes of a real scheduler, noted by a real recorder."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.metrics = store, Metrics()
+        self.leader = Leader(store, CLOCK)
+        self.recorder = Recorder(store, self.metrics, CLOCK)
+        self.scheduler = Scheduler(store, self.leader, self.metrics, CLOCK, self.recorder)
+
+    async def one(self) -> None:
+        if self.leader.term is None:
+            await self.leader._tick()
+        await self.scheduler._tick()
+
+    def count(self, record: str) -> float:
+        for line in self.metrics.render().decode().splitlines():
+            if line.startswith(f'fairlead_scheduler_decisions_total{{record="{record}"}}'):
+                return float(line.split()[-1])
+        return 0.0
+
+
+async def placed(store: Store) -> dict[str, str]:
+    rows = await store._db.fetch("SELECT session_id, agent_id FROM kernels WHERE agent_id IS NOT NULL")
+    return {row["session_id"]: row["agent_id"] for row in rows}
+
+
+async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: Store) -> None:
+    agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
+    for agent in agents:
+        await agent.report()
+    passes = Passes(store)
+    names = [await create(store, f"s{n}", 1 + n % 2) for n in range(5)]
+    await passes.one()
+    await passes.recorder.write()
+    first = await placed(store)
+    assert 1 <= len(first) < len(names), "some wait"
+    # One of them runs and ends, and another takes its room.
+    for agent in agents:
+        agent.generation += 1
+        for row in await store._db.fetch("SELECT id FROM kernels WHERE agent_id = $1", agent.name):
+            agent.see(row["id"], ObservedState.RUNNING, **RUNNING)
+        await agent.report()
+    await settle(store)
+    for agent in agents:
+        for kernel in list(agent.seen):
+            agent.see(kernel, ObservedState.EXITED, exit_code=0)
+        await agent.report()
+    await settle(store)
+    for agent in agents:
+        await agent.report()
+    await passes.one()
+    await passes.recorder.write()
+    decisions = await kept(store)
+    assert len(decisions) == 2
+    told = {place.session_id: place.agent_id for one in decisions for place in one.places}
+    assert told == await placed(store)
+    assert len(told) > len(first)
+    for one in decisions:
+        assert set(plan(one.snapshot, one.policy, one.at).places) == set(one.places)
+        assert one.placed == len(one.places)
+    assert decisions[0].held == {"no-capacity": len(names) - len(first)}
+    assert passes.count("kept") == 2
+
+    runs = await store.list_runs("default", *EVER, cursor=None, limit=2)
+    assert len(runs.items) == 2
+    more = await store.list_runs("default", *EVER, cursor=runs.next, limit=500)
+    assert (more.next, {run.session_id: run.agent_id for run in (*runs.items, *more.items)}) == (None, told)
+    ended = {run.session_id for run in (*runs.items, *more.items) if run.released_at is not None}
+    assert ended == set(first)
+    held = {run.session_id: [(t.slot, t.amount) for t in run.takes] for run in more.items}
+    assert all(("cuda.device", 1000) in takes for takes in held.values())
+    later = datetime.now(UTC) + timedelta(hours=1)
+    still = await store.list_runs("default", later, later, cursor=None, limit=500)
+    assert {run.session_id for run in still.items} == told.keys() - ended
+
+
+async def test_a_pass_in_which_nothing_changed_is_only_counted(store: Store) -> None:
+    await FakeAgent(store).report()
+    passes = Passes(store)
+    for n in range(3):
+        await create(store, f"s{n}", 2)
+    for _ in range(6):
+        await passes.one()
+    await create(store, "s3", 2)
+    await passes.one()
+    await passes.recorder.write()
+    decisions = await kept(store)
+    assert len(decisions) < 7
+    assert len(decisions) + sum(one.alike for one in decisions) == 7
+    assert decisions[-1].alike >= 2
+    rows = await store._db.fetch("SELECT passes, size, octet_length(body) AS length FROM decisions")
+    assert [(row["passes"], row["size"]) for row in rows] == [(len(decisions), rows[0]["length"])]
+    await passes.recorder.write()
+    assert len(await store._db.fetch("SELECT FROM decisions")) == 1, "nothing new, nothing written"
+
+
+def world(number: int) -> tuple[Snapshot, Policy, Plan]:
+    snapshot = Snapshot("default", (), (), (), {"": f"agent-{number}"})  # type: ignore[dict-item]
+    return snapshot, Policy(), plan(snapshot, Policy())
+
+
+def note(recorder: Recorder, number: int, term: int = 1) -> None:
+    recorder.note(*world(number), at=number * 1_000_000, took=1, placed=0, term=term)
+
+
+async def test_a_new_term_is_told_whole(store: Store) -> None:
+    recorder = Recorder(store, Metrics(), CLOCK)
+    for number, term in ((1, 1), (2, 1), (3, 2), (4, 2)):
+        note(recorder, number, term)
+    await recorder.write()
+    note(recorder, 5, 2)
+    await recorder.write()
+    rows = await store._db.fetch("SELECT term, whole, passes, number FROM decisions ORDER BY id")
+    assert [tuple(row) for row in rows] == [(1, True, 2, 0), (2, True, 2, 1), (2, False, 1, 2)]
+    # Whoever asks for what came at 4 s gets what began with the second term.
+    since = datetime.fromtimestamp(4, UTC)
+    page = await store.list_decisions("default", since, since, cursor=None, limit=50)
+    assert [(item.whole, item.term) for item in page.items] == [(True, 2)]
+    assert page.kept_since == datetime.fromtimestamp(1, UTC)
+    assert page.kept_until == datetime.fromtimestamp(5, UTC)
+    assert (await store.list_decisions("default", since, since, cursor=page.next, limit=50)).items == []
+    other = await store.list_decisions("other", since, since, cursor=None, limit=50)
+    assert (other.items, other.next, other.kept_since) == ([], None, None)
+
+
+async def test_a_cursor_of_somebody_else_is_refused(store: Store) -> None:
+    for cursor in ("-1", "x", "9" * 40):
+        with pytest.raises(InvalidInput, match="not one of ours"):
+            await store.list_decisions("default", *EVER, cursor=cursor, limit=5)
+        with pytest.raises(InvalidInput, match="not one of ours"):
+            await store.list_runs("default", *EVER, cursor=cursor, limit=5)
+
+
+async def locked(dsn: str) -> asyncpg.Connection:
+    """Nobody writes decisions while this has them."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("BEGIN; LOCK TABLE decisions IN SHARE MODE")
+    return connection
+
+
+async def until_waiting(store: Store) -> int:
+    """The process that waits to write."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INTO decisions'"
+    async with asyncio.timeout(10):
+        while not (found := await store._db.fetch(f"{waiting} AND datname = current_database()")):
+            await asyncio.sleep(0.01)
+    return int(found[0]["pid"])
+
+
+async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, empty_database: str) -> None:
+    recorder = Recorder(store, Metrics(), CLOCK)
+    note(recorder, 1)
+    lock = await locked(empty_database)
+    writing = asyncio.create_task(recorder.write())
+    await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
+    with pytest.raises(StoreUnavailable):
+        await writing
+    await lock.close()
+    note(recorder, 2)
+    await recorder.write()
+    assert [one.at for one in await kept(store)] == [1_000_000, 2_000_000]
+    segment = Segment(1, 2, True, 1, 0, b"x")
+    for _ in range(2):
+        await store.keep_decisions("other", segment, term=1, run=CLOCK.new_id(), number=0)
+    again = CLOCK.new_id()
+    for _ in range(2):
+        await store.keep_decisions("third", segment, term=1, run=again, number=0)
+    rows = await store._db.fetch("SELECT resource_group, count(*) AS n FROM decisions GROUP BY 1")
+    assert {row["resource_group"]: row["n"] for row in rows} == {"default": 2, "other": 2, "third": 1}
+
+
+async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and_the_gap_is_told(
+    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "TOO_MUCH", 4)
+    passes = Passes(store)
+    recorder = passes.recorder
+    note(recorder, 1)
+    lock = await locked(empty_database)
+    writing = asyncio.create_task(recorder.write())
+    await until_waiting(store)
+    for number in range(2, 9):  # each weighs one; nobody waits here
+        note(recorder, number)
+    await lock.close()
+    await writing
+    await recorder.write()
+    decisions = await kept(store)
+    dropped = int(passes.count("dropped"))
+    assert dropped >= 5
+    assert len(decisions) == 8 - dropped
+    assert decisions[-1].at == 8_000_000
+    rows = await store._db.fetch("SELECT whole, dropped, passes FROM decisions ORDER BY id")
+    assert (rows[-1]["whole"], rows[-1]["dropped"]) == (True, dropped)
+    assert sum(row["passes"] for row in rows) == len(decisions)
+
+
+async def test_what_is_ready_and_is_not_taken_is_dropped_too(
+    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "TOO_MANY_BYTES", 10)
+    passes = Passes(store)
+    note(passes.recorder, 1)
+    lock = await locked(empty_database)
+    writing = asyncio.create_task(passes.recorder.write())
+    await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
+    with pytest.raises(StoreUnavailable):
+        await writing
+    await lock.close()
+    note(passes.recorder, 2)
+    await passes.recorder.write()
+    assert [one.at for one in await kept(store)] == [2_000_000]
+    (row,) = await store._db.fetch("SELECT whole, dropped FROM decisions")
+    assert (row["whole"], row["dropped"], passes.count("dropped")) == (True, 1, 1)
+
+
+async def test_the_last_words_are_written(store: Store) -> None:
+    async with Recorder(store, Metrics(), CLOCK) as recorder:
+        await recorder.loop.ticked()
+        note(recorder, 7)
+    assert [one.at for one in await kept(store)] == [7_000_000]
+
+
+async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(store: Store) -> None:
+    now = round(datetime.now(UTC).timestamp() * 1_000_000)
+    run, day = CLOCK.new_id(), 86_400_000_000
+    for number, age in enumerate((9, 8, 3, 2, 1)):
+        segment = Segment(now - age * day, now - age * day, True, 1, 0, b"x" * 100)
+        await store.keep_decisions("default", segment, term=1, run=run, number=number)
+
+    async def numbers() -> list[int]:
+        return [row["number"] for row in await store._db.fetch("SELECT number FROM decisions ORDER BY id")]
+
+    assert await store.forget_decisions(7 * 86_400, 10_000) == 2
+    assert await numbers() == [2, 3, 4]
+    assert await store.forget_decisions(7 * 86_400, 250) == 1
+    assert await numbers() == [3, 4], "the oldest goes first"
+    leader = Leader(store, CLOCK)
+    sweeper = Sweeper(store, leader, Metrics(), CLOCK, 40, 120, (86_400 * 1.5, 10_000))
+    sweeper._shrank_at -= 1000
+    await sweeper._tick()
+    assert await numbers() == [3, 4], "only the leader sweeps"
+    await leader._tick()
+    await sweeper._tick()
+    assert await numbers() == [4]
+
+
+async def test_more_rows_than_a_slice_are_deleted_slice_by_slice(store: Store) -> None:
+    await store._db.fetch(
+        "INSERT INTO decisions (resource_group, from_at, to_at, term, run, number, format, whole, passes, "
+        "dropped, size, body) SELECT 'default', now(), now(), 1, gen_random_uuid(), n, 1, true, 1, 0, 1, 'x' "
+        "FROM generate_series(1, 1203) n"
+    )
+    assert await store.forget_decisions(1e9, 3) == 1200
+    rows = await store._db.fetch("SELECT number FROM decisions ORDER BY number")
+    assert [row["number"] for row in rows] == [1201, 1202, 1203]
+
+
+@pytest.mark.parametrize("change", ["size = 99", "to_at = from_at - interval '1 s'", "passes = 0"])
+async def test_postgres_refuses_what_no_segment_is(store: Store, change: str) -> None:
+    await store.keep_decisions(
+        "default", Segment(1, 2, True, 1, 0, b"x"), term=1, run=CLOCK.new_id(), number=0
+    )
+    with pytest.raises(asyncpg.CheckViolationError):
+        await store._db.fetch(f"UPDATE decisions SET {change}")
