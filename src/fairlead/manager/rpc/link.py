@@ -33,8 +33,9 @@ from fairlead.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("fairlead.link")
 
-# Without a ring, orders are looked at again after so long.
-POLL_S = 5.0
+# Without a ring, orders are looked at again after so long: of a part of the agents each time, as to look at a
+# thousand at once holds up everything else.
+POLL_S, PARTS = 5.0, 10
 # What was reported ended is taken off the orders with the next ones, or after so long.
 TIDY_S = 0.5
 # Generations whose content we remember, to understand reports that answer them.
@@ -120,7 +121,7 @@ class Links:
     is the store knows, for all managers: a stream speaks here once its first report was taken in.
 
     One loop looks up the orders of all agents whose orders may have changed, in one query, and of all agents
-    every ``POLL_S``; each agent's stream only writes what it was offered.
+    within ``POLL_S``; each agent's stream only writes what it was offered.
     """
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
@@ -133,8 +134,9 @@ class Links:
         self._untidy: set[AgentId] = set()
         self._tidying: asyncio.TimerHandle | None = None
         self._said: dict[str, str] = {}
-        self._looked_at_all = clock.monotonic()
-        self.loop = Loop("orders", self._tick, interval_s=POLL_S, clock=clock, rest=2.0)
+        self._unpolled: list[AgentId] = []
+        self._polled_at = clock.monotonic()
+        self.loop = Loop("orders", self._tick, interval_s=POLL_S / PARTS, clock=clock, rest=2.0)
         store.bell.on_orders(self._heard)
 
     def get(self, agent_id: str) -> Attached | None:
@@ -146,9 +148,9 @@ class Links:
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()
-        if now - self._looked_at_all >= POLL_S * 0.8:
-            self._looked_at_all = now
-            self._dirty.update(self._attached)
+        if now - self._polled_at >= 0.8 * POLL_S / PARTS:
+            self._polled_at = now
+            self._dirty.update(self._next_part())
         # Orders looked up before a stream's first report was taken in are not for it: that report may say
         # that a kernel is gone, and if it were ordered after that it would be run a second time.
         attached = {a: link for a in self._dirty if (link := self._attached.get(a)) is not None}
@@ -171,6 +173,14 @@ class Links:
         finally:
             for link in attached.values():
                 link.looking = False
+
+    def _next_part(self) -> list[AgentId]:
+        """Those whose turn it is to be looked at without a ring."""
+        if not self._unpolled:
+            self._unpolled = list(self._attached)
+        count = -(-len(self._attached) // PARTS)
+        part, self._unpolled = self._unpolled[:count], self._unpolled[count:]
+        return part
 
     def _tidy_later(self, agent_id: AgentId) -> None:
         self._untidy.add(agent_id)

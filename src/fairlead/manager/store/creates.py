@@ -156,7 +156,7 @@ class Creates:
             [i.spec.type for i in items],
             [i.spec.resource_group for i in items],
             [i.spec.priority for i in items],
-            [i.spec.model_dump_json() for i in items],
+            [i.spec.model_dump_json(exclude_none=True) for i in items],
             [json.dumps(i.slots) for i in items],
             [i.endpoint_id for i in items],
             [i.actor for i in items],

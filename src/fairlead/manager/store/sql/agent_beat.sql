@@ -9,11 +9,17 @@ WITH input AS (
     WHERE a.incarnation = i.incarnation AND a.stream = i.stream AND a.status = 'ALIVE' ORDER BY a.id FOR NO KEY UPDATE OF a
 ), heard AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
-), kernels_of AS (
+), live AS MATERIALIZED (
     SELECT k.agent_id, k.id, k.session_id, k.status FROM kernels k
     WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
-    UNION
-    SELECT k.agent_id, k.id, k.session_id, k.status FROM allocations a JOIN kernels k ON k.id = a.kernel_id
-    WHERE a.agent_id = ANY ($1) AND a.released_at IS NULL AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+), held AS MATERIALIZED (
+    -- Only these are looked up: nearly all that holds something is live.
+    SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($1) AND released_at IS NULL
+    EXCEPT SELECT id FROM live
+), kernels_of AS (
+    SELECT * FROM live
+    UNION ALL
+    SELECT k.agent_id, k.id, k.session_id, k.status FROM held JOIN kernels k USING (id)
+    WHERE k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
 )
 SELECT h.id AS agent_id, k.id, k.session_id, k.status FROM heard h LEFT JOIN kernels_of k ON k.agent_id = h.id

@@ -1,5 +1,6 @@
 -- Write what agents saw of their kernels: compare-and-swap on each kernel's old status, by its own agent only, and only
 -- through its newest stream ($12): none becomes the newest meanwhile (FOR SHARE).
+-- `routed`: it listens, so that proxies may care.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
                          $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[])
@@ -21,4 +22,4 @@ UPDATE kernels k SET
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.session_id, (SELECT s.type = 'inference' FROM sessions s WHERE s.id = k.session_id) AS routed
+RETURNING k.session_id, k.port > 0 AS routed
