@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,25 @@ def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | f
     if gpus is not None:
         asked["cuda.device"] = str(gpus)
     return {**BASE_RESOURCES, **asked} if asked else None
+
+
+_SPANS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """``30d``, ``12h`` or ``5m`` from now, or a time with its zone. Raises ``InvalidInput``."""
+    span = re.fullmatch(r"(\d{1,4})([mhd])", text)
+    if span:
+        return now + int(span[1]) * _SPANS[span[2]]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidInput(
+            f"{text!r} is not a time", next_step="write it like 30d, 12h, 5m or 2030-01-01T00:00:00Z"
+        )
+    return at
 
 
 _ENDS = ("success", "any", "failure")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from fairlead.common.keys import Role
 
 DEFAULT_PROJECT = "default"
 
@@ -25,7 +26,7 @@ class ApiKey:
 
     id: str
     name: str
-    role: Literal["admin", "member"]
+    role: Role
     owner: Owner = NOBODY
 
 

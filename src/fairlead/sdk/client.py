@@ -28,6 +28,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
+from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -230,6 +231,22 @@ class Client:
         """The kernels that held something between the two, and what."""
         query = _span(group, since, until, cursor, limit)
         return await self._call(Page[RunView], "GET", "/v1/scheduler/runs", query=query)
+
+    # -- API keys: for administrators --
+
+    async def create_key(self, spec: KeySpec) -> NewKeyView:
+        """The one answer with the secret."""
+        return await self._call(NewKeyView, "POST", "/v1/keys", body=spec)
+
+    async def list_keys(self) -> list[KeyView]:
+        return (await self._call(Page[KeyView], "GET", "/v1/keys")).items
+
+    async def get_key(self, name: str) -> KeyView:
+        return await self._call(KeyView, "GET", f"/v1/keys/{_part(name)}")
+
+    async def revoke_key(self, name: str) -> KeyView:
+        """It works no more, within two seconds everywhere. Returns it as it was."""
+        return await self._call(KeyView, "DELETE", f"/v1/keys/{_part(name)}")
 
     async def health(self) -> Health:
         """Whether the manager is ready; needs no key. A manager that is not ready answers too."""

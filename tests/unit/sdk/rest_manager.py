@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from aiohttp import web
 from played import BORN, Played
+from played_keys import routes as key_routes
 from pydantic import BaseModel, ValidationError
 
 from fairlead.common.api import (
@@ -27,6 +28,7 @@ from fairlead.common.api import (
     Scale,
     SessionView,
 )
+from fairlead.common.keys import KeyView
 from fairlead.common.options import QuotaLimits
 from fairlead.common.reasons import Reason
 from fairlead.common.slots import parse_amount
@@ -60,6 +62,7 @@ class RestManager:
         self.seen: list[str] = []
         self.groups = {"default": GroupOptions()}
         self.quotas: dict[tuple[str, str], QuotaView] = {}
+        self.keys: dict[str, KeyView] = {}
         self.offers: list[OfferView] = []
         self.url = self.openai_url = ""
 
@@ -103,6 +106,7 @@ class RestManager:
                 web.get("/v1/quotas/{scope}/{name}", self._quota),
                 web.put("/v1/quotas/{scope}/{name}", self._put_quota),
                 web.delete("/v1/quotas/{scope}/{name}", self._delete_quota),
+                *key_routes(self.keys),
                 web.get("/readyz", self._ready),
                 web.post("/openai/v1/chat/completions", self._chat),
             ]

@@ -1,7 +1,7 @@
 """One module per verb, or per few that belong together; importing one registers it."""
 
-from fairlead.cli.verbs import agent, batch, chat, groups, listing, logs, plan, quota, serve, stop, why
+from fairlead.cli.verbs import agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, stop, why
 
-registered = (agent, batch, chat, groups, listing, logs, plan, quota, serve, stop, why)
+registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, stop, why)
 
 __all__ = ["registered"]

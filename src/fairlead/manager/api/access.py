@@ -11,7 +11,8 @@ from fairlead.common.errors import Forbidden, Unauthenticated
 from fairlead.manager.api.deps import ApiStore
 from fairlead.manager.keys import ApiKey
 
-# How long a key that was taken away still works. Saves a query for each request of a busy client.
+# How long at most a key that was revoked still works, where no ring was heard. Saves a query for each request
+# of a busy client.
 _REMEMBER_S = 2.0
 _REMEMBER_KEYS = 1024
 
@@ -22,6 +23,7 @@ class Access:
     def __init__(self, store: ApiStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._known: dict[str, tuple[float, ApiKey]] = {}
+        store.on_keys(self._known.clear)
 
     async def key_of(self, request: web.Request) -> ApiKey:
         """The key that the request carries. Raises ``Unauthenticated``."""

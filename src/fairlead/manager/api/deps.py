@@ -19,6 +19,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.clock import Clock
 from fairlead.common.decisions import DecisionPage, RunView
+from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -107,6 +108,18 @@ class ApiStore(Protocol):
     async def list_runs(
         self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> Page[RunView]: ...
+
+    async def create_key(self, spec: KeySpec, *, actor: str) -> NewKeyView: ...
+
+    async def list_keys(self) -> list[KeyView]: ...
+
+    async def get_key(self, name: str) -> KeyView: ...
+
+    async def revoke_key(self, name: str, *, actor: str) -> KeyView: ...
+
+    def on_keys(self, heard: Callable[[], None]) -> object:
+        """Call ``heard`` when a key was made or revoked, here or by another manager."""
+        ...
 
     async def find_key(self, sha256: str) -> ApiKey | None: ...
 

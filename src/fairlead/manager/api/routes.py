@@ -19,15 +19,17 @@ from fairlead.common.api import (
     SessionView,
 )
 from fairlead.common.decisions import DecisionPage, RunView
+from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager.api import cluster, decisions, endpoints, explaining, quotas, service, sessions
+from fairlead.manager.api import cluster, decisions, endpoints, explaining, keys, quotas, service, sessions
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
+_KEY = "/v1/keys/{name:.+}"
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 ROUTES: tuple[Route, ...] = (
@@ -162,6 +164,20 @@ ROUTES: tuple[Route, ...] = (
         query=decisions.SpanQuery,
         access="admin",
     ),
+    route(
+        "POST",
+        "/v1/keys",
+        keys.create_key,
+        "Make an API key; its secret is in this answer and nowhere else",
+        NewKeyView,
+        body=KeySpec,
+        status=201,
+        location="/v1/keys/{name}",
+        access="admin",
+    ),
+    route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="admin"),
+    route("GET", _KEY, keys.get_key, "One API key", KeyView, access="admin"),
+    route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="admin"),
     route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
     route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
     route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),

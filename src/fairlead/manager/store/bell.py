@@ -38,6 +38,7 @@ class Topic(StrEnum):
     KERNELS = "kernels"  # kernels of these sessions changed: the lifekeeper
     ORDERS = "orders"  # what these agents should run may have changed: the links
     ROUTES = "routes"  # what proxies should know may have changed: the feed
+    KEYS = "keys"  # an API key was made or revoked: who remembers keys forgets them
     ENDPOINTS = "endpoints"  # endpoints or their replicas changed: the replica keeper
 
 

@@ -44,6 +44,9 @@ api_keys = _table(
         "created_at": _TZ,
         "expires_at": [_TZ],
         "revoked_at": [_TZ],
+        "last_used_at": [_TZ],
+        "created_by": Text(),
+        "revoked_by": Text(),
     },
 )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import TypeVar
+
+from memory_keys import ADMIN_KEY as ADMIN_KEY
+from memory_keys import MEMBER_KEY as MEMBER_KEY
+from memory_keys import MemoryKeys
 
 from fairlead.common.api import (
     AgentView,
@@ -28,15 +31,14 @@ from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
 from fairlead.manager.keys import ApiKey, Once, Owner
 
-ADMIN_KEY, MEMBER_KEY = "flk-admin-secret", "flk-member-secret"
-
 _V = TypeVar("_V")
 
 
-class MemoryStore:
+class MemoryStore(MemoryKeys):
     """Behaves as ``ApiStore`` promises. ``away``: the database does not answer."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self._clock = clock
         self.away = False
         self.broken = False
@@ -48,13 +50,6 @@ class MemoryStore:
         self.groups = {"default": GroupOptions()}
         self.quotas: dict[tuple[str, str], QuotaView] = {}
         self.agents = [_agent("node-1", clock.now())]
-        self.keys = {
-            hashlib.sha256(secret.encode()).hexdigest(): key
-            for secret, key in [
-                (ADMIN_KEY, ApiKey("k1", "root", "admin", Owner("root"))),
-                (MEMBER_KEY, ApiKey("k2", "ada", "member", Owner("ada", "lovelace"))),
-            ]
-        }
 
     async def ping(self) -> None:
         if self.away:

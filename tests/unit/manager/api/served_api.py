@@ -33,3 +33,12 @@ class Api:
         async with self.http.request(method, path, headers=headers, **more) as answer:
             is_json = answer.content_type.endswith("json")
             return answer, await (answer.json(content_type=None) if is_json else answer.text())
+
+
+def check_problem(answer: Any, problem: Any, status: int, code: str) -> None:
+    assert answer.status == status
+    assert answer.content_type == "application/problem+json"
+    assert problem["status"] == status
+    assert problem["code"] == code
+    assert problem["title"]
+    assert problem["detail"]

@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 from memory_store import ADMIN_KEY, MEMBER_KEY
-from served_api import MAX_BODY, Api
+from served_api import MAX_BODY, Api, check_problem
 
 from fairlead.common.options import GroupOptions
 
 BATCH = {"name": "job", "command": ["true"]}
 JSON = {"Content-Type": "application/json"}
-
-
-def check_problem(answer: Any, problem: Any, status: int, code: str) -> None:
-    assert answer.status == status
-    assert answer.content_type == "application/problem+json"
-    assert problem["status"] == status
-    assert problem["code"] == code
-    assert problem["title"]
-    assert problem["detail"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ EXPECTED = {
     "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
     "/v1/scheduler/decisions": {"get"},
     "/v1/scheduler/runs": {"get"},
+    "/v1/keys": {"get", "post"},
+    "/v1/keys/{name}": {"get", "delete"},
     "/livez": {"get"},
     "/readyz": {"get"},
     "/metrics": {"get"},

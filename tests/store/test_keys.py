@@ -1,0 +1,142 @@
+"""API keys: made, found, revoked, and what Postgres refuses of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import Conflict, InvalidInput, NotFound
+from fairlead.common.keys import KeySpec
+from fairlead.manager.keys import ApiKey, Owner
+from fairlead.manager.store import Store
+
+CLOCK = SystemClock()
+
+
+async def found(store: Store, secret: str) -> ApiKey | None:
+    return await store.find_key(hashlib.sha256(secret.encode()).hexdigest())
+
+
+async def make(store: Store, name: str, **more: object) -> str:
+    made = await store.create_key(KeySpec.model_validate({"name": name, **more}), actor="key:admin")
+    return made.secret
+
+
+async def run(dsn: str, sql: str) -> str:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return str(await connection.fetchval(sql))
+    finally:
+        await connection.close()
+
+
+async def test_a_key_has_an_owner_and_is_known_by_its_secret_alone(store: Store, empty_database: str) -> None:
+    secret = await make(store, "ci", user="ann", project="vision")
+    key = await found(store, secret)
+    assert key is not None
+    assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision"))
+    view = await store.get_key("ci")
+    assert secret.startswith(view.prefix)
+    assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")
+    kept = await run(empty_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
+    assert secret not in kept, "only its hash is kept"
+    assert (await make(store, "bob"), (await store.get_key("bob")).user)[1] == "bob"
+    assert [k.name for k in await store.list_keys()] == ["bob", "ci"]
+
+
+async def test_a_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
+    old = await make(store, "ci")
+    assert (await store.revoke_key("ci", actor="key:admin")).name == "ci"
+    assert await found(store, old) is None
+    with pytest.raises(NotFound, match="no key named 'ci'"):
+        await store.revoke_key("ci", actor="key:admin")
+    new = await make(store, "ci")
+    assert await found(store, new) is not None
+    assert await found(store, old) is None
+
+
+async def test_of_two_that_take_one_name_at_once_one_gets_it(store: Store, empty_database: str) -> None:
+    async with Store(empty_database, CLOCK) as other:
+        ends = await asyncio.gather(make(store, "ci"), make(other, "ci"), return_exceptions=True)
+    assert sorted(type(end).__name__ for end in ends) == ["Conflict", "str"]
+
+
+async def test_an_expiry_that_has_passed_is_refused_and_one_to_come_is_kept(
+    store: Store, empty_database: str
+) -> None:
+    with pytest.raises(InvalidInput, match=r"expires_at = .* is in the past"):
+        await make(store, "late", expires_at=CLOCK.now() - timedelta(seconds=1))
+    secret = await make(store, "soon", expires_at=CLOCK.now() + timedelta(hours=1))
+    assert await found(store, secret) is not None
+    await run(empty_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
+    assert await found(store, secret) is None
+    assert [k.name for k in await store.list_keys()] == ["soon"], "who looks for it sees why it fails"
+
+
+async def test_the_last_admin_key_that_does_not_expire_stays(store: Store) -> None:
+    first = await store.first_key()
+    assert first is not None
+    await make(store, "a-week", role="admin", expires_at=CLOCK.now() + timedelta(days=7))
+    with pytest.raises(Conflict, match="last administrator's key"):
+        await store.revoke_key("admin", actor="t")
+    await make(store, "root", role="admin")
+    await store.revoke_key("admin", actor="t")
+    assert await found(store, first) is None
+    await store.revoke_key("a-week", actor="t")
+    with pytest.raises(Conflict, match="last administrator's key"):
+        await store.revoke_key("root", actor="t")
+
+
+async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_database: str) -> None:
+    async with Store(empty_database, CLOCK) as other:
+        for n in range(10):
+            await make(store, f"a{n}", role="admin")
+            await make(store, f"b{n}", role="admin")
+            if n == 0:
+                continue
+            for key in await store.list_keys():  # those two alone
+                if key.name not in (f"a{n}", f"b{n}"):
+                    await store.revoke_key(key.name, actor="t")
+            ends = await asyncio.gather(
+                store.revoke_key(f"a{n}", actor="t"),
+                other.revoke_key(f"b{n}", actor="t"),
+                return_exceptions=True,
+            )
+            assert sorted(type(end).__name__ for end in ends) == ["Conflict", "KeyView"]
+
+
+async def test_its_last_use_is_noted_once_a_minute(store: Store, empty_database: str) -> None:
+    secret = await make(store, "ci")
+    assert (await store.get_key("ci")).last_used_at is None
+    await found(store, secret)
+    first = (await store.get_key("ci")).last_used_at
+    assert first is not None
+    await found(store, secret)
+    assert (await store.get_key("ci")).last_used_at == first
+    await run(empty_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
+    await found(store, secret)
+    later = (await store.get_key("ci")).last_used_at
+    assert later is not None
+    assert later >= first
+
+
+async def test_every_manager_and_every_proxy_is_told(store: Store, empty_database: str) -> None:
+    heard = asyncio.Event()
+    async with Store(empty_database, CLOCK) as other:
+        other.on_keys(heard.set)
+        async with asyncio.timeout(10):
+            await heard.wait()  # once its ears are open
+            heard.clear()
+            secret = await make(store, "ci")
+            await heard.wait()
+            heard.clear()
+            sha256 = hashlib.sha256(secret.encode()).hexdigest()
+            assert [grant.sha256 for grant in (await other.route_table()).keys] == [sha256]
+            await store.revoke_key("ci", actor="t")
+            await heard.wait()
+            assert (await other.route_table()).keys == ()
