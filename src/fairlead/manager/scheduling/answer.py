@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.reasons import Reason
@@ -121,6 +121,53 @@ class Hold(NamedTuple):
     unmet: tuple[Unmet, ...] = ()
 
 
+# What a hold says, whoever it is told to.
+Body = tuple[Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[Unmet, ...]]
+
+
+class Holds(Sequence[Hold]):
+    """Who waits, in the order of trying. Of ten thousand most are told the same: ``bodies`` are that, and
+    ``ids`` who is told; a ``Hold`` is made of them for who asks for one."""
+
+    __slots__ = ("bodies", "ids")
+
+    def __init__(self) -> None:
+        self.ids: list[SessionId] = []
+        self.bodies: list[Body] = []
+
+    def add(self, session_id: SessionId, body: Body) -> None:
+        self.ids.append(session_id)
+        self.bodies.append(body)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Hold: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hold, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Hold | tuple[Hold, ...]:
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        return Hold(self.ids[index], *self.bodies[index])
+
+    def __iter__(self) -> Iterator[Hold]:
+        for session_id, body in zip(self.ids, self.bodies, strict=True):
+            yield Hold(session_id, *body)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Holds):
+            return (self.ids, self.bodies) == (other.ids, other.bodies)
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Holds({list(self)})"
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Room kept for a session that is blocked, on ``agents`` (for a cluster one of each kernel, in order).
@@ -152,7 +199,7 @@ class Plan:
     """One answer for each pending session: a place or a hold, in the order in which they were tried."""
 
     places: tuple[Place, ...]
-    holds: tuple[Hold, ...]
+    holds: Sequence[Hold]
     reservations: tuple[Reservation, ...] = ()
     victims: tuple[Victim, ...] = ()
     cursors: Mapping[str, AgentId] = field(default_factory=dict)  # round-robin: those that moved

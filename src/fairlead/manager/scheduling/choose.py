@@ -14,6 +14,7 @@ from fairlead.manager.scheduling.model import AgentState, Pending
 from fairlead.manager.scheduling.policy import Policy
 from fairlead.manager.scheduling.shape import Kind, Shape
 from fairlead.manager.scheduling.stock import KERNELS, Room, Takes
+from fairlead.manager.scheduling.want import Want
 
 
 class Bench:
@@ -29,7 +30,7 @@ class Bench:
         states = sorted(agents, key=lambda agent: agent.agent_id)
         # Whether anybody limits the number of kernels, or the parts in which devices are given.
         self.limited = any(state.max_kernels is not None for state in states)
-        self.grained = any(d.quantum > 1 or d.minimum > 1 for state in states for d in state.devices)
+        self.grained = any(state.totals.grained for state in states)
         self.rooms = [Room(state, rank, self.limited) for rank, state in enumerate(states)]
         self.cursors: dict[str, str] = dict(cursors or {})
         self.booked: list[Room] = []  # those that something was taken of
@@ -38,14 +39,23 @@ class Bench:
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
         self._ring = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
         self._crowds: dict[Kind, Crowd] = {}
+        self._wants: dict[Shape, Want] = {}
         self.counting = self._ring is not None  # whether it matters who was chosen
-        # The first that fits is the one, without a further look.
-        self._indexed = self._ring is None and policy.custom is None and not self.grained
+        # The first that fits is the one, without a further look, for who asks for no more than that.
+        self.swift = self._ring is None and policy.custom is None and not self.grained and not self.limited
 
     def crowd(self, kind: Kind) -> Crowd:
         found = self._crowds.get(kind)
         if found is None:
             found = self._crowds[kind] = Crowd(self.rooms, kind)
+        return found
+
+    def want(self, shape: Shape) -> Want:
+        found = self._wants.get(shape)
+        if found is None:
+            demand, crowd = self.demand(shape.total), self.crowd(shape.kind)
+            lane, step = self._lanes.lane(shape, crowd.open_to), self._lanes.step(demand)
+            found = self._wants[shape] = Want(shape, demand, lane, step, crowd.open_ranks)
         return found
 
     def demand(self, demand: Demand, kernels: int = 1) -> Demand:
@@ -64,16 +74,21 @@ class Bench:
             return self._by_replicas(item.endpoint_id, found)
         return found
 
-    def choose_among(self, rooms: list[Room], shape: Shape, demand: Demand) -> Room | None:
+    def choose_among(self, rooms: list[Room], want: Want, families: frozenset[str]) -> Room | None:
         """The same for a plain session that fits on no other agent than these."""
-        ranks = self.crowd(shape.kind).open_ranks
-        able = [r for r in rooms if not r.guarded and r.rank in ranks and r.fits(demand)]
-        return min(able, key=lambda r: (len(r.families - shape.families), r.key), default=None)
+        able = [r for r in rooms if not r.guarded and r.rank in want.ranks and r.fits(want.demand)]
+        if len(able) < 2:
+            return able[0] if able else None
+        return min(able, key=lambda r: (len(r.families - families), r.key))
+
+    def first(self, want: Want) -> Room | None:
+        """The agent for a swift session, where all is ``swift``."""
+        return None if want.step is None else self._lanes.first(want.lane, want.step)
 
     def choose(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> Room | None:
         """The agent for ``demand``, of another rank than ``but``. Raises ``SelectorFailed``."""
-        if self._indexed and item.plain and not item.endpoint_id and not but:
-            return self._lanes.first(item.shape, demand, self.crowd(item.shape.kind).open_to)
+        if self.swift and item.swift and not but:
+            return self.first(self.want(item.shape))
         for room in self.offers(item, demand):
             if room.rank not in but:
                 return room if self._policy.custom is None else self.ask(item, demand, but)
@@ -97,6 +112,18 @@ class Bench:
         """The same for ``demand``, which fits."""
         takes = room.grab(demand, self._policy.fraction)
         self._booked(room, takes, ends)
+        return takes
+
+    def seize(self, room: Room, want: Want, ends: int | None) -> Takes:
+        """The same for a swift session."""
+        takes, exact = want.seize(room, self._policy.fraction)
+        if exact and want.step is not None:
+            self._lanes.taken(room, want.step)
+        else:
+            self._lanes.moved(room)
+        if not room.booked:
+            self.booked.append(room)
+        room.booked.append((ends, takes))
         return takes
 
     def _booked(self, room: Room, takes: Takes, ends: int | None) -> None:

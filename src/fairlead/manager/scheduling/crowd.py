@@ -71,19 +71,25 @@ class Crowd:
     def __init__(self, rooms: list[Room], kind: Kind) -> None:
         self.serving: list[Room] = []
         self.lacking: Counts = {}
+        runtime, engine, arch, labels = kind
         for room in rooms:
-            found = lacks(room.agent, kind)
+            agent = room.agent
+            if runtime in agent.runtimes and engine in agent.engines and not arch and not labels:
+                self.serving.append(room)
+                continue
+            found = lacks(agent, kind)
             if found is None:
                 self.serving.append(room)
             else:
                 self.lacking.setdefault(found, Count()).agents += 1
-        self.open_to = [room for room in self.serving if room.agent.takes_work]
+        agents = [(room, room.agent) for room in self.serving]
+        self.open_to = [room for room, a in agents if a.available and not a.draining and not a.fenced]
         self.all_open = len(self.open_to) == len(self.serving)
         self.open_ranks = frozenset(room.rank for room in self.open_to)
         # By size, because who is too small is so whatever is free: most agents of a group are alike.
         self.sizes: dict[tuple[tuple[str, int], ...], list[Room]] = {}
         for room in self.serving:
-            self.sizes.setdefault(tuple(sorted(room.capacity.items())), []).append(room)
+            self.sizes.setdefault(room.size, []).append(room)
 
 
 def wanted(item: Pending, room: Room, grained: bool) -> bool:
@@ -160,23 +166,21 @@ def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bo
 
 
 def _count_short(counts: Counts, rooms: list[Room], demand: Demand) -> None:
-    """Of what each of them has too little now: the hot part of saying why not."""
+    """Of what each of them has too little now: the hot part of saying why not. ``rooms``: by agent id."""
+    for slot, amount in demand:
+        if slot == KERNELS:
+            break
+        column = [room.free.get(slot, 0) for room in rooms]
+        short = [had for had in column if had < amount]
+        if short:
+            most = max(short)
+            count = counts.setdefault((RefusalKind.CAPACITY, slot), Count())
+            count.add(most, rooms[column.index(most)].agent.agent_id, len(short))
+            if len(short) == len(rooms):
+                return
+            rooms = [room for room, had in zip(rooms, column, strict=True) if had >= amount]
     for room in rooms:
-        free = room.free
-        for slot, amount in demand:
-            had = free.get(slot, 0)
-            if had < amount and slot != KERNELS:
-                count = counts.get((RefusalKind.CAPACITY, slot))
-                if count is None:
-                    count = counts[RefusalKind.CAPACITY, slot] = Count()
-                if count.best is None or had > count.had:
-                    count.had, count.best = had, room.agent.agent_id
-                elif had == count.had and room.agent.agent_id < count.best:
-                    count.best = room.agent.agent_id
-                count.agents += 1
-                break
-        else:
-            _count(counts, *_short_now(room, demand), room)
+        _count(counts, *_short_now(room, demand), room)
 
 
 def _verdict(counts: Counts, able: dict[RefusalKind, list[Room]]) -> Verdict:

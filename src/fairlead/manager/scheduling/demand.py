@@ -14,6 +14,8 @@ from functools import lru_cache
 from fairlead.common.slots import WHOLE_DEVICE
 
 DEVICE, SHARES = ".device", ".shares"
+# Of one slot; no agent has more, and what it says to have above that is not counted.
+MOST = 2**63 - 1
 
 # Slot and amount, the scarce slots first; devices as <family>.shares in 1/1000; no zeros.
 Demand = tuple[tuple[str, int], ...]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from fairlead.common.ids import SessionId
-from fairlead.manager.scheduling.demand import Demand
+from fairlead.manager.scheduling.demand import Demand, reach
 from fairlead.manager.scheduling.model import AgentState
 from fairlead.manager.scheduling.stock import KERNELS, Room, Stock, Takes
 
@@ -35,12 +34,15 @@ def earliest(
         return now
     if len(demands) > 1 or room.booked or KERNELS in room.free:
         return _step_by_step(room, demands, fraction, now, before)
+    (demand,) = demands
     for at, free in _timeline(room.agent):
-        at = max(at, now)
-        if before is not None and at >= before:
+        if before is not None and max(at, now) >= before:
             return None
-        if _enough(free, demands[0]):
-            return at
+        for slot, amount in demand:
+            if free.get(slot, 0) < amount:
+                break
+        else:
+            return max(at, now)
     return None
 
 
@@ -78,19 +80,20 @@ def stock_at(room: Room, at: int, now: int) -> Stock:
 def stock_when_empty(room: Room, ill: bool = False) -> Stock:
     """What is free when all that runs there has gone, whenever that is. ``ill``: with the devices that are
     ill and may come back."""
-    states = tuple(
-        replace(device, free=device.capacity, healthy=ill or device.healthy) for device in room.agent.devices
-    )
-    stock = Stock(room.capacity, room.families, states)
-    for name, family in stock.devices.items():
-        stock.free[name] = family.reach()
+    racks = {
+        name: rack._replace(free=tuple([d.capacity if ill or d.healthy else 0 for d in rack.states]))
+        for name, rack in room.agent.totals.racks.items()
+    }
+    stock = Stock(room.capacity, room.families, racks)
+    for name, rack in racks.items():
+        stock.free[name] = reach(rack.free)
     return stock
 
 
 def _timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
     """What is free after each end, kept with the agent: it stays true until the agent changes."""
     if agent.later is None:
-        stock = Stock(agent.totals.free, agent.totals.families, agent.devices)
+        stock = Stock(agent.totals.free, agent.totals.families, agent.totals.racks)
         later: list[tuple[int, Mapping[str, int]]] = []
         known = [(r.ends, r.kernel_id, r.takes) for r in agent.running if r.ends is not None]
         for ends, _, takes in sorted(known):
@@ -99,10 +102,6 @@ def _timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
         object.__setattr__(agent, "later", later)
         return later
     return agent.later
-
-
-def _enough(free: Mapping[str, int], demand: Demand) -> bool:
-    return all(free.get(slot, 0) >= amount for slot, amount in demand)
 
 
 def makes_room(rooms: Iterable[Room], until: int, now: int) -> tuple[SessionId, ...]:

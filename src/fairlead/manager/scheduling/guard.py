@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fairlead.common.ids import SessionId
 from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand
 from fairlead.manager.scheduling.future import fit_all
@@ -10,9 +12,10 @@ from fairlead.manager.scheduling.stock import Room, Stock, Takes
 
 class Guard:
     """``stock``: what will be free on ``room`` when the session starts (at ``starts``, unix microseconds), or
-    what is free now if nobody knows when that is (None). ``demands``: what it needs there."""
+    what is free now if nobody knows when that is (None). It is asked for when somebody would like to go
+    there, and nothing can be taken there before. ``demands``: what it needs there."""
 
-    __slots__ = ("_fits", "_fraction", "asked", "demands", "room", "session_id", "starts", "stock")
+    __slots__ = ("_fraction", "_made", "_stock", "demands", "room", "session_id", "starts")
 
     def __init__(
         self,
@@ -20,16 +23,19 @@ class Guard:
         room: Room,
         starts: int | None,
         demands: tuple[Demand, ...],
-        stock: Stock,
+        stock: Callable[[], Stock],
         fraction: str,
     ) -> None:
         self.session_id, self.room, self.starts = session_id, room, starts
-        self.demands, self.stock, self._fraction = demands, stock, fraction
-        self.asked: dict[str, int] = {}
-        for demand in demands:
-            for slot, amount in demand:
-                self.asked[slot] = self.asked.get(slot, 0) + amount
-        self._fits = fit_all(stock, demands, fraction)
+        self.demands, self._stock, self._fraction = demands, stock, fraction
+        self._made: tuple[Stock, bool] | None = None
+
+    def _look(self) -> tuple[Stock, bool]:
+        """The stock, and whether there was enough in it from the beginning."""
+        if self._made is None:
+            stock = self._stock()
+            self._made = stock, fit_all(stock, self.demands, self._fraction)
+        return self._made
 
     def in_time(self, ends: int | None) -> bool:
         return self.starts is not None and ends is not None and ends <= self.starts
@@ -42,17 +48,22 @@ class Guard:
         """
         if self.in_time(ends):
             return True
-        after = self.stock.copy()
+        stock, enough = self._look()
+        after = stock.copy()
         after.take(takes, kernels)
-        if self._fits:
+        if enough:
             return fit_all(after, self.demands, self._fraction)
-        slots = {_slot(take.slot) for take in takes} & self.asked.keys()
-        return all(after.free.get(slot, 0) >= self.asked[slot] for slot in slots)
+        asked: dict[str, int] = {}
+        for demand in self.demands:
+            for slot, amount in demand:
+                asked[slot] = asked.get(slot, 0) + amount
+        slots = {_slot(take.slot) for take in takes} & asked.keys()
+        return all(after.free.get(slot, 0) >= asked[slot] for slot in slots)
 
     def charge(self, takes: Takes, ends: int | None) -> None:
         """It was given, and is still there when the session starts."""
         if not self.in_time(ends):
-            self.stock.take(takes)
+            self._look()[0].take(takes)
 
 
 def _slot(slot: str) -> str:

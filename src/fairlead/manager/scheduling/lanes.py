@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from operator import ge, le
 
-from fairlead.manager.scheduling.demand import Demand, rank_of
+from fairlead.manager.scheduling.demand import MOST, Demand, rank_of
 from fairlead.manager.scheduling.shape import Kind, Shape
 from fairlead.manager.scheduling.stock import KERNELS, Room
 
-# What is free of each slot, scarce slots first (negated for dispersed), and the agent's rank to break ties.
-Key = tuple[int, ...]
+# What is free of each slot, scarce slots first, and the agent's rank to break ties, as digits of one number:
+# so keys are compared, changed and sorted as fast as numbers are. The highest bit of each digit is zero.
+Key = int
+BITS = MOST.bit_length() + 1
 
 
 class Lanes:
-    """``concentrated`` takes the agent with the least room in which it fits, ``dispersed`` the one with most.
+    """``concentrated`` takes the agent with the least room in which it fits, ``dispersed`` the one with most
+    (its keys say how much is lacking of ``MOST``).
 
     Both prefer agents without devices that were not asked for, so that work without GPUs stays off GPU nodes.
     Ties go to the smaller agent id.
     """
 
     def __init__(self, rooms: list[Room], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
-        self._rooms, self._sign = rooms, -1 if dispersed else 1
-        slots = {slot for room in rooms for slot in room.free} - {KERNELS}
+        self._rooms, self._dispersed = rooms, dispersed
+        slots = set[str]().union(*[room.free for room in rooms]) - {KERNELS}
         first = {name: index for index, name in enumerate(slot_priority)}
 
         def order(slot: str) -> tuple[int, tuple[int, str]]:
@@ -31,56 +33,87 @@ class Lanes:
             return named, rank_of(slot)
 
         self._slots = sorted(slots, key=order)
-        self._known = slots
+        self._rank_bits = len(rooms).bit_length()
+        self._rank_mask = (1 << self._rank_bits) - 1
+        places = range(len(self._slots))
+        self._full = sum(MOST << BITS * place for place in places) << self._rank_bits
+        # Whatever is lacking of one digit is lent by the bit above it: where that is gone, it was too small.
+        self._lent = sum(MOST + 1 << BITS * place for place in places) << self._rank_bits
         self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
-        self._lane_of: dict[Shape, list[list[Key]]] = {}
+        self._segments: dict[tuple[int, ...], list[Key]] = {}
         self._in: list[list[list[Key]]] = [[] for _ in rooms]  # the sorted lists that each agent is in
         self._out: list[list[list[Key]]] = [[] for _ in rooms]  # and would be in, were it not set aside
-        self._bounds: dict[Demand, Key | None] = {}
+        self._steps: dict[Demand, int | None] = {}
         for room in rooms:
             room.key = self._key(room)
 
-    def first(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Room | None:
-        """The best of ``candidates``."""
-        lane, bound = self._lane_of.get(shape), self._bounds.get(demand)
-        if lane is None or bound is None or self._sign < 0 or (demand and demand[-1][0] == KERNELS):
-            return next(self.candidates(shape, demand, open_to), None)
+    def lane(self, shape: Shape, open_to: list[Room]) -> list[list[Key]]:
+        """Where to look for ``shape``. ``open_to``: the agents that serve its kind."""
+        name = (shape.families, shape.kind)
+        if name not in self._lanes:
+            asked, ranks = shape.families, dict[int, list[int]]()
+            known: dict[frozenset[str], int] = {}  # of agents with such devices, how many are not asked for
+            for room in open_to:
+                unrequested = known.get(room.families)
+                if unrequested is None:
+                    unrequested = known[room.families] = len(room.families - asked)
+                    ranks.setdefault(unrequested, [])
+                # Who has none of what is asked for is too small for ever.
+                if asked <= room.families or asked <= room.free.keys():
+                    ranks[unrequested].append(room.rank)
+            self._lanes[name] = [self._segment(tuple(ranks[unrequested])) for unrequested in sorted(ranks)]
+        return self._lanes[name]
+
+    def first(self, lane: list[list[Key]], step: int) -> Room | None:
+        """The best of ``candidates``, where nobody limits the number of kernels."""
+        lent = self._lent
+        if self._dispersed:
+            most = self._full - step | self._rank_mask
+            for segment in lane:
+                for index in range(bisect_right(segment, most)):
+                    if ((most | lent) - segment[index]) & lent == lent:
+                        return self._rooms[segment[index] & self._rank_mask]
+            return None
         for segment in lane:
-            for index in range(bisect_left(segment, bound), len(segment)):
-                key = segment[index]
-                if all(map(ge, key, bound)):
-                    return self._rooms[key[-1]]
+            for index in range(bisect_left(segment, step), len(segment)):
+                if ((segment[index] | lent) - step) & lent == lent:
+                    return self._rooms[segment[index] & self._rank_mask]
         return None
 
     def candidates(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Iterator[Room]:
-        """Those that ``demand`` fits on now, the best first. ``open_to``: the agents that serve its kind."""
-        lane = self._lane_of.get(shape)
-        if lane is None:
-            lane = self._lane_of[shape] = self._lane(shape, open_to)
-        bound = self._bounds[demand] if demand in self._bounds else self._bound(demand)
-        if bound is None:
+        """Those that ``demand`` fits on now, the best first."""
+        step, lent, mask = self.step(demand), self._lent, self._rank_mask
+        if step is None:
             return
-        rooms, ascending = self._rooms, self._sign > 0
-        compare = ge if ascending else le
         kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
-        for segment in lane:
+        most = self._full - step | mask
+        for segment in self.lane(shape, open_to):
             # Whatever fits has at least as much of every slot, so it sorts on one side of the request itself.
-            start = bisect_left(segment, bound) if ascending else 0
-            end = len(segment) if ascending else bisect_right(segment, (*bound, len(rooms)))
+            start = 0 if self._dispersed else bisect_left(segment, step)
+            end = bisect_right(segment, most) if self._dispersed else len(segment)
             for index in range(start, end):
                 key = segment[index]
-                if all(map(compare, key, bound)):
-                    room = rooms[key[-1]]
+                left = (most | lent) - key if self._dispersed else (key | lent) - step
+                if left & lent == lent:
+                    room = self._rooms[key & mask]
                     if not kernels or room.free[KERNELS] >= kernels:
                         yield room
 
     def moved(self, room: Room) -> None:
         """What is free of ``room`` has changed."""
-        old, new = room.key, self._key(room)
+        self._move(room, self._key(room))
+
+    def taken(self, room: Room, step: int) -> None:
+        """``step`` is what was taken of ``room``, all of it in whole devices."""
+        self._move(room, room.key + step if self._dispersed else room.key - step)
+
+    def _move(self, room: Room, new: Key) -> None:
+        old = room.key
         if new != old:
             room.key = new
             for segment in self._in[room.rank]:
-                del segment[bisect_left(segment, old)]
+                index = bisect_left(segment, old)
+                del segment[index]
                 insort(segment, new)
 
     def remove(self, room: Room) -> None:
@@ -96,31 +129,39 @@ class Lanes:
         self._in[room.rank] += self._out[room.rank]
         self._out[room.rank] = []
 
-    def _key(self, room: Room) -> Key:
-        free, sign = room.free, self._sign
-        return (*[sign * free.get(slot, 0) for slot in self._slots], room.rank)
+    def step(self, demand: Demand) -> int | None:
+        """What a key loses by ``demand``. None: it asks for something that nobody has."""
+        if demand in self._steps:
+            return self._steps[demand]
+        asked = {slot: amount for slot, amount in demand if slot != KERNELS}
+        step: int | None = None
+        if asked.keys() <= set(self._slots) and all(amount <= MOST for amount in asked.values()):
+            step = 0
+            for slot in self._slots:
+                step = step << BITS | asked.get(slot, 0)
+            step <<= self._rank_bits
+        self._steps[demand] = step
+        return step
 
-    def _lane(self, shape: Shape, open_to: list[Room]) -> list[list[Key]]:
-        name = (shape.families, shape.kind)
-        if name not in self._lanes:
-            segments: dict[int, list[Key]] = {}
-            for room in open_to:
-                segment = segments.setdefault(len(room.families - shape.families), [])
-                (self._out if room.guarded else self._in)[room.rank].append(segment)
+    def _key(self, room: Room) -> Key:
+        free, key = room.free, 0
+        for slot in self._slots:
+            key = key << BITS | free.get(slot, 0)
+        key <<= self._rank_bits
+        return (self._full - key if self._dispersed else key) | room.rank
+
+    def _segment(self, ranks: tuple[int, ...]) -> list[Key]:
+        """Sorted keys of these agents; lanes of several kinds of sessions mostly have the same ones."""
+        segment = self._segments.get(ranks)
+        if segment is None:
+            segment = self._segments[ranks] = []
+            for rank in ranks:
+                room = self._rooms[rank]
+                (self._out if room.guarded else self._in)[rank].append(segment)
                 if not room.guarded:
                     segment.append(room.key)
-            for segment in segments.values():
-                segment.sort()
-            self._lanes[name] = [segments[unrequested] for unrequested in sorted(segments)]
-        return self._lanes[name]
-
-    def _bound(self, demand: Demand) -> Key | None:
-        """None: it asks for something that nobody has."""
-        asked = dict(demand)
-        some = asked.keys() - {KERNELS} <= self._known
-        bound = tuple([self._sign * asked.get(slot, 0) for slot in self._slots]) if some else None
-        self._bounds[demand] = bound
-        return bound
+            segment.sort()
+        return segment
 
 
 class Ring:

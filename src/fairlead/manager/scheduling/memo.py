@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fairlead.common.ids import SessionId
 from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling.answer import Refusal
+from fairlead.manager.scheduling.answer import Body, Refusal
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.crowd import Verdict
 from fairlead.manager.scheduling.demand import Demand, dominates
@@ -24,15 +24,22 @@ _MAX_SMALLEST = 64
 class Answer:
     """Why a shape got nothing. ``guards``: that many kept agents had no room for it either, whoever asks.
     ``denied``: by whether it ends in time, when the room that is kept was last asked for, and by whom it is
-    kept. ``but_on``: kept agents that it was not looked for on."""
+    kept. ``but_on``: kept agents that it was not looked for on. ``body``: of a hold that says no more."""
 
-    __slots__ = ("but_on", "capacity", "denied", "guards", "reason", "refusals")
+    __slots__ = ("body", "but_on", "capacity", "denied", "guards", "reason", "refusals", "turn")
 
     def __init__(self, verdict: Verdict, refusals: tuple[Refusal, ...]) -> None:
         self.reason, self.refusals, self.guards = verdict.reason, refusals, 0
         self.but_on: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
         self.capacity = verdict.reason is Reason.NO_CAPACITY
+        self.body: Body = (self.reason, refusals, True, self.capacity, None, ())
+        self.turn = 0
+
+    def renew(self, turn: int) -> None:
+        """``guards`` and ``denied`` are those of this pass."""
+        self.guards, self.turn = 0, turn
+        self.denied.clear()
 
 
 class NoFit:
@@ -43,6 +50,10 @@ class NoFit:
         self._grained = grained
         self._exact: dict[object, Answer] = {}
         self._smallest: dict[object, list[tuple[Demand, Verdict]]] = {}
+        # Who asks for less than all of the smallest, and how many there had been when that was found out.
+        self._smaller: dict[Shape, int] = {}
+        self._added = 0
+        self.turn = 0  # which pass it is
         # Between passes: what was said to whom last, who may be taken by the agents in ``hot`` alone.
         self._before: dict[Shape, Answer] = {}
         self._hot: list[Room] = []
@@ -57,9 +68,13 @@ class NoFit:
             return None
         if known := self.known(item):
             return known
+        if item.plain and self._smaller.get(item.shape) == self._added:
+            return None
         for smaller, verdict in self._smallest.get(self._class(item), ()):
             if dominates(demand, smaller) and verdict.holds_for(demand):
                 return self._keep(item, demand, verdict)
+        if item.plain:
+            self._smaller[item.shape] = self._added
         return None
 
     def add(self, item: Pending, demand: Demand, verdict: Verdict) -> Answer:
@@ -67,6 +82,7 @@ class NoFit:
         if verdict.reserved:
             return self._keep(item, demand, verdict)
         smallest = self._smallest.setdefault(self._class(item), [])
+        self._added += 1
         # Never-fits says nothing of what is free now, so it must not push out one that does.
         never = verdict.reason is Reason.NEVER_FITS
         smallest[:] = [
@@ -78,42 +94,43 @@ class NoFit:
             smallest.append((demand, verdict))
         return self._keep(item, demand, verdict)
 
-    def forget(self, rooms: list[Room], bench: Bench) -> None:
-        """What may be otherwise since these agents changed; for the next pass, with its own guards.
+    def forget(self, rooms: list[Room], bench: Bench) -> list[Shape]:
+        """What may be otherwise since these agents changed; for the next pass, with its own guards. Only for
+        a memory of plain sessions.
 
         Who is forgotten by this and nothing else was refused by all others, and is so still: ``hot`` says
-        which agents it has to ask.
+        which agents it has to ask. Returns the forgotten ones.
         """
         self._hot, self._loose = rooms, set()
-        for name, answer in list(self._exact.items()):
-            answer.guards = 0
-            if answer.denied:
-                answer.denied.clear()
-            if isinstance(name, Shape):
-                demand, ranks = bench.demand(name.total), bench.crowd(name.kind).open_ranks
-                for room in rooms:
-                    if room.rank in ranks and room.rank not in answer.but_on and room.fits(demand):
-                        self._before[name] = self._exact.pop(name)
-                        self._loose.add(name)
-                        break
-            else:
-                del self._exact[name]
-        for smallest in self._smallest.values():
+        self.turn += 1
+        may: list[Shape] = []
+        for shape, answer in self._exact.items() if rooms else ():
+            want = bench.want(shape)  # type: ignore[arg-type]
+            for room in rooms:
+                if room.fits(want.demand) and room.rank in want.ranks and room.rank not in answer.but_on:
+                    may.append(shape)  # type: ignore[arg-type]
+                    break
+        for shape in may:
+            answer = self._before[shape] = self._exact.pop(shape)
+            if not answer.but_on:  # else those may take it as well, if they are kept for nobody now
+                self._loose.add(shape)
+        for smallest in self._smallest.values() if rooms else ():
             smallest[:] = [row for row in smallest if not any(room.fits(row[0]) for room in rooms)]
+        return may
 
     def hot(self, shape: Shape) -> list[Room] | None:
         """The only agents that may take it; None: any may."""
         return self._hot if self._loose and shape in self._loose else None
 
-    def again(self, item: Pending) -> Answer | None:
+    def again(self, shape: Shape) -> Answer | None:
         """It was refused once more: the answer of last time, if there is one, is the answer. Its reason is
         that still; its numbers may be a little old."""
-        old = self._before.get(item.shape) if item.plain else None
+        old = self._before.get(shape)
         if old is not None:
-            self._loose.discard(item.shape)
-            old.guards, old.but_on = 0, frozenset()
-            old.denied.clear()
-            self._exact[item.shape] = old
+            self._loose.discard(shape)
+            old.but_on = frozenset()
+            old.renew(self.turn)
+            self._exact[shape] = old
         return old
 
     def blocks(self, shape: Shape) -> Answer | None:

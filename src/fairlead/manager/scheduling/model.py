@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from fairlead.manager.scheduling.demand import DEVICE, SHARES, reach
-from fairlead.manager.scheduling.shape import Shape, shape_of
+from fairlead.manager.scheduling.demand import DEVICE, MOST, SHARES, reach
+from fairlead.manager.scheduling.shape import Claim, Shape, claim_of, shape_of
 
 
 class Take(NamedTuple):
@@ -63,6 +63,15 @@ class Running:
     ending: bool = False  # it is being stopped: its room comes, and it is no victim any more
 
 
+class Rack(NamedTuple):
+    """The devices of one family on an agent, in natural order. ``free``: what a plan may take of each, so
+    nothing of an unhealthy one. ``linked``: how near they are to each other is known."""
+
+    states: tuple[DeviceState, ...]
+    free: tuple[int, ...]
+    linked: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What an agent has in one number per slot; families of devices as ``<family>.shares`` in 1/1000."""
@@ -70,6 +79,9 @@ class Totals:
     free: Mapping[str, int]
     capacity: Mapping[str, int]
     families: frozenset[str]
+    size: tuple[tuple[str, int], ...]  # ``capacity``, to tell agents of one size
+    racks: Mapping[str, Rack]  # by family, as <family>.shares
+    grained: bool  # whether it gives parts of its devices in steps only, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +122,28 @@ class AgentState:
         return self.available and not self.draining and not self.fenced
 
 
+def natural(device: DeviceState) -> tuple[int, str]:
+    """cuda:9 before cuda:10."""
+    return len(device.device_id), device.device_id
+
+
 def _totals(agent: AgentState) -> Totals:
     # Below zero when capacity shrank under running work: for what is still to come that is nothing.
-    free = {slot: max(0, amount) for slot, amount in agent.free.items()}
+    free = {slot: min(max(0, amount), MOST) for slot, amount in agent.free.items()}
     capacity = dict(agent.capacity)
     families: dict[str, list[DeviceState]] = {}
-    for device in agent.devices:
+    for device in sorted(agent.devices, key=natural):
         families.setdefault(device.slot.removesuffix(DEVICE) + SHARES, []).append(device)
+    racks = {}
     for family, devices in families.items():
         # An unhealthy device is not free now, but it may come back: it counts for "never".
-        free[family] = reach(d.free if d.healthy else 0 for d in devices)
-        capacity[family] = reach(d.capacity for d in devices)
-    return Totals(free, capacity, frozenset(families))
+        room = tuple([d.free if d.healthy else 0 for d in devices])
+        linked = any(d.numa is not None or d.peers for d in devices)
+        racks[family] = Rack(tuple(devices), room, linked)
+        free[family] = reach(room)
+        capacity[family] = reach([d.capacity for d in devices])
+    grained = any(d.quantum > 1 or d.minimum > 1 for d in agent.devices)
+    return Totals(free, capacity, frozenset(families), tuple(sorted(capacity.items())), racks, grained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +189,24 @@ class Pending:
     # Worked out once: a session is looked at in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     rank: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # by priority, age and id
+    # Who asks for what: in all that follows from that, it is as any other with the same one.
+    claim: Claim = field(init=False, repr=False, compare=False)
     # It waits for nothing but room, and every agent that can run it will do.
     plain: bool = field(init=False, repr=False, compare=False)
+    # And it is one kernel, and no replica: the best agent that it fits on is the one.
+    swift: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = (self.slots, *(kernel.slots for kernel in self.others)) if self.others else (self.slots,)
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, sizes)
-        object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "rank", (-self.priority, self.created, self.session_id))
-        conditions = self.not_before, self.starts_at
-        plain = self.dependencies == "met" and conditions == (None, None)
-        object.__setattr__(self, "plain", plain and not self.avoid and not self.designated)
+        put = object.__setattr__
+        put(self, "shape", shape)
+        put(self, "claim", claim_of(self.user, self.project, shape))
+        put(self, "rank", (-self.priority, self.created, self.session_id))
+        waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
+        plain = not (waits or self.avoid or self.designated)
+        put(self, "plain", plain)
+        put(self, "swift", plain and not self.others and not self.endpoint_id)
 
     @property
     def kernels(self) -> tuple[KernelAsk, ...]:

@@ -6,7 +6,8 @@ from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import predicates
 from fairlead.manager.scheduling.answer import (
-    Hold,
+    Body,
+    Holds,
     KernelPlace,
     Place,
     Plan,
@@ -18,6 +19,7 @@ from fairlead.manager.scheduling.answer import (
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.crowd import judge, wanted
 from fairlead.manager.scheduling.custom import SelectorFailed
+from fairlead.manager.scheduling.demand import Demand
 from fairlead.manager.scheduling.forecast import Forecasts
 from fairlead.manager.scheduling.gang import Spots, judge_gang, place_gang
 from fairlead.manager.scheduling.guard import Guard
@@ -26,10 +28,11 @@ from fairlead.manager.scheduling.model import Pending
 from fairlead.manager.scheduling.order import Line, overdue
 from fairlead.manager.scheduling.policy import Policy
 from fairlead.manager.scheduling.preempt import Preempter
-from fairlead.manager.scheduling.quotas import Quotas
+from fairlead.manager.scheduling.quotas import Account, Quotas
 from fairlead.manager.scheduling.reserve import reserve
+from fairlead.manager.scheduling.shape import Claim, Shape
 
-_new = tuple.__new__  # a Hold as fast as can be
+_new = tuple.__new__  # a Place as fast as can be
 _LASTING = frozenset({Reason.NO_CAPACITY, Reason.NO_AGENT, Reason.NEVER_FITS})
 
 
@@ -49,7 +52,7 @@ class Pass:
         self.refused, self._forecasts = refused, forecasts
         self.guards: list[Guard] = []
         self.places: list[Place] = []
-        self.holds: list[Hold] = []
+        self.holds = Holds()
         self.reservations: list[Reservation] = []
         self.victims: list[Victim] = []
         self._blocker: SessionId | None = None
@@ -66,23 +69,28 @@ class Pass:
         self._preempter: Preempter | None = None
         if policy.preemption is not None:
             self._preempter = Preempter(self.bench, policy, policy.preemption, now)
-        # What was said to a shape, as long as it would be said again: room only shrinks, but what is kept may
+        # What was said to a claim, as long as it would be said again: room only shrinks, but what is kept may
         # still be had by who ends in time, and what is used of a quota grows.
-        self._said: dict[object, tuple[object, ...]] = {}
-        self._same_for_all = self._preempter is None and self._ranks is None
+        self._said: dict[Claim, Body] = {}
+        self._of_shape: dict[Shape, Body] = {}  # the same, for whom no quota stands in the way
+        self._said_by: dict[Account, list[Claim]] = {}  # until more is charged to this one
         self._plain = policy.session_types is None and not policy.exclusive
-        self._same_for_all &= not policy.head_blocks and self._plain
+        # With backfill only the first that is refused has rights by that; and what makes room is decided anew
+        # for each.
+        self._same_for_all = policy.hol == "backfill" and self._preempter is None and self._plain
+        self._swift = bench.swift and self._plain
         self._has_quotas = bool(quotas)
 
     def answer_all(self, queue: Line) -> None:
         """Each session of ``queue`` gets its place or its hold."""
-        said, add, quotas = self._said, self.holds.append, bool(self.quotas)
+        said, to, what = self._said, self.holds.ids.append, self.holds.bodies.append
         for item in queue:
             if item.plain:
                 # Ten thousand that ask in vain for what others asked for in vain are told the same.
-                same = said.get((item.user, item.project, item.shape) if quotas else item.shape)
-                if same is not None:
-                    add(_new(Hold, (item.session_id, *same)))
+                body = said.get(item.claim)
+                if body is not None:
+                    to(item.session_id)
+                    what(body)
                     continue
             if self._answer(item):
                 queue.placed(item)
@@ -90,48 +98,82 @@ class Pass:
     def _answer(self, item: Pending) -> bool:
         """Whether it got a place."""
         if self._blocker is not None:
-            self.holds.append(Hold(item.session_id, Reason.NO_CAPACITY, (), False, False, self._blocker))
+            self.holds.add(item.session_id, (Reason.NO_CAPACITY, (), False, False, self._blocker, ()))
             return False
-        if item.plain and self._plain:
+        if self._plain and item.plain:
             unmet = self.quotas.check(item) if self._has_quotas else ()
         else:
             unmet = predicates.check(item, self.policy, self.quotas, self.now)
         if unmet:
-            self.holds.append(predicates.hold(item, unmet))
+            body = predicates.told(unmet)
+            self.holds.add(item.session_id, body)
+            if self._plain and item.plain:
+                self._say(item.claim, body)
             return False
-        tried = self._try(item)
+        if item.plain and (known := self._of_shape.get(item.shape)) is not None:
+            self.holds.add(item.session_id, known)
+            self._say(item.claim, known)
+            return False
+        tried = self._quickly(item) if self._swift and item.swift else self._try(item)
         if isinstance(tried, Place):
             self._placed(item, tried)
             return True
-        self.holds.append(tried)
-        if tried.capacity:
+        self.holds.add(item.session_id, tried)
+        reason, _, _, capacity, _, _ = tried
+        if capacity:
             self._blocked(item)
-        if self._same_for_all and item.plain and tried.reason in _LASTING:
-            owner = (item.user, item.project, item.shape)
-            self._said[owner if self._has_quotas else item.shape] = tried[1:]
+        if self._same_for_all and item.plain and reason in _LASTING:
+            self._of_shape[item.shape] = tried
+            self._say(item.claim, tried)
         return False
 
-    def _try(self, item: Pending) -> Place | Hold:
+    def _say(self, claim: Claim, body: Body) -> None:
+        self._said[claim] = body
+        if self._has_quotas:
+            for account, _, _ in self.quotas.terms(claim):
+                said = self._said_by.get(account)
+                if said is None:
+                    said = self._said_by[account] = []
+                said.append(claim)
+
+    def _quickly(self, item: Pending) -> Place | Body:
+        """``_try`` for most sessions of most groups, which the best agent that they fit on will do for."""
+        bench = self.bench
+        want = bench.want(item.shape)
+        known = self.refused.find(item, want.demand)
+        if known is not None and known.but_on <= self._guards_of.keys():
+            return self._try_beside(item, known)
+        hot = self.refused.hot(item.shape)
+        room = bench.first(want) if hot is None else bench.choose_among(hot, want, item.shape.families)
+        if room is None:
+            return self._try_beside(item, self._refuse(item, want.demand))
+        takes = bench.seize(room, want, None if item.runs_for is None else self.now + item.runs_for)
+        return _new(Place, (item.session_id, item.kernel_id, item.revision, room.agent.agent_id, takes, ()))
+
+    def _try(self, item: Pending) -> Place | Body:
         try:
             found = self._spots(item)
         except SelectorFailed as error:
             agents = len(self.bench.crowd(item.shape.kind).open_to)
             refusals = (Refusal(RefusalKind.SELECTOR, str(error), agents=agents),)
-            return Hold(item.session_id, Reason.SELECTOR_FAILED, refusals)
-        if isinstance(found, Hold):
-            return found
-        if isinstance(found, Place):
-            return found
+            return Reason.SELECTOR_FAILED, refusals, True, False, None, ()
+        return self._book(item, found) if isinstance(found, list) else found
+
+    def _try_beside(self, item: Pending, known: Answer) -> Place | Body:
+        found = self._beside(item, known)
+        return self._book(item, found) if isinstance(found, list) else found
+
+    def _book(self, item: Pending, spots: Spots) -> Place:
         ends = self._ends(item)
-        for room, takes in found:
+        for room, takes in spots:
             for guard in self._guards_of.get(room.rank, ()):
                 guard.charge(takes, ends)
                 self._kept_moves += 1
             self.bench.book(room, takes, ends)
             self.bench.chosen(item, room)
-        return _place(item, found)
+        return _place(item, spots)
 
-    def _spots(self, item: Pending) -> Spots | Place | Hold:
+    def _spots(self, item: Pending) -> Spots | Place | Body:
         """Where its kernels go, or why nowhere. Agents that are kept for nobody come first."""
         shape, bench = item.shape, self.bench
         if not shape.alone:
@@ -140,34 +182,44 @@ class Pass:
         known = self.refused.find(item, demand)
         if known is None or not known.but_on <= self._guards_of.keys():
             hot = self.refused.hot(shape)
-            room = bench.choose(item, demand) if hot is None else bench.choose_among(hot, shape, demand)
+            if hot is None:
+                room = bench.choose(item, demand)
+            else:
+                room = bench.choose_among(hot, bench.want(shape), shape.families)
             if room is not None:
                 takes = bench.grab(room, demand, self._ends(item))
-                if bench.counting or item.endpoint_id:
-                    bench.chosen(item, room)
+                bench.chosen(item, room)
                 agent_id = room.agent.agent_id
                 return Place(item.session_id, item.kernel_id, item.revision, agent_id, takes)
-            known = self.refused.again(item)
-            if known is None:
-                verdict = judge(bench.crowd(shape.kind), item, shape, demand, bench.grained)
-                known = self.refused.add(item, demand, verdict)
-            kept = self._guards_of.keys() & bench.crowd(shape.kind).open_ranks
-            known.but_on = frozenset(rank for rank in kept if bench.rooms[rank].fits(demand))
+            known = self._refuse(item, demand)
         return self._beside(item, known)
 
-    def _gang(self, item: Pending) -> Spots | Hold:
+    def _refuse(self, item: Pending, demand: Demand) -> Answer:
+        """No agent that is kept for nobody takes it."""
+        bench, shape = self.bench, item.shape
+        crowd = bench.crowd(shape.kind)
+        known = self.refused.again(shape) if item.plain else None
+        if known is None:
+            known = self.refused.add(item, demand, judge(crowd, item, shape, demand, bench.grained))
+        kept = self._guards_of.keys() & crowd.open_ranks
+        known.but_on = frozenset(rank for rank in kept if bench.rooms[rank].fits(demand))
+        return known
+
+    def _gang(self, item: Pending) -> Spots | Body:
         spots = place_gang(self.bench, item, self.policy.fraction)
         if spots is not None:
             return spots
         answer = judge_gang(self.bench, item, self.policy.fraction)
         if item.shape.mode == "single-node":
             return self._beside(item, answer)
-        return Hold(item.session_id, answer.reason, answer.refusals, True, answer.capacity)
+        return answer.body
 
-    def _beside(self, item: Pending, known: Answer) -> Spots | Hold:
+    def _beside(self, item: Pending, known: Answer) -> Spots | Body:
         """On an agent that is kept for another session, if that one is not delayed by it."""
+        if known.turn != self.refused.turn:
+            known.renew(self.refused.turn)
         if known.guards == len(self.guards):
-            return Hold(item.session_id, known.reason, known.refusals, True, known.capacity)
+            return known.body
         ends = self._ends(item)
         in_time = tuple([guard.in_time(ends) for guard in self.guards])
         asked, behind = known.denied.get(in_time, (-1, None))
@@ -178,9 +230,9 @@ class Pass:
             behind = found
             if behind is None:
                 known.guards = len(self.guards)
-                return Hold(item.session_id, known.reason, known.refusals, True, known.capacity)
+                return known.body
             known.denied[in_time] = self._kept_moves, behind
-        return Hold(item.session_id, Reason.RESERVED, known.refusals, True, False, behind)
+        return Reason.RESERVED, known.refusals, True, False, behind, ()
 
     def _ask_guards(self, item: Pending, ends: int | None) -> Spots | SessionId | None:
         """A place, or for whom the room is kept that it would need, or that there is none in any case."""
@@ -206,9 +258,9 @@ class Pass:
     def _placed(self, item: Pending, place: Place) -> None:
         self.places.append(place)
         if self._has_quotas:
-            self.quotas.charge(item)
-            if self._said:
-                self._said.clear()
+            for account, _, _ in self.quotas.charge(item):
+                for claim in self._said_by.pop(account, ()) if self._said_by else ():
+                    self._said.pop(claim, None)
         if self._ranks is not None:
             self._ranks.append(item.rank)
 
@@ -221,6 +273,8 @@ class Pass:
             self._head = item
         if policy.head_blocks:
             self._blocker = item.session_id
+            self._said.clear()
+            self._of_shape.clear()
         if self._preempter is not None:
             found = self._preempter.search(item)
             if found is not None:
@@ -246,6 +300,8 @@ class Pass:
             self._guards_of.setdefault(room.rank, []).append(guard)
         self._kept_moves += 1
         self._said.clear()
+        self._of_shape.clear()
+        self._said_by.clear()
 
     @property
     def has_head(self) -> bool:
@@ -265,7 +321,7 @@ class Pass:
         }
         return Plan(
             tuple(self.places),
-            tuple(self.holds),
+            self.holds,
             tuple(self.reservations),
             tuple(self.victims),
             cursors,

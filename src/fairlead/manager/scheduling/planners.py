@@ -6,7 +6,7 @@ of most passes are the very objects of the pass before (the store reads again on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,9 +34,7 @@ class _Kept:
         agents = {agent.agent_id: agent for agent in snapshot.agents}
         changed = [a for a in snapshot.agents if (old := self.agents.get(a.agent_id)) is not a and old != a]
         self.planner.tell_agents(changed, self.agents.keys() - agents.keys())
-        pending = {item.session_id: item for item in snapshot.pending}
-        new = [item for item in snapshot.pending if self.pending.get(item.session_id) != item]
-        self.planner.tell_sessions(new, self.pending.keys() - pending.keys())
+        self._tell_sessions(snapshot.pending)
         quotas = {(quota.scope, quota.name): quota for quota in snapshot.quotas}
         self.planner.tell_quotas(
             quota
@@ -44,7 +42,21 @@ class _Kept:
             if quota.scope == "group" or quota.name in self.counted or self.quotas.get(name) != quota
         )
         self.planner.tell_rest(snapshot.cursors, snapshot.usage)
-        self.agents, self.pending, self.quotas = agents, pending, quotas
+        self.agents, self.quotas = agents, quotas
+
+    def _tell_sessions(self, pending: Sequence[Pending]) -> None:
+        known = self.pending
+        # Mostly they are the very objects of the pass before, and need no comparing.
+        other = [item for item in pending if known.get(item.session_id) is not item]
+        new = [item for item in other if known.get(item.session_id) != item]
+        stayed = len(pending) - sum(item.session_id not in known for item in other)
+        gone: Collection[SessionId] = ()
+        if stayed < len(known):
+            gone = known.keys() - {item.session_id for item in pending}
+        self.planner.tell_sessions(new, gone)
+        for session_id in gone:
+            del known[session_id]
+        known.update({item.session_id: item for item in other})
 
     def decide(self, now: int) -> Plan:
         self.now = max(self.now, now)  # also where the clock was set back

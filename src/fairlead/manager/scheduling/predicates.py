@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling.answer import Hold, Unmet, UnmetKind
+from fairlead.manager.scheduling.answer import Body, Unmet, UnmetKind
 from fairlead.manager.scheduling.model import Pending
 from fairlead.manager.scheduling.policy import Policy
 from fairlead.manager.scheduling.quotas import Quotas
@@ -48,7 +48,8 @@ def _own(item: Pending, policy: Policy, now: int) -> list[Unmet]:
     return found
 
 
-def hold(item: Pending, unmet: tuple[Unmet, ...]) -> Hold:
+def told(unmet: tuple[Unmet, ...]) -> Body:
+    """What one is told who does not meet these."""
     kinds = {one.kind for one in unmet}
     reason = next(reason for kind, reason in _REASONS.items() if kind in kinds)
-    return Hold(item.session_id, reason, unmet=unmet)
+    return reason, (), True, False, None, unmet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from fairlead.common.ids import SessionId
 from fairlead.manager.scheduling.answer import Reservation, Victim
@@ -13,7 +14,7 @@ from fairlead.manager.scheduling.future import fit_all, makes_room, stock_at
 from fairlead.manager.scheduling.guard import Guard
 from fairlead.manager.scheduling.model import Pending, Running
 from fairlead.manager.scheduling.policy import Policy, Preemption
-from fairlead.manager.scheduling.stock import Room
+from fairlead.manager.scheduling.stock import Room, Stock
 
 # How many blocked sessions of a pass look for victims: each looks at every agent. The others wait for a pass.
 MOST_SEARCHES = 16
@@ -67,7 +68,8 @@ class Preempter:
             for running in gone.values():
                 if running.ends is None or max(running.ends, now) > starts:
                     stock.give(running.takes)
-            guards.append(Guard(item.session_id, room, starts, demands, stock, self._policy.fraction))
+            made = partial(_same, stock)
+            guards.append(Guard(item.session_id, room, starts, demands, made, self._policy.fraction))
         rooms = [room for room, _ in spots]
         waits_for = dict.fromkeys([*makes_room(rooms, starts, now), *victims])
         ids = tuple(room.agent.agent_id for room in rooms)
@@ -138,6 +140,10 @@ class Preempter:
             return running.priority, smallest, by_age * running.started, running.kernel_id
 
         return sorted(allowed, key=cost)
+
+
+def _same(stock: Stock) -> Stock:
+    return stock
 
 
 def _ending(room: Room) -> list[Running]:

@@ -7,44 +7,50 @@ from collections.abc import Iterable, Mapping
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.demand import as_asked, in_shares
 from fairlead.manager.scheduling.model import Pending, Quota
+from fairlead.manager.scheduling.shape import Claim, Shape
+
+# What a shape takes of an account: which of its numbers, and how much. Who asks for nothing of a slot does
+# not ask how much is left of it.
+Needs = tuple[tuple[int, int], ...]
 
 
-class _Entry:
-    __slots__ = ("limits", "quota", "running", "used")
+# The slots that an account limits, and whether it limits sessions: most accounts are alike in that.
+Limited = tuple[tuple[str, ...], bool]
+
+
+class Account:
+    """One quota. ``left``: of each of its limits, and then of its sessions."""
+
+    __slots__ = ("_limits", "left", "limited", "quota")
 
     def __init__(self, quota: Quota) -> None:
-        self.quota, self.running = quota, quota.running
-        self.limits = list(in_shares(quota.limits).items())
-        used = in_shares(quota.used)
-        self.used = {slot: used.get(slot, 0) for slot, _ in self.limits}
+        self.left: list[int] = []
+        self.limited: Limited = ((), False)
+        self.reset(quota)
 
-    def allows(self, asked: Mapping[str, int]) -> bool:
-        sessions = self.quota.sessions
-        if sessions is not None and self.running >= sessions:
-            return False
-        used = self.used
-        for slot, limit in self.limits:  # noqa: SIM110 - asked for every session, and this is faster
-            # Asking for nothing of it is no offence, however much is used.
-            if slot in asked and used[slot] + asked[slot] > limit:
-                return False
-        return True
+    def reset(self, quota: Quota) -> bool:
+        """It is another one, or used otherwise. Whether it limits the same things as before."""
+        before, self.quota, self._limits = self.limited, quota, in_shares(quota.limits)
+        self.limited = (tuple(self._limits), quota.sessions is not None)
+        used = in_shares(quota.used)
+        self.left[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
+        if quota.sessions is not None:
+            self.left.append(quota.sessions - quota.running)
+        return before == self.limited
 
     def exceeded(self, asked: Mapping[str, int]) -> Iterable[Unmet]:
-        quota = self.quota
-        if quota.sessions is not None and self.running >= quota.sessions:
-            yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, self.running, quota.sessions)
-        for slot, limit in self.limits:
-            amount, used = asked.get(slot, 0), self.used[slot]
-            if amount and used + amount > limit:
-                shown, numbers = as_asked(slot, amount, used, limit)
+        quota, left = self.quota, self.left
+        if quota.sessions is not None and left[-1] < 1:
+            running = quota.sessions - left[-1]
+            yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
+        for index, (slot, limit) in enumerate(self._limits.items()):
+            amount = asked.get(slot, 0)
+            if amount and amount > left[index]:
+                shown, numbers = as_asked(slot, amount, limit - left[index], limit)
                 yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
 
-    def charge(self, asked: Mapping[str, int], sign: int = 1) -> None:
-        self.running += sign
-        used = self.used
-        for slot in used:
-            if slot in asked:
-                used[slot] += sign * asked[slot]
+
+Terms = tuple[tuple[Account, list[int], Needs], ...]
 
 
 class Quotas:
@@ -52,52 +58,72 @@ class Quotas:
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
-        self._entries: dict[tuple[str, str], _Entry] = {(q.scope, q.name): _Entry(q) for q in quotas}
-        self._of_owner: dict[tuple[str, str], list[_Entry]] = {}
-        self._charged: list[Pending] = []
+        self._accounts: dict[tuple[str, str], Account] = {(q.scope, q.name): Account(q) for q in quotas}
+        self._of_owner: dict[tuple[str, str], list[Account]] = {}
+        self._terms: dict[Claim, Terms] = {}
+        self._needs: dict[tuple[Limited, Shape], Needs] = {}
+        self._charged: list[Claim] = []
 
     def __bool__(self) -> bool:
-        return bool(self._entries)
+        return bool(self._accounts)
 
     def check(self, item: Pending) -> tuple[Unmet, ...]:
         """All limits that ``item`` would exceed now."""
-        if not self._entries:
-            return ()
-        entries, asked = self._of_owner.get((item.user, item.project)), item.shape.asked
-        if entries is None:
-            entries = self._of(item)
-        for entry in entries:
-            if not entry.allows(asked):
-                return tuple(unmet for each in entries for unmet in each.exceeded(asked))
+        terms = self._terms.get(item.claim) or self.terms(item.claim)
+        for _, left, needs in terms:
+            for index, amount in needs:
+                if amount > left[index]:
+                    asked = item.shape.asked
+                    return tuple([unmet for account, _, _ in terms for unmet in account.exceeded(asked)])
         return ()
 
-    def charge(self, item: Pending) -> None:
-        if self._entries:
-            self._charged.append(item)
-            for entry in self._of(item):
-                entry.charge(item.shape.asked)
+    def charge(self, item: Pending) -> Terms:
+        """It got a place. Returns the accounts that have less now."""
+        terms = self.terms(item.claim)
+        if terms:
+            self._charged.append(item.claim)
+            for _, left, needs in terms:
+                for index, amount in needs:
+                    left[index] -= amount
+        return terms
 
     def undo(self) -> None:
         """As if nothing had been charged yet."""
-        for item in self._charged:
-            for entry in self._of(item):
-                entry.charge(item.shape.asked, -1)
+        for claim in self._charged:
+            for _, left, needs in self.terms(claim):
+                for index, amount in needs:
+                    left[index] += amount
         self._charged.clear()
 
     def update(self, quotas: Iterable[Quota]) -> None:
         """These are new, or used otherwise."""
         for quota in quotas:
-            if (quota.scope, quota.name) not in self._entries:
+            account = self._accounts.get((quota.scope, quota.name))
+            if account is None:
+                self._accounts[quota.scope, quota.name] = Account(quota)
                 self._of_owner.clear()
-            self._entries[quota.scope, quota.name] = _Entry(quota)
-            owners = [owner for owner in self._of_owner if quota.scope == "group" or quota.name in owner]
-            for owner in owners:
-                del self._of_owner[owner]
+                self._terms.clear()
+            elif not account.reset(quota):
+                self._terms.clear()
 
-    def _of(self, item: Pending) -> list[_Entry]:
-        owner = (item.user, item.project)
-        found = self._of_owner.get(owner)
-        if found is None:
-            names = (("user", item.user), ("project", item.project), ("group", self._group))
-            found = self._of_owner[owner] = [self._entries[name] for name in names if name in self._entries]
-        return found
+    def terms(self, claim: Claim) -> Terms:
+        """The accounts that tell what ``claim`` may have, and what it needs of them."""
+        terms = self._terms.get(claim)
+        if terms is None:
+            owner, shape = (claim.user, claim.project), claim.shape
+            found = self._of_owner.get(owner)
+            if found is None:
+                names = (("user", claim.user), ("project", claim.project), ("group", self._group))
+                found = [self._accounts[name] for name in names if name in self._accounts]
+                self._of_owner[owner] = found
+            terms = self._terms[claim] = tuple([(a, a.left, self._needs_of(a.limited, shape)) for a in found])
+        return terms
+
+    def _needs_of(self, limited: Limited, shape: Shape) -> Needs:
+        needs = self._needs.get((limited, shape))
+        if needs is None:
+            slots, sessions = limited
+            asked = [(index, shape.asked.get(slot, 0)) for index, slot in enumerate(slots)]
+            asked += [(len(slots), 1)] if sessions else []
+            needs = self._needs[limited, shape] = tuple([(index, n) for index, n in asked if n])
+        return needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from fairlead.common.ids import AgentId
 from fairlead.manager.scheduling.answer import Reservation
@@ -44,9 +45,10 @@ class Reserver:
     def _able(self) -> list[Room]:
         """Those that it would go to."""
         if self._rooms is None:
-            grained = self._bench.grained
-            open_to = self._bench.crowd(self._item.shape.kind).open_to
-            self._rooms = [r for r in open_to if not r.guarded and wanted(self._item, r, grained)]
+            grained, item = self._bench.grained, self._item
+            rooms = [r for r in self._bench.crowd(item.shape.kind).open_to if not r.guarded]
+            choosy = grained or not item.plain
+            self._rooms = [r for r in rooms if wanted(item, r, grained)] if choosy else rooms
         return self._rooms
 
     def by_ends(self) -> Found | None:
@@ -70,7 +72,10 @@ class Reserver:
         if self._forecasts is not None:
             return self._forecasts.first(self._bench, self._item.shape, self._now)
         best: tuple[int, Room] | None = None
+        alone = self._item.shape.alone
         for room in self._able():
+            if alone and best is not None and _later(room, best[0]):
+                continue
             if room.rank in taken or not all(room.could_ever_fit(demand) for demand in demands):
                 continue
             at = earliest(room, demands, self._fraction, self._now, best[0] if best else None)
@@ -105,8 +110,14 @@ class Reserver:
         return sorted(range(len(self._parts)), key=lambda index: (self._parts[index], -index), reverse=True)
 
     def _guard(self, room: Room, starts: int | None, demands: tuple[Demand, ...]) -> Guard:
-        stock = room.copy() if starts is None else stock_at(room, starts, self._now)
+        stock = room.copy if starts is None else partial(stock_at, room, starts, self._now)
         return Guard(self._item.session_id, room, starts, demands, stock, self._fraction)
+
+
+def _later(room: Room, at: int) -> bool:
+    """Whether nothing that does not fit there now can fit before ``at``, as far as that is seen quickly."""
+    later = room.agent.later
+    return later is not None and not room.booked and (not later or later[0][0] >= at)
 
 
 def _ids(rooms: Iterable[Room]) -> tuple[AgentId, ...]:

@@ -8,15 +8,13 @@ agent with new room could take, and at the first of the others, whose right to a
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from operator import attrgetter
 
 from fairlead.common.ids import AgentId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import predicates
-from fairlead.manager.scheduling.answer import Hold, Plan
+from fairlead.manager.scheduling.answer import Body, Plan
 from fairlead.manager.scheduling.choose import Bench
 from fairlead.manager.scheduling.custom import Selector
 from fairlead.manager.scheduling.forecast import Forecasts
@@ -25,38 +23,30 @@ from fairlead.manager.scheduling.model import AgentState, Pending, Quota, Snapsh
 from fairlead.manager.scheduling.passes import Pass
 from fairlead.manager.scheduling.plan import plan
 from fairlead.manager.scheduling.policy import Policy
+from fairlead.manager.scheduling.queue import Bucket, Cursor, Queue, Rank, Row
 from fairlead.manager.scheduling.quotas import Quotas
-from fairlead.manager.scheduling.shape import Shape
+from fairlead.manager.scheduling.shape import Claim, Shape
 
-_by_rank = attrgetter("rank")
-_Entry = tuple[tuple[int, int, str], int, "_Bucket"]
-
-
-class _Bucket:
-    """Sessions that ask for the same and run equally long, in order. ``at``: who is next in this pass."""
-
-    __slots__ = ("at", "items", "number", "shape")
-
-    def __init__(self, shape: Shape, number: int) -> None:
-        self.shape, self.number, self.at = shape, number, 0
-        self.items: list[Pending] = []
-
-    def entry(self) -> _Entry:
-        return self.items[self.at].rank, self.number, self
+_Entry = tuple[Rank, Row]
 
 
 class _Fronts:
-    """The line of one pass: of each bucket the next, unless it would be told what the one before was told."""
+    """The line of one pass: of each row the next, unless it would be told what the one before was told.
+    ``opened``: the shapes of those that may get something; of the others the first may be the head."""
 
-    def __init__(self, open_: list[_Bucket], blocked: list[_Bucket], bench: Bench, refused: NoFit) -> None:
-        self._bench, self._refused = bench, refused
-        self._open = [bucket.entry() for bucket in open_]
-        self._blocked = [bucket.entry() for bucket in blocked]
+    def __init__(self, queue: Queue, opened: Collection[Shape], bench: Bench, refused: NoFit) -> None:
+        self._queue, self._opened, self._bench, self._refused = queue, opened, bench, refused
+        self._live = set(opened)  # those that may still get something
+        rows = [row for shape in opened for row in queue.rows_of[shape]]
+        self._open: list[_Entry] = [(row.front, row) for row in rows if row.front is not None]
         heapify(self._open)
-        heapify(self._blocked)
+        self._blocked: list[_Entry] = []
+        self._cursors: dict[Row, Cursor] = {}
+        self._at = 0  # how far in the queue's line
         self._got_place = False
         self.made: Pass | None = None
-        self.parked: list[tuple[_Bucket, Pending]] = []
+        # Those whose owners have no quota left, from the first on who was refused for that.
+        self.over: list[tuple[Bucket, list[Pending]]] = []
 
     def placed(self, item: Pending) -> None:
         self._got_place = True
@@ -64,47 +54,79 @@ class _Fronts:
     def __iter__(self) -> Iterator[Pending]:
         made = self.made
         assert made is not None
-        kept: list[_Bucket] = []  # those that the room that is kept was refused to
-        while self._open or (self._blocked and not made.has_head):
-            first = self._blocked and not made.has_head and (not self._open or self._blocked < self._open)
-            rank, _, bucket = heappop(self._blocked if first else self._open)
+        kept: list[Cursor] = []  # those that the room that is kept was refused to
+        while True:
+            if not made.has_head:
+                self._find_blocked()
+            elif not self._live:
+                return
+            blocked = self._blocked if not made.has_head else ()
+            if not self._open and not blocked:
+                return
+            heap = self._blocked if blocked and (not self._open or blocked[0] < self._open[0]) else self._open
+            rank, row = heappop(heap)
+            if heap is self._open and row.shape not in self._live:
+                answer = self._refused.blocks(row.shape)
+                if answer is None or answer.capacity:
+                    heappush(self._blocked, (rank, row))
+                    continue
+            cursor = self._cursors.get(row)
+            if cursor is None:
+                cursor = self._cursors[row] = Cursor(row)
             moves, self._got_place = made.kept_moves, False
-            item = bucket.items[bucket.at]
-            if not first and self._closed(bucket, item):
-                heappush(self._blocked, bucket.entry())
-                continue
-            yield item
-            bucket.at += 1
-            again = self._got_place
-            if not again:
-                hold = made.holds[-1]
-                if hold.unmet:
-                    self.parked.append((bucket, item))
-                    again = True
-                elif hold.reason is Reason.RESERVED:
-                    kept.append(bucket)
-            if again and bucket.at < len(bucket.items):
-                heappush(self._blocked if first else self._open, bucket.entry())
+            yield cursor.item
+            if self._got_place:
+                cursor.advance()
+                self._push(heap, cursor)
+                self._close()
+            elif self._goes_on(made.holds.bodies[-1], cursor, heap):
+                kept.append(cursor)
             if made.kept_moves != moves:
-                self._ask_again(kept, rank)
+                for cursor in kept:
+                    cursor.skip_to(rank)
+                    self._push(self._open, cursor)
+                kept = []
 
-    def _closed(self, bucket: _Bucket, item: Pending) -> bool:
-        """Whether others of its shape were refused already, or the room that had come back has gone."""
-        known = self._refused.blocks(bucket.shape)
-        if known is not None and not known.but_on:
-            return known.capacity
-        hot = self._refused.hot(bucket.shape)
-        if hot is None or any(room.fits(self._bench.demand(bucket.shape.total)) for room in hot):
+    def _goes_on(self, body: Body, cursor: Cursor, heap: list[_Entry]) -> bool:
+        """It was refused by ``body``. Whether more of its row may have what is kept for others."""
+        if body[-1]:
+            self.over.append(cursor.drop())
+            self._push(heap, cursor)
             return False
-        self._refused.again(item)
-        return True
+        cursor.bucket.told = None
+        cursor.advance()
+        known = self._refused.blocks(cursor.row.shape)
+        if known is not None and not known.but_on:
+            self._live.discard(cursor.row.shape)
+        return body[0] is Reason.RESERVED
 
-    def _ask_again(self, kept: list[_Bucket], rank: tuple[int, int, str]) -> None:
-        for bucket in kept:
-            bucket.at = max(bucket.at, bisect_left(bucket.items, rank, key=_by_rank))
-            if bucket.at < len(bucket.items):
-                heappush(self._open, bucket.entry())
-        kept.clear()
+    def _push(self, heap: list[_Entry], cursor: Cursor) -> None:
+        if cursor:
+            heappush(heap, (cursor.rank, cursor.row))
+
+    def _find_blocked(self) -> None:
+        """Have the first of the blocked in the heap."""
+        line, heap = self._queue.line, self._blocked
+        while self._at < len(line) and not (heap and heap[0][0] < line[self._at][0]):
+            row = line[self._at][1]
+            self._at += 1
+            if row.shape not in self._opened:
+                answer = self._refused.blocks(row.shape)
+                if answer is not None and answer.capacity:
+                    heappush(heap, (line[self._at - 1][0], row))
+
+    def _close(self) -> None:
+        """The room that had come back may have gone: then they are refused as before."""
+        for shape in list(self._live):
+            hot = self._refused.hot(shape)
+            if hot is not None:
+                demand = self._bench.want(shape).demand
+                for room in hot:
+                    if room.fits(demand):
+                        break
+                else:
+                    self._refused.again(shape)
+                    self._live.discard(shape)
 
 
 class Planner:
@@ -126,8 +148,8 @@ class Planner:
         self._cursors: Mapping[str, AgentId] = {}
         self._usage: Mapping[str, Mapping[str, int]] | None = None
         self._others: set[SessionId] = set()  # those that are planned in full
-        self._buckets: dict[tuple[Shape, int | None], _Bucket] = {}
-        self._parked: dict[SessionId, Pending] = {}
+        self._queue = Queue()
+        self._open: set[Shape] = set()  # who may get something; the others would be refused as before
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
         self._bench: Bench | None = None
@@ -151,11 +173,13 @@ class Planner:
     def tell_sessions(self, waiting: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
         """``waiting``: they are new, or otherwise; ``gone``: they wait no longer."""
         for item in waiting:
-            self._forget(item.session_id)
+            if item.session_id in self._pending:
+                self._forget(item.session_id)
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
-            if item.plain and item.shape.alone and not item.endpoint_id:
-                self._queue(item)
+            if item.swift:
+                if self._queue.add(item):
+                    self._open.add(item.shape)
             else:
                 self._others.add(item.session_id)
         for session_id in gone:
@@ -165,11 +189,9 @@ class Planner:
         changed = list(changed)
         self._quotas |= {(quota.scope, quota.name): quota for quota in changed}
         self._ledger.update(changed)
-        names = {quota.name for quota in changed}
-        for item in list(self._parked.values()):
-            if self._group in names or item.user in names or item.project in names:
-                del self._parked[item.session_id]
-                self._queue(item)
+        for quota in changed:
+            for bucket in self._queue.parked_by(quota.scope, quota.name):
+                self._queue.unpark(bucket)
 
     def tell_rest(
         self, cursors: Mapping[str, AgentId], usage: Mapping[str, Mapping[str, int]] | None
@@ -193,57 +215,78 @@ class Planner:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
         bench = self._current()
-        fronts = _Fronts(*self._sorted_out(), bench, self._refused)
+        self._queue.settle()
+        opened = self._opened()
+        fronts = _Fronts(self._queue, opened, bench, self._refused)
         made = fronts.made = Pass(self._policy, now, bench, self._ledger, self._refused, self._forecasts)
         made.answer_all(fronts)
-        self._tell_the_new(made)
-        self._put_back(bench, made, fronts)
+        self._open = opened
+        if self._new or fronts.over:
+            self._tell_the_others(made, fronts.over)
+        self._put_back(bench, made, fronts.over)
         return made.plan()
 
     def _current(self) -> Bench:
         bench = self._bench
         if bench is None or bench.grained:
             bench = self._bench = Bench(self._agents.values(), self._policy)
-            self._refused, self._forecasts = NoFit(bench.grained), Forecasts(self._policy.fraction)
+            self._refused, self._forecasts = (
+                NoFit(bench.grained),
+                Forecasts(self._policy.fraction, bench.rooms),
+            )
             self._rank_of = {room.agent.agent_id: room.rank for room in bench.rooms}
+            self._open = set(self._queue.rows_of)
         else:
             rooms = [bench.rooms[self._rank_of[agent_id]] for agent_id in self._changed]
             for room in rooms:
                 bench.reset(room, self._agents[room.agent.agent_id])
-            self._refused.forget(rooms, bench)
+            self._open.update(self._refused.forget(rooms, bench))
             self._forecasts.changed(room.rank for room in rooms)
         self._changed.clear()
         return bench
 
-    def _sorted_out(self) -> tuple[list[_Bucket], list[_Bucket]]:
-        """Those that may get something, and those of which the first may be the blocked head."""
-        open_, blocked = [], []
-        for bucket in self._buckets.values():
-            bucket.at = 0
-            answer = self._refused.blocks(bucket.shape)
+    def _opened(self) -> set[Shape]:
+        """Those of whom somebody waits, and who were not refused for good."""
+        found = set()
+        for shape in self._open & self._queue.rows_of.keys():
+            answer = self._refused.blocks(shape)
             if answer is None or answer.but_on:
-                open_.append(bucket)
-            elif answer.capacity:
-                blocked.append(bucket)
-        return open_, blocked
+                found.add(shape)
+        return found
 
-    def _tell_the_new(self, made: Pass) -> None:
-        """Who came since the last time and was not looked at is told what those of its shape were told."""
-        looked_at = {hold.session_id for hold in made.holds} | {place.session_id for place in made.places}
+    def _tell_the_others(self, made: Pass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
+        """Who was not looked at is told how it is after the pass: who came since the last time, what those of
+        its shape were told; and who is like one that has no quota left, that."""
+        looked_at = set(made.holds.ids).union([place.session_id for place in made.places])
+        bodies: dict[Claim, Body | None] = {}
+        for bucket, (item, *others) in over:
+            body = bodies[item.claim] = self._body(made, item)
+            if body is not None and body != bucket.told:
+                names = [one.session_id for one in others if one.session_id not in looked_at]
+                made.holds.ids += names
+                made.holds.bodies += [body] * len(names)
+                looked_at.update(names)
+                bucket.told = body
         for session_id in self._new - looked_at:
             item = self._pending[session_id]
-            answer = self._refused.blocks(item.shape)
-            unmet = predicates.check(item, self._policy, self._ledger, made.now)
-            if unmet:
-                made.holds.append(predicates.hold(item, unmet))
-            elif answer is not None and answer.but_on:
-                behind = next((guard.session_id for guard in made.guards), None)
-                made.holds.append(Hold(session_id, Reason.RESERVED, answer.refusals, True, False, behind))
-            elif answer is not None:
-                made.holds.append(Hold(session_id, answer.reason, answer.refusals, True, answer.capacity))
+            if item.claim not in bodies:
+                bodies[item.claim] = self._body(made, item)
+            body = bodies[item.claim]
+            if body is not None:
+                made.holds.add(session_id, body)
         self._new.clear()
 
-    def _put_back(self, bench: Bench, made: Pass, fronts: _Fronts) -> None:
+    def _body(self, made: Pass, item: Pending) -> Body | None:
+        unmet = self._ledger.check(item)
+        if unmet:
+            return predicates.told(unmet)
+        answer = self._refused.blocks(item.shape)
+        if answer is None or not answer.but_on:
+            return None if answer is None else answer.body
+        behind = next((guard.session_id for guard in made.guards), None)
+        return Reason.RESERVED, answer.refusals, True, False, behind, ()
+
+    def _put_back(self, bench: Bench, made: Pass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
         for guard in made.guards:
             if guard.room.guarded:
                 bench.put_back(guard.room)
@@ -251,33 +294,20 @@ class Planner:
         self._changed |= {room.agent.agent_id for room in bench.booked}
         bench.booked.clear()
         self._ledger.undo()
-        for bucket, item in fronts.parked:
+        for bucket, _ in over:
             # Not those that would exceed a quota only if all places of this plan are taken.
-            if self._ledger.check(item):
-                self._take_out(bucket, item)
-                self._parked[item.session_id] = item
-
-    def _queue(self, item: Pending) -> None:
-        name = (item.shape, item.runs_for)
-        bucket = self._buckets.get(name)
-        if bucket is None:
-            bucket = self._buckets[name] = _Bucket(item.shape, len(self._buckets))
-        insort(bucket.items, item, key=_by_rank)
+            if self._ledger.check(bucket.items[0]):
+                self._queue.park(bucket)
 
     def _forget(self, session_id: SessionId) -> None:
         item = self._pending.pop(session_id, None)
         self._new.discard(session_id)
-        if item is None or self._parked.pop(session_id, None) is not None:
+        if item is None:
             return
         if session_id in self._others:
             self._others.remove(session_id)
         else:
-            self._take_out(self._buckets[item.shape, item.runs_for], item)
-
-    def _take_out(self, bucket: _Bucket, item: Pending) -> None:
-        del bucket.items[bisect_left(bucket.items, item.rank, key=_by_rank)]
-        if not bucket.items:
-            self._buckets = {name: known for name, known in self._buckets.items() if known is not bucket}
+            self._queue.remove(item)
 
 
 def _alike(old: AgentState, new: AgentState) -> bool:

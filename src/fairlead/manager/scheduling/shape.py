@@ -40,6 +40,21 @@ class Shape:
         return len(self.demands) == 1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """A shape that a user of a project asks for, so that also quotas treat all of them alike. Compared by
+    identity, as shapes are."""
+
+    user: str
+    project: str
+    shape: Shape
+
+
+@lru_cache(maxsize=65_536)
+def claim_of(user: str, project: str, shape: Shape) -> Claim:
+    return Claim(user, project, shape)
+
+
 def shape_of(
     runtime: str,
     engine: str,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.common.ids import DeviceId
 from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand
-from fairlead.manager.scheduling.devices import Family, choose_devices, natural
-from fairlead.manager.scheduling.model import AgentState, DeviceState, Take
+from fairlead.manager.scheduling.devices import Family, choose_devices
+from fairlead.manager.scheduling.model import AgentState, Rack, Take
 
 # How many more kernels an agent may run, counted like a slot.
 KERNELS = "kernels"
@@ -21,24 +21,17 @@ Takes = tuple[Take, ...]
 class Stock:
     """``free``: one number per slot, a family of devices as what the largest request for it may be."""
 
-    __slots__ = ("_devices", "_states", "families", "free")
+    __slots__ = ("_devices", "_racks", "families", "free")
 
-    def __init__(
-        self, free: Mapping[str, int], families: frozenset[str], states: tuple[DeviceState, ...]
-    ) -> None:
-        self.free, self.families, self._states = dict(free), families, states
+    def __init__(self, free: Mapping[str, int], families: frozenset[str], racks: Mapping[str, Rack]) -> None:
+        self.free, self.families, self._racks = dict(free), families, racks
         # Looked at one by one only when something is taken: most agents of most plans give nothing.
         self._devices: dict[str, Family] | None = None
 
     @property
     def devices(self) -> dict[str, Family]:
         if self._devices is None:
-            self._devices = {}
-            for state in sorted(self._states, key=natural):
-                name = state.slot.removesuffix(DEVICE) + SHARES
-                if name not in self._devices:
-                    self._devices[name] = Family()
-                self._devices[name].add(state)
+            self._devices = {name: Family(rack) for name, rack in self._racks.items()}
         return self._devices
 
     def fits(self, demand: Demand) -> bool:
@@ -62,10 +55,11 @@ class Stock:
         for slot, amount in demand:
             if slot in families:
                 family = self.devices[slot]
-                for device, share in choose_devices(family, amount, fraction):
-                    takes.append(_take(Take, (device.state.slot, device.state.device_id, share)))
+                for index, share in choose_devices(family, amount, fraction):
+                    state = family.states[index]
+                    takes.append(_take(Take, (state.slot, state.device_id, share)))
                     if take:
-                        device.free -= share
+                        family.free[index] -= share
                 if take:
                     free[slot] = family.reach()
                 continue
@@ -92,21 +86,21 @@ class Stock:
                 free[slot] = free.get(slot, 0) + sign * amount
                 continue
             name = slot.removesuffix(DEVICE) + SHARES
-            for device in self.devices[name].devices if name in self.devices else ():
-                if device.state.device_id == device_id:
-                    if device.state.healthy:
-                        device.free = min(device.free + sign * amount, device.state.capacity)
+            family = self.devices.get(name)
+            for index, state in enumerate(family.states) if family is not None else ():
+                if state.device_id == device_id:
+                    if family is not None and state.healthy:
+                        family.free[index] = min(family.free[index] + sign * amount, state.capacity)
                         touched.add(name)
                     break
         for name in touched:
             free[name] = self.devices[name].reach()
 
     def copy(self) -> Stock:
-        twin = Stock(self.free, self.families, self._states)
+        twin = Stock(self.free, self.families, self._racks)
         if self._devices is not None:
             for name, family in twin.devices.items():
-                for mine, known in zip(family.devices, self._devices[name].devices, strict=True):
-                    mine.free = known.free
+                family.free[:] = self._devices[name].free
         return twin
 
     def fit_together(self, demands: Iterable[Demand], fraction: str) -> list[Takes] | None:
@@ -134,24 +128,26 @@ class Stock:
 class Room(Stock):
     """One agent's free room: what it had, less what the plan has given away so far."""
 
-    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "key", "rank", "replicas")
+    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "key", "rank", "replicas", "size")
 
     def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
-        super().__init__(agent.totals.free, agent.totals.families, agent.devices)
-        self.agent, self.rank = agent, rank
-        self.capacity = agent.totals.capacity
+        totals = agent.totals
+        # As in ``Stock``; there are thousands of them, made for each plan.
+        self.free, self.families, self._racks = dict(totals.free), totals.families, totals.racks
+        self._devices = None
+        self.agent, self.rank, self.capacity, self.size = agent, rank, totals.capacity, totals.size
         self.booked: list[tuple[int | None, Takes]] = []  # when it ends, what it takes
         self.guarded, self.kept_for = False, ""  # the session that it is kept for
         self.replicas: dict[str, int] | None = None
-        self.key: tuple[int, ...] = ()  # where it is in the lanes
+        self.key = 0  # where it is in the lanes
         if limited:
             most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
-            self.capacity = {**self.capacity, KERNELS: most}
+            self.capacity, self.size = {**self.capacity, KERNELS: most}, (*self.size, (KERNELS, most))
             self.free[KERNELS] = max(0, most - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
         """What is free is what ``agent``, the same one with the same capacity, has free now."""
-        self.agent, self._states, self._devices = agent, agent.devices, None
+        self.agent, self._racks, self._devices = agent, agent.totals.racks, None
         limit = self.free.keys() & {KERNELS}
         self.free = dict(agent.totals.free)
         if limit:
@@ -164,9 +160,9 @@ class Room(Stock):
     def gives(self, parts: Iterable[tuple[str, int]]) -> bool:
         """Whether it gives its devices in such parts (family, 1/1000)."""
         return all(
-            part % device.state.quantum == 0 and part >= device.state.minimum
+            part % state.quantum == 0 and part >= state.minimum
             for family, part in parts
-            for device in (self.devices[family].devices if family in self.devices else ())
+            for state in (self._racks[family].states if family in self._racks else ())
         )
 
     def of_endpoint(self, endpoint_id: str) -> int:
