@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.common.errors import NotFound
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import FairleadError, Forbidden, InvalidInput, NotFound
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import Outlook, PlanView
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, Status
 from fairlead.manager.keys import Owner
-from fairlead.manager.store import Store
+from fairlead.manager.store import Store, rooms
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -157,7 +158,89 @@ async def test_a_dry_run_knows_quotas_dependencies_and_times(store: Store) -> No
     assert (view.fits, list(unmet(view))) == (False, ["time"])
 
 
-@pytest.mark.parametrize("wrong", [{"depends_on": ["nobody"]}, {"resource_group": "nowhere"}])
-async def test_a_dry_run_refuses_what_is_not_there(store: Store, wrong: dict[str, object]) -> None:
+async def test_a_dry_run_refuses_a_group_that_is_not_there(store: Store) -> None:
     with pytest.raises(NotFound):
-        await ask(store, **wrong)  # type: ignore[arg-type]
+        await ask(store, resource_group="nowhere")
+
+
+@pytest.mark.parametrize(
+    ("needs", "error"),
+    [
+        ("nobody", NotFound),
+        ("theirs", Forbidden),
+        ({"session": "shell", "on": "success"}, InvalidInput),
+        ({"session": "shell", "on": "any"}, None),
+    ],
+)
+async def test_a_dry_run_and_a_create_refuse_the_same_dependencies(
+    store: Store, needs: object, error: type[FairleadError] | None
+) -> None:
+    for name, owner in (("theirs", Owner("bob", "other")), ("shell", Owner("ann"))):
+        spec = SessionSpec.model_validate({"name": name, "type": "interactive", "command": ["x"]})
+        await store.create_session(spec, actor="t", owner=owner)
+    spec = SessionSpec.model_validate({"command": ["x"], "depends_on": [needs]})
+    said = []
+    for asked in (
+        store.plan_session(spec, owner=Owner("ann")),
+        store.create_session(spec, actor="t", owner=Owner("ann")),
+    ):
+        try:
+            await asked
+            said.append((None, ""))
+        except FairleadError as refused:
+            said.append((type(refused), str(refused)))
+    assert said[0] == said[1]
+    assert said[0][0] is error
+
+
+async def test_what_the_scheduler_keeps_is_used_with_what_has_changed_since(
+    store: Store, empty_database: str
+) -> None:
+    agents = [FakeAgent(store, f"n{n}", gpus=2) for n in range(3)]
+    for agent in agents:
+        await agent.report()
+    assert await store.glance("default") is None, "there was no pass"
+    await add(store, "one", 2, timeout_s=60)
+    await store.snapshot("default")
+    assert await store.glance("default") is None, "none that knew what runs"
+    await schedule(store)
+
+    async def ends() -> None:
+        kernel = (await store.get_session("one")).kernels[0]
+        agent = next(agent for agent in agents if agent.name == kernel.agent_id)
+        agent.see(kernel.id, ObservedState.EXITED, exit_code=0)
+        await agent.report()
+
+    async def shrinks() -> None:
+        agents[0].gpus = 1
+        await agents[0].report()
+
+    await store.snapshot("default", who_runs=True)
+    async with Store(empty_database, SystemClock()) as other:
+        for change in (
+            None,
+            shrinks,
+            lambda: FakeAgent(store, "late", gpus=4).report(),
+            ends,
+            lambda: store.mark_silent(0, 3600),
+            lambda: store.forget_agent("n2"),
+        ):
+            if change is not None:
+                await change()
+            stale = set(store._rooms._stale)
+            assert bool(stale) == (change is not None)
+            seen = await store.glance("default")
+            assert seen is not None
+            assert store._rooms._stale == stale, "the next pass still reads them"
+            other._rooms.changed(None)
+            there = (await other.snapshot("default", who_runs=True)).agents
+            assert sorted(seen, key=lambda a: a.agent_id) == sorted(there, key=lambda a: a.agent_id)
+            await store.snapshot("default", who_runs=True)
+
+
+async def test_what_was_kept_too_long_ago_is_not_used(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await FakeAgent(store).report()
+    await store.snapshot("default", who_runs=True)
+    assert await store.glance("default") is not None
+    monkeypatch.setattr(rooms, "REREAD_S", -1.0)
+    assert await store.glance("default") is None

@@ -213,7 +213,7 @@ def _refusal(new: _New, row: Any) -> FairleadError | None:
             next_step="ask for another resource group; `fairlead groups show` tells what each allows",
         )
     if row["wrong_why"] is not None:
-        return _wrong_dependency(new, row)
+        return wrong_dependency(spec, new.owner, row["wrong_at"], row["wrong_why"], row["wrong_project"])
     if row["crowded_scope"] is not None:
         return QuotaExceeded(
             f"{row['crowded_scope']} {row['crowded_name']!r} may have {row['crowded_limit']} pending "
@@ -223,18 +223,20 @@ def _refusal(new: _New, row: Any) -> FairleadError | None:
     return None
 
 
-def _wrong_dependency(new: _New, row: Any) -> FairleadError:
-    at = row["wrong_at"]
-    asked = new.spec.depends_on[at]
+def wrong_dependency(
+    spec: SessionSpec, owner: Owner, at: int, why: str, project: str | None
+) -> FairleadError:
+    """Why ``owner`` may not depend on the ``at``-th of ``depends_on``, which is of ``project``."""
+    asked = spec.depends_on[at]
     field = f"depends_on[{at}].session = {asked.session!r}"
-    if row["wrong_why"] == "unknown":
+    if why == "unknown":
         return NotFound(
             f"{field} is no session",
             next_step="create it first; `fairlead ps --all` lists what there is",
         )
-    if row["wrong_why"] == "foreign":
+    if why == "foreign":
         return Forbidden(
-            f"{field} belongs to project {row['wrong_project']!r}, this one to {new.owner.project!r}",
+            f"{field} belongs to project {project!r}, this one to {owner.project!r}",
             next_step="depend on sessions of the same project",
         )
     return InvalidInput(

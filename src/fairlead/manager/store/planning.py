@@ -12,7 +12,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.ids import SessionId
 from fairlead.common.reasons import REASONS
 from fairlead.manager.lifecycle import TAKE_ORDERS_S
-from fairlead.manager.scheduling import Hold, Pending, Place, Policy, Snapshot, explain
+from fairlead.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, explain
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.explain import explain_unmet
 from fairlead.manager.scheduling.model import Quota
@@ -105,6 +105,10 @@ class Planning:
         if self._groups.limited or policy.strategy == "drf":
             quotas, usage = await self._quotas.shares(group, policy)
         return Snapshot(group, agents, tuple(waiting), quotas, cursors, usage)
+
+    async def glance(self, group: str) -> tuple[AgentState, ...] | None:
+        """See ``Rooms.glance``."""
+        return await self._rooms.glance(group)
 
     def knows_who_runs(self, group: str) -> bool:
         """Whether snapshots of this group tell what runs. Whom room is kept for depends on it: a plan in

@@ -31,7 +31,7 @@ SLICES = 20  # a thousand agents read at once hold up everything else for a tent
 @dataclass(slots=True)
 class _Group:
     """``turn``: those that are still to be read again in this round, which began at ``round_at``.
-    ``view_until``: so long what runs on them is read too; 0: it is not."""
+    ``view_until``: so long what runs on them is read too; 0: it is not. ``asked_at``: for the last pass."""
 
     agents: dict[AgentId, AgentState]
     round_at: float
@@ -39,6 +39,7 @@ class _Group:
     slice: int = 1
     turn: list[AgentId] = field(default_factory=list)
     view_until: float = 0.0
+    asked_at: float = 0.0
 
 
 class Rooms:
@@ -48,6 +49,7 @@ class Rooms:
         self._db, self._clock = db, clock
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
+        self._reading: set[AgentId] = set()
         bell.on_room(self.changed)
 
     def changed(self, agents: Collection[AgentId] | None) -> None:
@@ -73,6 +75,7 @@ class Rooms:
             self._groups[group] = known
         else:
             await self._take_turns(group, known, now)
+        known.asked_at = now
         if view:
             if not known.view_until:
                 self._stale |= known.agents.keys()
@@ -82,6 +85,23 @@ class Rooms:
         if self._stale:
             await self._read(self._stale)
         return tuple(known.agents.values())
+
+    async def glance(self, group: str) -> tuple[AgentState, ...] | None:
+        """The agents with what runs on them, for a question beside the passes: what may have changed since
+        the last one is read, and nothing that is kept changes. None: nothing is kept that would do, as there
+        was no pass for ``REREAD_S``, or none that had to know what runs."""
+        known = self._groups.get(group)
+        if known is None or not known.view_until or self._clock.monotonic() - known.asked_at > REREAD_S:
+            return None
+        agents, stale = dict(known.agents), self._stale | self._reading
+        if stale:
+            found = await self._db.fetch(SQL["agent_states_of"], list(stale))
+            here = [row for row in found if row["resource_group"] == group]
+            kernels = rows.running(await self._db.fetch(SQL["agent_running"], [row["id"] for row in here]))
+            for agent_id in stale:
+                agents.pop(agent_id, None)
+            agents.update({state.agent_id: state for state in rows.agent_states(here, kernels)})
+        return tuple(agents.values())
 
     async def _take_turns(self, group: str, known: _Group, now: float) -> None:
         if now - known.round_at >= REREAD_S:
@@ -96,7 +116,7 @@ class Rooms:
             del known.turn[: known.slice]
 
     async def _read(self, stale: set[AgentId]) -> None:
-        self._stale = set()
+        self._stale, self._reading = set(), stale
         try:
             found = await self._db.fetch(SQL["agent_states_of"], list(stale))
             viewed = {name for name, known in self._groups.items() if known.view_until}
@@ -105,6 +125,8 @@ class Rooms:
         except StoreUnavailable:
             self._stale |= stale
             raise
+        finally:
+            self._reading = set()
         group_of = {AgentId(row["id"]): row["resource_group"] for row in found}
         states = {state.agent_id: state for state in rows.agent_states(found, kernels)}
         for name, known in self._groups.items():

@@ -44,7 +44,7 @@ class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access,
         Endpoints.__init__(self, self._db, self.bell, clock)
         Access.__init__(self, self._db, self.bell, clock)
         Checks.__init__(self, self._db, self.bell)
-        Whys.__init__(self, self._db, clock, self, self, self)
+        Whys.__init__(self, self._db, clock, self, self, self, self)
         Decisions.__init__(self, self._db)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()

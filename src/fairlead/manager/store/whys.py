@@ -1,6 +1,7 @@
 """Why a session waits, and where one would go: the planner asked on somebody's behalf. Nothing is written.
 
-All is read afresh, and beside what the scheduler keeps: a question must not change what its next pass knows.
+A question must not change what the scheduler's next pass knows. What that keeps of the agents is used where
+it is fresh, with what has changed since; all else is read beside it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import replace
 
 from fairlead.common.api import DeviceView, SessionView
 from fairlead.common.clock import Clock
-from fairlead.common.errors import NotFound
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.outlook import KernelPlaceView, Outlook, PlanView, WhyView
 from fairlead.common.reasons import REASONS
@@ -22,8 +22,10 @@ from fairlead.manager.outlook import Look, look, waits_for_time, words
 from fairlead.manager.scheduling import Pending, Policy, Snapshot
 from fairlead.manager.selectors import Selectors
 from fairlead.manager.store import rows
+from fairlead.manager.store.creates import wrong_dependency
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.groups import Groups, policy_of
+from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.sessions import Sessions
@@ -37,11 +39,18 @@ class Whys:
     """Part of ``Store``."""
 
     def __init__(
-        self, db: Database, clock: Clock, sessions: Sessions, groups: Groups, quotas: Quotas
+        self,
+        db: Database,
+        clock: Clock,
+        sessions: Sessions,
+        groups: Groups,
+        quotas: Quotas,
+        planning: Planning,
     ) -> None:
         self._db, self._clock = db, clock
         self._asked = Waiting(db)  # not the scheduler's own, which keeps what it read
         self._of_sessions, self._of_groups, self._of_quotas = sessions, groups, quotas
+        self._of_planning = planning
         self._why_selectors = Selectors()
 
     async def why(self, ref: str) -> WhyView:
@@ -58,11 +67,11 @@ class Whys:
         )
 
     async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
-        """Where it would go if it were created now, or what is missing. Raises ``NotFound`` for its
-        resource group or what it depends on."""
+        """Where it would go if it were created now, or what is missing. Raises ``NotFound`` for its resource
+        group, and for what it depends on as ``create_session`` does."""
         policy = policy_of((await self._of_groups.get_group(spec.resource_group)).options)
         now = self._why_now()
-        item = await self._with_needs(_pending(spec, owner, now), spec)
+        item = await self._with_needs(_pending(spec, owner, now), spec, owner)
         snapshot = await self._why_snapshot(spec.resource_group, policy, item)
         starts = round(spec.starts_at.timestamp() * 1_000_000) if spec.starts_at else 0
         found = await self._why_look(snapshot, policy, now, item.session_id)
@@ -112,27 +121,27 @@ class Whys:
 
     async def _why_snapshot(self, group: str, policy: Policy, *more: Pending) -> Snapshot:
         waiting = await self._asked.of(group)
-        there = await self._db.fetch(SQL["agent_states"], group)
-        kernels = rows.running(await self._db.fetch(SQL["agent_running"], [row["id"] for row in there]))
+        agents = await self._of_planning.glance(group)
+        if agents is None:
+            there = await self._db.fetch(SQL["agent_states"], group)
+            found = await self._db.fetch(SQL["agent_running"], [row["id"] for row in there])
+            agents = rows.agent_states(there, rows.running(found))
         turns = policy.agent_selection == "round-robin"
         cursors = await self._of_groups.cursors(group) if turns else {}
         quotas, usage = await self._of_quotas.shares(group, policy)
-        agents = rows.agent_states(there, kernels)
         return Snapshot(group, agents, (*waiting, *more), quotas, cursors, usage)
 
-    async def _with_needs(self, item: Pending, spec: SessionSpec) -> Pending:
+    async def _with_needs(self, item: Pending, spec: SessionSpec, owner: Owner) -> Pending:
         """With what it depends on, as far as that has not ended as it needs."""
         if not spec.depends_on:
             return item
         refs = [needed.session for needed in spec.depends_on]
         ids, conditions = [rows.as_id(ref) for ref in refs], [needed.on for needed in spec.depends_on]
         waits: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
-        for row in await self._db.fetch(SQL["dependency_states"], refs, ids, conditions):
-            if row["id"] is None:
-                raise NotFound(
-                    f"depends_on: {row['ref']!r} is no session",
-                    next_step="create it first; `fairlead ps --all` lists what there is",
-                )
+        found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, owner.project)
+        for at, row in enumerate(found):
+            if row["why"] is not None:
+                raise wrong_dependency(spec, owner, at, row["why"], row["project"])
             waits[row["state"]].append(SessionId(row["id"]))
         if waits["failed"]:
             return replace(item, dependencies="failed", waits_on=tuple(waits["failed"]))
