@@ -23,7 +23,7 @@ scheduler = typer.Typer(no_args_is_help=True, help="Try policies of scheduling b
 app.add_typer(scheduler, name="scheduler", rich_help_panel="Running it")
 
 _WINDOWS = 60  # of the plot over time
-_COLUMNS = (
+COLUMNS = (
     "POLICY", "USED", "MEAN WAIT", "P99 WAIT", "MAX WAIT", "LARGE WAIT", "SLOWDOWN", "BYPASSES", "MOST",
     "FAIRNESS", "MAKESPAN",
 )  # fmt: skip
@@ -78,11 +78,11 @@ def simulate(
     played = {name: play(work, floor, POLICIES[name]) for name in names}
     found_ = {name: figures(each) for name, each in played.items()}
     if plot is not None:
-        _draw(played, plot)
+        draw(played, plot)
     if cli.json:
         cli.print_json({"jobs": len(work), "policies": {name: asdict(f) for name, f in found_.items()}})
         return
-    render.print_table(cli.out, _COLUMNS, [_row(name, each) for name, each in found_.items()])
+    render.print_table(cli.out, COLUMNS, [row(name, each) for name, each in found_.items()])
     unstarted = max(each.unstarted for each in found_.values())
     if unstarted:
         cli.say(f"{unstarted} jobs ask for more than {agents} agents of {gpus} GPUs have: they never start")
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[Job, ...]:
         raise InvalidInput(f"--trace {str(path)!r} cannot be read: {error}") from error
 
 
-def _row(name: str, found: Figures) -> tuple[str, ...]:
+def row(name: str, found: Figures) -> tuple[str, ...]:
     waits = (found.mean_wait, found.p99_wait, found.max_wait)
     large = found.large_wait
     return (
@@ -114,7 +114,16 @@ def _row(name: str, found: Figures) -> tuple[str, ...]:
     )
 
 
-def _draw(played: dict[str, Played], path: Path) -> None:
+# Of the plot: up to so many of them are told in it.
+_UNITS = (
+    (300, "seconds", 1_000_000),
+    (18_000, "minutes", 60_000_000),
+    (float("inf"), "hours", 3_600_000_000),
+)
+
+
+def draw(played: dict[str, Played], path: Path, *, what: str = "GPUs", each: int = 1) -> None:
+    """Waits and use over time, as a picture. ``each``: so much of the measured amounts is one of ``what``."""
     if path.suffix not in (".png", ".svg"):
         raise InvalidInput(
             f"--plot {str(path)!r} is no picture", next_step="a name that ends in .png or .svg"
@@ -131,24 +140,26 @@ def _draw(played: dict[str, Played], path: Path) -> None:
     with rc_context({"svg.hashsalt": "fairlead"}):
         figure = Figure(figsize=(11, 4), layout="constrained")
         waits, use = figure.subplots(1, 2)
-        for name, each in played.items():
-            _draw_one(name, each, waits, use)
-        waits.set(xlabel="wait (hours)", ylabel="share of jobs that waited longer", yscale="log")
-        use.set(xlabel="hours since the trace began", ylabel="GPUs in use, on average", ylim=(0, None))
+        longest = max((one.busy[-1][0] - one.busy[0][0] for one in played.values() if one.busy), default=0)
+        unit, micros = next((name, length) for most, name, length in _UNITS if longest / 1_000_000 <= most)
+        for name, one in played.items():
+            _draw_one(name, one, (waits, use), micros, each)
+        waits.set(xlabel=f"wait ({unit})", ylabel="share of jobs that waited longer", yscale="log")
+        use.set(xlabel=f"{unit} since the trace began", ylabel=f"{what} in use, on average", ylim=(0, None))
         waits.legend()
         figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def _draw_one(name: str, played: Played, waits: Axes, use: Axes) -> None:
+def _draw_one(name: str, played: Played, axes: tuple[Axes, Axes], unit: int, each: int) -> None:
     from fairlead.manager.rehearsal.measures import in_use
 
-    hour = 3_600_000_000
     if not played.busy:
         return
+    waits, use = axes
     started = sorted(o.started - o.job.at for o in played.outcomes if o.started is not None)
     rest = [1 - number / len(started) for number in range(len(started))]
-    waits.step([wait / hour for wait in started], rest, label=name, where="post")
+    waits.step([wait / unit for wait in started], rest, label=name, where="post")
     begin, end = played.busy[0][0], played.busy[-1][0]
     edges = [begin + (end - begin) * number // _WINDOWS for number in range(_WINDOWS + 1)]
-    means = [in_use(played, edges[n], edges[n + 1]) * played.floor.total for n in range(_WINDOWS)]
-    use.step([at / hour for at in edges[:-1]], means, label=name, where="post")
+    means = [in_use(played, edges[n], edges[n + 1]) * played.floor.total / each for n in range(_WINDOWS)]
+    use.step([(at - edges[0]) / unit for at in edges[:-1]], means, label=name, where="post")

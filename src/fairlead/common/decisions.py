@@ -50,4 +50,5 @@ class RunView(View):
     endpoint_id: str | None
     taken_at: datetime
     released_at: datetime | None
+    limit_s: float | None = Field(None, description="So long it may run, its stop included; null: endless.")
     takes: list[TakeView]

@@ -1,4 +1,8 @@
-"""Policies tried on recorded or made-up work in virtual time, with the real planner; all of it pure."""
+"""Policies tried on recorded or made-up work in virtual time, with the real planner; all of it pure.
+
+Work of a file or of a made-up shape is in ``traces`` and ``world``, work that really came in ``recorded`` and
+``replaying``.
+"""
 
 from fairlead.manager.rehearsal.measures import Figures, figures
 from fairlead.manager.rehearsal.traces import SHAPES, Dice, generate, read_trace

@@ -30,14 +30,21 @@ class Figures:
     unstarted: int  # they ask for more than there is
 
 
-def figures(played: Played) -> Figures:
+def figures(played: Played, span: tuple[int, int] | None = None) -> Figures:
+    """``span``: only what was in it is known. Use is counted from its begin to its end, and who has not
+    started by its end has waited until then."""
     done = [(o.job, o.started) for o in played.outcomes if o.started is not None]
-    waits = sorted(started - job.at for job, started in done)
-    large = [started - job.at for job, started in done if job.gpus >= played.floor.gpus]
+    waited = [(job, started - job.at) for job, started in done]
+    if span is not None:
+        waited += [(o.job, span[1] - o.job.at) for o in played.outcomes if o.started is None]
+    waits = sorted(wait for _, wait in waited)
+    large = [wait for job, wait in waited if job.gpus >= played.floor.gpus]
     slow = [_slowdown(started - job.at, job.runs) for job, started in done]
-    overtaken = _bypasses(done)
+    overtaken = _bypasses([(job, job.at + wait) for job, wait in waited])
     begin = min((o.job.at for o in played.outcomes), default=0)
     until = max((o.job.at for o in played.outcomes), default=0)
+    if span is not None:
+        begin, until = span
     ends = max((started + job.runs for job, started in done), default=begin)
     return Figures(
         utilisation=in_use(played, begin, until),
@@ -48,7 +55,7 @@ def figures(played: Played) -> Figures:
         slowdown=_mean(slow),
         bypasses=_mean(overtaken),
         most_bypassed=max(overtaken, default=0),
-        fairness=jain(_shares(played.outcomes)),
+        fairness=jain(_shares(played.outcomes, None if span is None else until)),
         makespan=(ends - begin) / SECOND,
         unstarted=len(played.outcomes) - len(done),
     )
@@ -85,16 +92,20 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _shares(outcomes: Sequence[Outcome]) -> list[float]:
-    """Of each user: how much of the time that its jobs were there they ran."""
+def _shares(outcomes: Sequence[Outcome], until: int | None) -> list[float]:
+    """Of each user: how much of the time that its jobs were there they ran. ``until``: those that had not
+    started by then were there, and did not run; None: they do not count."""
     ran: dict[str, int] = {}
     there: dict[str, int] = {}
     for outcome in outcomes:
-        if outcome.started is not None:
-            job = outcome.job
+        job, started = outcome.job, outcome.started
+        if started is not None:
             ran[job.user] = ran.get(job.user, 0) + job.runs
-            there[job.user] = there.get(job.user, 0) + outcome.started - job.at + job.runs
-    return [ran[user] / there[user] for user in sorted(ran)]
+            there[job.user] = there.get(job.user, 0) + started - job.at + job.runs
+        elif until is not None:
+            ran.setdefault(job.user, 0)
+            there[job.user] = there.get(job.user, 0) + until - job.at
+    return [ran[user] / there[user] for user in sorted(ran) if there[user]]
 
 
 def _bypasses(done: Sequence[tuple[Job, int]]) -> list[int]:

@@ -36,6 +36,14 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """What there is of any slot, in its own unit: ``total`` of it, and the most that one agent has."""
+
+    total: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """``started`` is None for a job that asked for more than there is."""
 
@@ -47,7 +55,7 @@ class Outcome:
 class Played:
     """``outcomes`` in the order of the jobs. ``busy``: from when how many GPUs were in use."""
 
-    floor: Floor
+    floor: Floor | Extent
     outcomes: tuple[Outcome, ...]
     busy: tuple[tuple[int, int], ...]
     passes: int

@@ -78,6 +78,7 @@ class Decisions:
                 endpoint_id=row["endpoint_id"],
                 taken_at=row["taken_at"],
                 released_at=row["released_at"],
+                limit_s=row["limit_s"],
                 takes=[
                     TakeView(slot=slot, device_id=device, amount=amount)
                     for slot, device, amount in zip(row["slots"], row["devices"], row["amounts"], strict=True)

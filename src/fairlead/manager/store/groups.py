@@ -89,6 +89,35 @@ def policy_of(options: GroupOptions) -> Policy:
     )
 
 
+def options_of(policy: Policy) -> GroupOptions:
+    """The same for people; ``policy_of`` gives it back."""
+    age, preemption = policy.max_skip_age, policy.preemption
+    return GroupOptions.model_validate(
+        {
+            "hol": policy.hol,
+            "num_retries_to_skip": policy.num_retries_to_skip,
+            "agent_selection": policy.agent_selection,
+            "strategy": policy.strategy,
+            "max_bypasses": policy.max_bypasses,
+            "max_skip_age_s": None if age is None else age / 1_000_000,
+            "replicas": policy.replicas,
+            "fraction": policy.fraction,
+            "share_by": policy.share_by,
+            "weights": dict(policy.weights),
+            "session_types": None if policy.session_types is None else sorted(policy.session_types),
+            "slot_priority": list(policy.slot_priority),
+            "exclusive": [sorted(families) for families in policy.exclusive],
+            "preemption": None
+            if preemption is None
+            else {
+                "how": preemption.how,
+                "order": preemption.order,
+                "min_runtime_s": preemption.min_runtime / 1_000_000,
+            },
+        }
+    )
+
+
 def _policy_in(row: Any) -> Policy | None:
     """None for a group whose options a newer manager wrote: to plan by half of them would be wrong, and the
     other groups must not wait for it."""

@@ -1,6 +1,8 @@
 -- The kernels of a group ($1) that held something between $2 and $3, after $4, at most $5, in the order of their ids. Reads
 -- the kernels one after the other by their key: what ended long before is passed over without a look at what it held.
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
+       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8)
+         + (s.spec ->> 'stop_grace_s')::float8 AS limit_s,
        h.taken_at, h.released_at, h.slots, h.devices, h.amounts
 FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
     SELECT min(a.taken_at) AS taken_at,
