@@ -101,6 +101,14 @@ class Cluster:
             where, _ = self.running.pop(name)
             self.changed(where)
 
+    def give_up(self, number: int) -> None:
+        """One that waits is stopped by its user."""
+        waiting = sorted(self.planner.waiting)
+        if waiting:
+            name = waiting[number % len(waiting)]
+            self.planner.tell_sessions((), [name])
+            self.new.discard(name)
+
     def decide(self) -> Plan:
         whole = plan(self.planner.snapshot(), self.policy, self.now)
         answer = self.planner.decide(self.now)
@@ -146,6 +154,8 @@ def play(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
             cluster.planner.tell_sessions([item])
         for _ in range(data.draw(st.integers(0, 2))):
             cluster.end(data.draw(st.integers(0, 20)))
+        if data.draw(st.integers(0, 3)) == 3:
+            cluster.give_up(data.draw(st.integers(0, 20)))
         answer = cluster.decide()
         cluster.start(answer, data.draw(st.sampled_from([9, 9, 1, 0])))
 

@@ -171,3 +171,33 @@ def test_room_that_was_kept_is_offered_when_it_is_kept_no_more() -> None:
     }  # fmt: skip
     planner.tell_agents([node("b", 3)])
     assert where(planner.decide(NOW)) == {"s0": ["b"], "s1": ["a"]}
+
+
+def test_what_a_plan_would_use_up_holds_nobody_back_before_it_is_used() -> None:
+    """s0 would take all of the quota, and is stopped before it does."""
+    planner = resident(Quota("user", "ann", {}, {}, 1, 0))
+    planner.tell_sessions(queue("ann", "ann"))
+    assert [place.session_id for place in planner.decide(NOW).places] == ["s0"]
+    planner.tell_sessions((), [SessionId("s0")])
+    assert [place.session_id for place in planner.decide(NOW).places] == ["s1"]
+
+
+def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
+    none, some = Quota("user", "ann", {}, {}, 0, 0), Quota("user", "ann", {}, {}, 9, 0)
+    planner = resident(none, free=0)
+    planner.tell_sessions(queue("ann", "ann"))
+    said = []
+    for quota in (none, some, none):
+        planner.tell_quotas([quota])
+        said.append({held.session_id: held.reason for held in planner.decide(NOW).holds})
+    assert said[0] == {"s0": Reason.QUOTA, "s1": Reason.QUOTA}
+    assert said[1]["s0"] is Reason.NO_CAPACITY
+    assert said[2]["s0"] is Reason.QUOTA
+
+
+def test_who_never_fits_is_told_so_once_and_is_nobodys_head() -> None:
+    planner = resident(free=0)
+    planner.tell_sessions([wants("huge", 99), wants("next", 1, created=1)])
+    first = {held.session_id: held.reason for held in planner.decide(NOW).holds}
+    assert first == {"huge": Reason.NEVER_FITS, "next": Reason.NO_CAPACITY}
+    assert [held.session_id for held in planner.decide(NOW).holds] == ["next"]

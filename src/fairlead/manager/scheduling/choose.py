@@ -34,6 +34,7 @@ class Bench:
         self.rooms = [Room(state, rank, self.limited) for rank, state in enumerate(states)]
         self.cursors: dict[str, str] = dict(cursors or {})
         self.booked: list[Room] = []  # those that something was taken of
+        self.moves = 0  # grows with every change of what any of them has free
         self._policy = policy
         self._selector = (selectors or {}).get(policy.custom or "")
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
@@ -116,6 +117,7 @@ class Bench:
 
     def seize(self, room: Room, want: Want, ends: int | None) -> Takes:
         """The same for a swift session."""
+        self.moves += 1
         takes, exact = want.seize(room, self._policy.fraction)
         if exact and want.step is not None:
             self._lanes.taken(room, want.step)
@@ -127,6 +129,7 @@ class Bench:
         return takes
 
     def _booked(self, room: Room, takes: Takes, ends: int | None) -> None:
+        self.moves += 1
         if not room.booked:
             self.booked.append(room)
         room.booked.append((ends, takes))
@@ -151,6 +154,7 @@ class Bench:
         self._lanes.restore(room)
 
     def reset(self, room: Room, agent: AgentState) -> None:
+        self.moves += 1
         room.reset(agent)
         self._lanes.moved(room)
 

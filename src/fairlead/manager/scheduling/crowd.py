@@ -9,7 +9,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.slots import WHOLE_DEVICE
 from fairlead.manager.scheduling.answer import Refusal, RefusalKind
 from fairlead.manager.scheduling.demand import Demand, as_asked
-from fairlead.manager.scheduling.model import AgentState, Pending
+from fairlead.manager.scheduling.model import AgentState, Pending, Size
 from fairlead.manager.scheduling.shape import Kind, Shape
 from fairlead.manager.scheduling.stock import KERNELS, Room, short_of
 
@@ -82,14 +82,42 @@ class Crowd:
                 self.serving.append(room)
             else:
                 self.lacking.setdefault(found, Count()).agents += 1
-        agents = [(room, room.agent) for room in self.serving]
-        self.open_to = [room for room, a in agents if a.available and not a.draining and not a.fenced]
+        self.open_to = [
+            room
+            for room in self.serving
+            if (agent := room.agent).available and not agent.draining and not agent.fenced
+        ]
         self.all_open = len(self.open_to) == len(self.serving)
-        self.open_ranks = frozenset(room.rank for room in self.open_to)
+        self.open_ranks = frozenset([room.rank for room in self.open_to])
         # By size, because who is too small is so whatever is free: most agents of a group are alike.
-        self.sizes: dict[tuple[tuple[str, int], ...], list[Room]] = {}
+        sizes: dict[Size, list[Room]] = {}
         for room in self.serving:
-            self.sizes.setdefault(room.size, []).append(room)
+            known = sizes.get(room.size)
+            if known is None:
+                known = sizes[room.size] = []
+            known.append(room)
+        self.sizes = [Like(rooms) for rooms in sizes.values()]
+
+
+class Like:
+    """Agents of one size, by their ids."""
+
+    __slots__ = ("_columns", "_moves", "rooms")
+
+    def __init__(self, rooms: list[Room]) -> None:
+        self.rooms = rooms
+        self._columns: dict[str, list[int]] = {}
+        self._moves = -1
+
+    def free(self, slot: str, moves: int) -> list[int]:
+        """What each of them has free, as long as it is as it was (``moves``, see ``Bench``)."""
+        if self._moves != moves:
+            self._columns.clear()
+            self._moves = moves
+        column = self._columns.get(slot)
+        if column is None:
+            column = self._columns[slot] = [room.free.get(slot, 0) for room in self.rooms]
+        return column
 
 
 def wanted(item: Pending, room: Room, grained: bool) -> bool:
@@ -132,19 +160,20 @@ class Verdict:
         return False
 
 
-def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bool) -> Verdict:
-    """Why none of them took ``item``: looks at every agent."""
+def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bool, moves: int) -> Verdict:
+    """Why none of them took ``item``: looks at every agent. ``grained`` and ``moves``: see ``Bench``."""
     counts: Counts = dict(crowd.lacking)
     able: dict[RefusalKind, list[Room]] = {}
     plain = item.plain and not (grained and shape.parts)
-    for rooms in crowd.sizes.values():
+    for like in crowd.sizes:
+        rooms = like.rooms
         slot = short_of(rooms[0].capacity, demand)
         if plain and slot is not None:
             count = counts.setdefault((RefusalKind.NEVER, slot), Count())
             count.add(rooms[0].capacity.get(slot, 0), rooms[0].agent.agent_id, len(rooms))
             continue
         if plain and crowd.all_open:
-            _count_short(counts, rooms, demand)
+            _count_short(counts, like, demand, moves)
             able.setdefault(RefusalKind.CAPACITY, []).extend(rooms)
             continue
         for room in rooms:
@@ -165,12 +194,14 @@ def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bo
     return _verdict(counts, able)
 
 
-def _count_short(counts: Counts, rooms: list[Room], demand: Demand) -> None:
-    """Of what each of them has too little now: the hot part of saying why not. ``rooms``: by agent id."""
+def _count_short(counts: Counts, like: Like, demand: Demand, moves: int) -> None:
+    """Of what each of them has too little now: the hot part of saying why not."""
+    rooms = like.rooms
     for slot, amount in demand:
         if slot == KERNELS:
             break
-        column = [room.free.get(slot, 0) for room in rooms]
+        whole = rooms is like.rooms
+        column = like.free(slot, moves) if whole else [room.free.get(slot, 0) for room in rooms]
         short = [had for had in column if had < amount]
         if short:
             most = max(short)

@@ -94,7 +94,7 @@ def judge_gang(bench: Bench, item: Pending, fraction: str) -> Answer:
     single = item.shape.mode == "single-node"
     asked = bench.demand(at_least(item.shape.demands), len(demands)) if single else max(demands)
     crowd = bench.crowd(item.shape.kind)
-    verdict = judge(crowd, item, item.shape, asked, bench.grained)
+    verdict = judge(crowd, item, item.shape, asked, bench.grained, bench.moves)
     if verdict.reason is Reason.NO_CAPACITY:
         wanting = [room for room in crowd.serving if wanted(item, room, bench.grained)]
         if not _together(wanting, demands, single, fraction):

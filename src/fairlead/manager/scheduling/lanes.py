@@ -40,6 +40,7 @@ class Lanes:
         # Whatever is lacking of one digit is lent by the bit above it: where that is gone, it was too small.
         self._lent = sum(MOST + 1 << BITS * place for place in places) << self._rank_bits
         self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
+        self._families: dict[Kind, dict[frozenset[str], list[int]]] = {}
         self._segments: dict[tuple[int, ...], list[Key]] = {}
         self._in: list[list[list[Key]]] = [[] for _ in rooms]  # the sorted lists that each agent is in
         self._out: list[list[list[Key]]] = [[] for _ in rooms]  # and would be in, were it not set aside
@@ -52,17 +53,23 @@ class Lanes:
         name = (shape.families, shape.kind)
         if name not in self._lanes:
             asked, ranks = shape.families, dict[int, list[int]]()
-            known: dict[frozenset[str], int] = {}  # of agents with such devices, how many are not asked for
-            for room in open_to:
-                unrequested = known.get(room.families)
-                if unrequested is None:
-                    unrequested = known[room.families] = len(room.families - asked)
-                    ranks.setdefault(unrequested, [])
-                # Who has none of what is asked for is too small for ever.
-                if asked <= room.families or asked <= room.free.keys():
-                    ranks[unrequested].append(room.rank)
-            self._lanes[name] = [self._segment(tuple(ranks[unrequested])) for unrequested in sorted(ranks)]
+            for families, some in self._by_families(shape.kind, open_to).items():
+                if not asked <= families:
+                    # Who has none of what is asked for is too small for ever.
+                    some = [rank for rank in some if asked <= self._rooms[rank].free.keys()]
+                ranks.setdefault(len(families - asked), []).extend(some)
+            self._lanes[name] = [
+                self._segment(tuple(sorted(ranks[unrequested]))) for unrequested in sorted(ranks)
+            ]
         return self._lanes[name]
+
+    def _by_families(self, kind: Kind, open_to: list[Room]) -> dict[frozenset[str], list[int]]:
+        found = self._families.get(kind)
+        if found is None:
+            found = self._families[kind] = {}
+            for room in open_to:
+                found.setdefault(room.families, []).append(room.rank)
+        return found
 
     def first(self, lane: list[list[Key]], step: int) -> Room | None:
         """The best of ``candidates``, where nobody limits the number of kernels."""
@@ -147,8 +154,8 @@ class Lanes:
         free, key = room.free, 0
         for slot in self._slots:
             key = key << BITS | free.get(slot, 0)
-        key <<= self._rank_bits
-        return (self._full - key if self._dispersed else key) | room.rank
+        # What is lacking of a digit that is all ones is the digit turned over.
+        return (key << self._rank_bits ^ (self._full if self._dispersed else 0)) | room.rank
 
     def _segment(self, ranks: tuple[int, ...]) -> list[Key]:
         """Sorted keys of these agents; lanes of several kinds of sessions mostly have the same ones."""

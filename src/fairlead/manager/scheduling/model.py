@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
@@ -72,6 +73,18 @@ class Rack(NamedTuple):
     linked: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Size:
+    """A capacity. Compared by identity: equal ones are the same object as long as they are remembered."""
+
+    capacity: tuple[tuple[str, int], ...]
+
+
+@lru_cache(maxsize=65_536)
+def size_of(capacity: tuple[tuple[str, int], ...]) -> Size:
+    return Size(capacity)
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What an agent has in one number per slot; families of devices as ``<family>.shares`` in 1/1000."""
@@ -79,7 +92,7 @@ class Totals:
     free: Mapping[str, int]
     capacity: Mapping[str, int]
     families: frozenset[str]
-    size: tuple[tuple[str, int], ...]  # ``capacity``, to tell agents of one size
+    size: Size  # ``capacity``, to tell agents of one size
     racks: Mapping[str, Rack]  # by family, as <family>.shares
     grained: bool  # whether it gives parts of its devices in steps only, or none
 
@@ -143,7 +156,9 @@ def _totals(agent: AgentState) -> Totals:
         free[family] = reach(room)
         capacity[family] = reach([d.capacity for d in devices])
     grained = any(d.quantum > 1 or d.minimum > 1 for d in agent.devices)
-    return Totals(free, capacity, frozenset(families), tuple(sorted(capacity.items())), racks, grained)
+    return Totals(
+        free, capacity, frozenset(families), size_of(tuple(sorted(capacity.items()))), racks, grained
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +208,8 @@ class Pending:
     claim: Claim = field(init=False, repr=False, compare=False)
     # It waits for nothing but room, and every agent that can run it will do.
     plain: bool = field(init=False, repr=False, compare=False)
+    # Its claim, if it is plain: what is said to one of these is said to all, as long as all is as it was.
+    alike: Claim | None = field(init=False, repr=False, compare=False)
     # And it is one kernel, and no replica: the best agent that it fits on is the one.
     swift: bool = field(init=False, repr=False, compare=False)
 
@@ -201,11 +218,13 @@ class Pending:
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, sizes)
         put = object.__setattr__
         put(self, "shape", shape)
-        put(self, "claim", claim_of(self.user, self.project, shape))
+        claim = claim_of(self.user, self.project, shape)
+        put(self, "claim", claim)
         put(self, "rank", (-self.priority, self.created, self.session_id))
         waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
         plain = not (waits or self.avoid or self.designated)
         put(self, "plain", plain)
+        put(self, "alike", claim if plain else None)
         put(self, "swift", plain and not self.others and not self.endpoint_id)
 
     @property

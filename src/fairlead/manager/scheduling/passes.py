@@ -71,7 +71,7 @@ class Pass:
             self._preempter = Preempter(self.bench, policy, policy.preemption, now)
         # What was said to a claim, as long as it would be said again: room only shrinks, but what is kept may
         # still be had by who ends in time, and what is used of a quota grows.
-        self._said: dict[Claim, Body] = {}
+        self._said: dict[Claim | None, Body] = {}
         self._of_shape: dict[Shape, Body] = {}  # the same, for whom no quota stands in the way
         self._said_by: dict[Account, list[Claim]] = {}  # until more is charged to this one
         self._plain = policy.session_types is None and not policy.exclusive
@@ -85,13 +85,12 @@ class Pass:
         """Each session of ``queue`` gets its place or its hold."""
         said, to, what = self._said, self.holds.ids.append, self.holds.bodies.append
         for item in queue:
-            if item.plain:
-                # Ten thousand that ask in vain for what others asked for in vain are told the same.
-                body = said.get(item.claim)
-                if body is not None:
-                    to(item.session_id)
-                    what(body)
-                    continue
+            # Ten thousand that ask in vain for what others asked for in vain are told the same.
+            body = said.get(item.alike)
+            if body is not None:
+                to(item.session_id)
+                what(body)
+                continue
             if self._answer(item):
                 queue.placed(item)
 
@@ -200,7 +199,9 @@ class Pass:
         crowd = bench.crowd(shape.kind)
         known = self.refused.again(shape) if item.plain else None
         if known is None:
-            known = self.refused.add(item, demand, judge(crowd, item, shape, demand, bench.grained))
+            known = self.refused.add(
+                item, demand, judge(crowd, item, shape, demand, bench.grained, bench.moves)
+            )
         kept = self._guards_of.keys() & crowd.open_ranks
         known.but_on = frozenset(rank for rank in kept if bench.rooms[rank].fits(demand))
         return known

@@ -116,7 +116,10 @@ class Quotas:
                 names = (("user", claim.user), ("project", claim.project), ("group", self._group))
                 found = [self._accounts[name] for name in names if name in self._accounts]
                 self._of_owner[owner] = found
-            terms = self._terms[claim] = tuple([(a, a.left, self._needs_of(a.limited, shape)) for a in found])
+            known = self._needs.get
+            terms = self._terms[claim] = tuple(
+                [(a, a.left, known((a.limited, shape)) or self._needs_of(a.limited, shape)) for a in found]
+            )
         return terms
 
     def _needs_of(self, limited: Limited, shape: Shape) -> Needs:

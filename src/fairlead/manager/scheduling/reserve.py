@@ -74,8 +74,11 @@ class Reserver:
         best: tuple[int, Room] | None = None
         alone = self._item.shape.alone
         for room in self._able():
-            if alone and best is not None and _later(room, best[0]):
-                continue
+            later = room.agent.later
+            # One kernel fits nowhere now, and so on none of these before the first end there.
+            if alone and best is not None and later is not None and not room.booked:  # noqa: SIM102
+                if not later or later[0][0] >= best[0]:
+                    continue
             if room.rank in taken or not all(room.could_ever_fit(demand) for demand in demands):
                 continue
             at = earliest(room, demands, self._fraction, self._now, best[0] if best else None)
@@ -112,12 +115,6 @@ class Reserver:
     def _guard(self, room: Room, starts: int | None, demands: tuple[Demand, ...]) -> Guard:
         stock = room.copy if starts is None else partial(stock_at, room, starts, self._now)
         return Guard(self._item.session_id, room, starts, demands, stock, self._fraction)
-
-
-def _later(room: Room, at: int) -> bool:
-    """Whether nothing that does not fit there now can fit before ``at``, as far as that is seen quickly."""
-    later = room.agent.later
-    return later is not None and not room.booked and (not later or later[0][0] >= at)
 
 
 def _ids(rooms: Iterable[Room]) -> tuple[AgentId, ...]:

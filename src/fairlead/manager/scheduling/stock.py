@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.common.ids import DeviceId
 from fairlead.manager.scheduling.demand import DEVICE, SHARES, Demand
 from fairlead.manager.scheduling.devices import Family, choose_devices
-from fairlead.manager.scheduling.model import AgentState, Rack, Take
+from fairlead.manager.scheduling.model import AgentState, Rack, Take, size_of
 
 # How many more kernels an agent may run, counted like a slot.
 KERNELS = "kernels"
@@ -142,7 +142,8 @@ class Room(Stock):
         self.key = 0  # where it is in the lanes
         if limited:
             most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
-            self.capacity, self.size = {**self.capacity, KERNELS: most}, (*self.size, (KERNELS, most))
+            self.capacity = {**self.capacity, KERNELS: most}
+            self.size = size_of((*self.size.capacity, (KERNELS, most)))
             self.free[KERNELS] = max(0, most - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from fairlead.common.ids import DeviceId
 from fairlead.common.slots import WHOLE_DEVICE
 from fairlead.manager.scheduling.demand import Demand
@@ -10,6 +12,7 @@ from fairlead.manager.scheduling.model import Take
 from fairlead.manager.scheduling.shape import Shape
 from fairlead.manager.scheduling.stock import KERNELS, Room, Takes
 
+Part = tuple[str, int]  # slot and amount
 _take = tuple.__new__  # a Take as fast as can be: plans are made of them
 
 
@@ -23,12 +26,7 @@ class Want:
         self, shape: Shape, demand: Demand, lane: list[list[int]], step: int | None, ranks: frozenset[int]
     ) -> None:
         self.demand, self.lane, self.step, self.ranks = demand, lane, step, ranks
-        self._devices = [(slot, amount) for slot, amount in demand if slot in shape.families]
-        self._scalars = [(slot, amount) for slot, amount in demand if slot not in shape.families]
-        # What is no device is the same for all.
-        no_device = DeviceId("")
-        self._takes: Takes = tuple([Take(s, no_device, n) for s, n in self._scalars if s != KERNELS])
-        self._whole = not any(amount % WHOLE_DEVICE for _, amount in self._devices)
+        self._devices, self._scalars, self._takes, self._whole = _parts(demand, shape.families)
 
     def seize(self, room: Room, fraction: str) -> tuple[Takes, bool]:
         """Take it of ``room``, on which it fits: what that was, and whether ``step`` says all of it."""
@@ -49,3 +47,13 @@ class Want:
         for slot, amount in self._scalars:
             free[slot] -= amount
         return (*taken, *self._takes) if taken else self._takes, exact
+
+
+@lru_cache(maxsize=65_536)
+def _parts(demand: Demand, families: frozenset[str]) -> tuple[list[Part], list[Part], Takes, bool]:
+    """Its devices, what is not a device, what is taken for that (the same for all), and whether it wants
+    whole devices only."""
+    devices = [(slot, amount) for slot, amount in demand if slot in families]
+    scalars = [(slot, amount) for slot, amount in demand if slot not in families]
+    takes = tuple([Take(slot, DeviceId(""), amount) for slot, amount in scalars if slot != KERNELS])
+    return devices, scalars, takes, not any(amount % WHOLE_DEVICE for _, amount in devices)
