@@ -17,7 +17,7 @@ from fairlead.manager.keys import Once, Owner
 from fairlead.manager.loops import Leader, Scheduler
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.scheduling import Policy, plan
-from fairlead.manager.store import Store
+from fairlead.manager.store import Store, db
 from fairlead.manager.store.queries import SQL
 
 from .conftest import FakeAgent
@@ -133,6 +133,43 @@ async def test_of_many_that_come_at_once_as_many_are_made_as_may_wait(store: Sto
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 35
     assert (await store.get_quota("project", "vision")).waiting == 25
+
+
+async def test_two_managers_at_the_same_moment_do_not_overrun_it(store: Store, empty_database: str) -> None:
+    await limit(store, "user", "ann", pending=1)
+    connection = await asyncpg.connect(empty_database)
+    try:
+        async with Store(empty_database, SystemClock()) as other:
+            await db._init(connection)
+            other._create_line = connection  # type: ignore[assignment]
+            async with connection.transaction():
+                await add(other, "theirs")
+                mine = asyncio.create_task(add(store, "mine"))
+                blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                async with asyncio.timeout(10):
+                    while not (await store._db.fetch(blocked))[0]["count"]:
+                        assert not mine.done(), "it did not see theirs, and is one too many"
+            with pytest.raises(QuotaExceeded):
+                await mine
+    finally:
+        await connection.close()
+    assert (await store.get_quota("user", "ann")).waiting == 1
+
+
+async def test_two_managers_at_once_keep_the_limits_of_two_users(store: Store, empty_database: str) -> None:
+    await limit(store, "user", "ann", pending=40)
+    await limit(store, "user", "bob", pending=40)
+    async with Store(empty_database, SystemClock()) as other:
+        asked = [
+            add(manager, f"{who.user}-{where}-{n}", who)
+            for where, manager, owners in (("a", store, (ANN, BOB)), ("b", other, (BOB, ANN)))
+            for n in range(30)
+            for who in owners
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 40
+    for name in ("ann", "bob"):
+        assert (await store.get_quota("user", name)).waiting == 40
 
 
 async def test_fair_shares_go_by_what_is_held(store: Store) -> None:

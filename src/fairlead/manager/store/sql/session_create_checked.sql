@@ -7,8 +7,7 @@
 -- the same moment, the primary key of idempotency_keys refuses the statement of one, which then finds the other's.
 --
 -- What a session depends on must be there before it, and is never changed: so no circle can be made. Whoever waits is
--- counted up to the limit, and those of this statement with them; what two managers make at the very same moment they
--- do not see of each other, so such a limit may be overrun by one statement's worth.
+-- counted up to the limit by waiting_now (migration 0011), one statement after the other, and those of this one with them.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
@@ -31,21 +30,16 @@ WITH input AS (
     FROM named d JOIN input i USING (n)
     WHERE d.id IS NULL OR d.project <> i.project OR (d.condition = 'success' AND d.type <> 'batch')
     ORDER BY d.n, d.at
+), counted AS (
+    SELECT i.n, v.scope, v.name FROM input i
+    CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)
+    WHERE i.n NOT IN (SELECT n FROM seen)
 ), crowded AS (
     SELECT DISTINCT ON (i.n) i.n, i.scope, i.name, i.pending
-    FROM (SELECT i.n, q.scope, q.name, q.pending, row_number() OVER (PARTITION BY q.scope, q.name ORDER BY i.n) AS nth
-          FROM input i CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)
-          JOIN quotas q ON q.scope = v.scope AND q.name = v.name AND q.pending IS NOT NULL
-          WHERE i.n NOT IN (SELECT n FROM seen)) i
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS there FROM (
-            SELECT FROM sessions s WHERE i.scope = 'user' AND s.owner = i.name AND s.status = 'PENDING'
-            UNION ALL
-            SELECT FROM sessions s WHERE i.scope = 'project' AND s.project = i.name AND s.status = 'PENDING'
-            UNION ALL
-            SELECT FROM sessions s WHERE i.scope = 'group' AND s.resource_group = i.name AND s.status = 'PENDING'
-            LIMIT i.pending) waiting) w
-    WHERE w.there + i.nth > i.pending
+    FROM (SELECT c.n, w.*, row_number() OVER (PARTITION BY w.scope, w.name ORDER BY c.n) AS nth
+          FROM counted c JOIN waiting_now((SELECT array_agg(scope) FROM counted), (SELECT array_agg(name) FROM counted)) w
+          USING (scope, name)) i
+    WHERE i.there + i.nth > i.pending
     ORDER BY i.n, i.scope DESC
 ), made AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
