@@ -97,6 +97,30 @@ async def test_a_retry_that_succeeds_is_a_success(store: Store) -> None:
     assert (view.result, view.reason, view.not_before) == (Result.SUCCESS, Reason.EXIT_ZERO, None)
 
 
+async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await store.create_session(job(retries=1, retry_backoff_s=1), actor="test")
+    kernels = [await run(store, agent)]
+    agent.seen.clear()  # the node was restarted: the agent is back, its kernel is not
+    agent.incarnation = "incarnation-2"
+    agent.dial(store)
+    await agent.report()
+    await settle(store)
+    view = await store.get_session("job")
+    assert (view.status, view.reason, view.reruns) == (Status.PENDING, Reason.KERNEL_GONE, 1)
+    assert (await store.get_agent("node-1")).offers[0].used == 0
+    await pass_time(store)
+    kernels.append(await run(store, agent))
+    assert kernels[0] != kernels[1]
+    agent.seen.clear()
+    await agent.report()
+    await settle(store)
+    view = await store.get_session("job")
+    assert (view.status, view.reason, view.reruns) == (Status.ERROR, Reason.KERNEL_GONE, 1)
+    assert view.result is Result.FAILURE
+
+
 async def test_a_stop_during_the_pause_ends_it(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

@@ -130,7 +130,10 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.MAX_LIFETIME: ReasonInfo("its max_lifetime_s has passed", "start it again"),
     Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "look at its agent's node"),
     Reason.KERNEL_GONE: ReasonInfo(
-        "its kernel is gone from the node without a word (the node restarted?)", "start it again", True, True
+        "its kernel is gone from the node without a word (the node restarted?)",
+        "start it again; a batch session with `retries` does so by itself",
+        True,
+        True,
     ),
     Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
     Reason.AGENT_SHUTDOWN: ReasonInfo(

@@ -159,7 +159,7 @@ class SessionSpec(Workload):
     timeout_s: Seconds | None = Field(None, description="Longest run of a batch session, each time anew.")
     max_lifetime_s: Seconds | None = Field(None, description="Longest run of any session, each time anew.")
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
-        0, description="Batch: how often its program is run again after it failed or was killed."
+        0, description="Batch: how often its program is run again after it failed, was killed or is gone."
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
         5, description="Pause before the first retry; it doubles each time, up to 300."

@@ -138,12 +138,14 @@ LONGEST_PAUSE_S = 300.0
 
 
 def may_rerun(facts: SessionFacts, reason: Reason) -> bool:
-    """A program that failed is run again as often as ``retries`` says, on any agent; starts that failed are
-    counted apart (``may_retry``)."""
+    """A program that failed, or that its agent says is gone (the node restarted), is run again as often as
+    ``retries`` says, on any agent; starts that failed are counted apart (``may_retry``). What was lost with
+    its agent may run still, and is not run a second time beside itself."""
+    gone = reason is Reason.KERNEL_GONE and not may_retry(facts, reason)
     return (
         facts.spec.type is SessionType.BATCH
         and facts.status in (*STARTING, R)
-        and reason in PROGRAM_FAILED
+        and (reason in PROGRAM_FAILED or gone)
         and facts.reruns < facts.spec.retries
     )
 

@@ -33,7 +33,7 @@ class Event(StrEnum):
     CREATING = "creating"
     READY = "ready"
     RETRY = "retry"  # a start failed: another agent may do better
-    RERUN = "rerun"  # the program of a batch session failed: run it again, later
+    RERUN = "rerun"  # the program of a batch session failed or is gone: run it again, later
     PREEMPT = "preempt"  # it makes room for another, and waits to run again
     STOP = "stop"
     FAIL = "fail"
