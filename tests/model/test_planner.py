@@ -16,7 +16,9 @@ from fairlead.manager.scheduling.planners import Planners
 from fairlead.manager.scheduling.resident import Planner
 
 
-def agent(number: int, running: dict[SessionId, tuple[AgentId, Running]]) -> AgentState:
+def agent(
+    number: int, running: dict[SessionId, tuple[AgentId, Running]], available: bool = True
+) -> AgentState:
     name = AgentId(f"a{number}")
     mine = tuple(kernel for where, kernel in running.values() if where == name)
     taken: dict[tuple[str, str], int] = {}
@@ -28,9 +30,8 @@ def agent(number: int, running: dict[SessionId, tuple[AgentId, Running]]) -> Age
         for n in range(1 + number)
     )
     free = {"cpu": 4000 - taken.get(("cpu", ""), 0)}
-    return AgentState(
-        name, frozenset({"process"}), frozenset({"custom"}), free, {"cpu": 4000}, devices, running=mine
-    )
+    serves = frozenset({"process"}), frozenset({"custom"})
+    return AgentState(name, *serves, free, {"cpu": 4000}, devices, available, running=mine)
 
 
 @st.composite
@@ -63,6 +64,7 @@ class Cluster:
         self.user_of: dict[SessionId, str] = {}
         self.limit, self.agents, self.gpus, self.all_gpus = limit, agents, gpus, all_gpus
         self.new: set[SessionId] = set()
+        self.silent: set[AgentId] = set()
         self.planner.tell_agents(agent(number, {}) for number in range(agents))
         self.tell_quota()
 
@@ -80,7 +82,7 @@ class Cluster:
         return sum(take.amount for take in self.running[name][1].takes if take.device_id)
 
     def changed(self, name: AgentId) -> None:
-        self.planner.tell_agents([agent(int(name[1:]), self.running)])
+        self.planner.tell_agents([agent(int(name[1:]), self.running, name not in self.silent)])
         self.tell_quota()
 
     def start(self, answer: Plan, keep: int) -> None:
@@ -100,6 +102,12 @@ class Cluster:
             name = sorted(self.running)[number % len(self.running)]
             where, _ = self.running.pop(name)
             self.changed(where)
+
+    def turn(self, number: int) -> None:
+        """An agent falls silent, or is heard of again."""
+        name = AgentId(f"a{number % self.agents}")
+        self.silent ^= {name}
+        self.changed(name)
 
     def give_up(self, number: int) -> None:
         """One that waits is stopped by its user."""
@@ -156,6 +164,8 @@ def play(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
             cluster.end(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 3)) == 3:
             cluster.give_up(data.draw(st.integers(0, 20)))
+        if data.draw(st.integers(0, 5)) == 5:
+            cluster.turn(data.draw(st.integers(0, 2)))
         answer = cluster.decide()
         cluster.start(answer, data.draw(st.sampled_from([9, 9, 1, 0])))
 

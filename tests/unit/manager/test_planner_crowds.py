@@ -188,11 +188,13 @@ def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
     planner.tell_sessions(queue("ann", "ann"))
     said = []
     for quota in (none, some, none):
+        if len(said) == 2:
+            planner.tell_sessions([wants("older", created=-1, user="ann")])
         planner.tell_quotas([quota])
         said.append({held.session_id: held.reason for held in planner.decide(NOW).holds})
     assert said[0] == {"s0": Reason.QUOTA, "s1": Reason.QUOTA}
     assert said[1]["s0"] is Reason.NO_CAPACITY
-    assert said[2]["s0"] is Reason.QUOTA
+    assert said[2]["older"] is said[2]["s0"] is Reason.QUOTA
 
 
 def test_who_never_fits_is_told_so_once_and_is_nobodys_head() -> None:
@@ -201,3 +203,11 @@ def test_who_never_fits_is_told_so_once_and_is_nobodys_head() -> None:
     first = {held.session_id: held.reason for held in planner.decide(NOW).holds}
     assert first == {"huge": Reason.NEVER_FITS, "next": Reason.NO_CAPACITY}
     assert [held.session_id for held in planner.decide(NOW).holds] == ["next"]
+
+
+def test_an_agent_that_joins_takes_those_who_waited() -> None:
+    planner = resident(free=0)
+    planner.tell_sessions(queue("ann", "bob"))
+    assert not planner.decide(NOW).places
+    planner.tell_agents([node("new", 1)])
+    assert where(planner.decide(NOW)) == {"s0": ["new"]}

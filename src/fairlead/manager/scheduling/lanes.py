@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fairlead.manager.scheduling.demand import MOST, Demand, rank_of
 from fairlead.manager.scheduling.shape import Kind, Shape
@@ -32,7 +33,7 @@ class Lanes:
             named = min(first.get(slot, len(first)), first.get(slot.partition(".")[0], len(first)))
             return named, rank_of(slot)
 
-        self._slots = sorted(slots, key=order)
+        self._slots = tuple(sorted(slots, key=order))
         self._rank_bits = len(rooms).bit_length()
         self._rank_mask = (1 << self._rank_bits) - 1
         places = range(len(self._slots))
@@ -140,12 +141,8 @@ class Lanes:
         """What a key loses by ``demand``. None: it asks for something that nobody has."""
         if demand in self._steps:
             return self._steps[demand]
-        asked = {slot: amount for slot, amount in demand if slot != KERNELS}
-        step: int | None = None
-        if asked.keys() <= set(self._slots) and all(amount <= MOST for amount in asked.values()):
-            step = 0
-            for slot in self._slots:
-                step = step << BITS | asked.get(slot, 0)
+        step = _step(demand, self._slots)
+        if step is not None:
             step <<= self._rank_bits
         self._steps[demand] = step
         return step
@@ -169,6 +166,16 @@ class Lanes:
                     segment.append(room.key)
             segment.sort()
         return segment
+
+
+@lru_cache(maxsize=65_536)
+def _step(demand: Demand, slots: tuple[str, ...]) -> int | None:
+    asked, step = {slot: amount for slot, amount in demand if slot != KERNELS}, 0
+    if not asked.keys() <= set(slots) or any(amount > MOST for amount in asked.values()):
+        return None
+    for slot in slots:
+        step = step << BITS | asked.get(slot, 0)
+    return step
 
 
 class Ring:

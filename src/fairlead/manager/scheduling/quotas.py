@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
 from fairlead.manager.scheduling.answer import Unmet, UnmetKind
 from fairlead.manager.scheduling.demand import as_asked, in_shares
@@ -14,8 +16,25 @@ from fairlead.manager.scheduling.shape import Claim, Shape
 Needs = tuple[tuple[int, int], ...]
 
 
-# The slots that an account limits, and whether it limits sessions: most accounts are alike in that.
-Limited = tuple[tuple[str, ...], bool]
+@dataclass(frozen=True, slots=True, eq=False)
+class Limited:
+    """The slots that an account limits, and whether it limits sessions: most accounts are alike in that, and
+    then have the same one of these."""
+
+    slots: tuple[str, ...]
+    sessions: bool
+
+
+@lru_cache(maxsize=65_536)
+def _limited(slots: tuple[str, ...], sessions: bool) -> Limited:
+    return Limited(slots, sessions)
+
+
+@lru_cache(maxsize=65_536)
+def _needs(limited: Limited, shape: Shape) -> Needs:
+    asked = [(index, shape.asked.get(slot, 0)) for index, slot in enumerate(limited.slots)]
+    asked += [(len(limited.slots), 1)] if limited.sessions else []
+    return tuple([(index, amount) for index, amount in asked if amount])
 
 
 class Account:
@@ -25,18 +44,18 @@ class Account:
 
     def __init__(self, quota: Quota) -> None:
         self.left: list[int] = []
-        self.limited: Limited = ((), False)
+        self.limited = _limited((), False)
         self.reset(quota)
 
     def reset(self, quota: Quota) -> bool:
         """It is another one, or used otherwise. Whether it limits the same things as before."""
         before, self.quota, self._limits = self.limited, quota, in_shares(quota.limits)
-        self.limited = (tuple(self._limits), quota.sessions is not None)
+        self.limited = _limited(tuple(self._limits), quota.sessions is not None)
         used = in_shares(quota.used)
         self.left[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
         if quota.sessions is not None:
             self.left.append(quota.sessions - quota.running)
-        return before == self.limited
+        return before is self.limited
 
     def exceeded(self, asked: Mapping[str, int]) -> Iterable[Unmet]:
         quota, left = self.quota, self.left
@@ -61,7 +80,6 @@ class Quotas:
         self._accounts: dict[tuple[str, str], Account] = {(q.scope, q.name): Account(q) for q in quotas}
         self._of_owner: dict[tuple[str, str], list[Account]] = {}
         self._terms: dict[Claim, Terms] = {}
-        self._needs: dict[tuple[Limited, Shape], Needs] = {}
         self._charged: list[Claim] = []
 
     def __bool__(self) -> bool:
@@ -116,17 +134,5 @@ class Quotas:
                 names = (("user", claim.user), ("project", claim.project), ("group", self._group))
                 found = [self._accounts[name] for name in names if name in self._accounts]
                 self._of_owner[owner] = found
-            known = self._needs.get
-            terms = self._terms[claim] = tuple(
-                [(a, a.left, known((a.limited, shape)) or self._needs_of(a.limited, shape)) for a in found]
-            )
+            terms = self._terms[claim] = tuple([(a, a.left, _needs(a.limited, shape)) for a in found])
         return terms
-
-    def _needs_of(self, limited: Limited, shape: Shape) -> Needs:
-        needs = self._needs.get((limited, shape))
-        if needs is None:
-            slots, sessions = limited
-            asked = [(index, shape.asked.get(slot, 0)) for index, slot in enumerate(slots)]
-            asked += [(len(slots), 1)] if sessions else []
-            needs = self._needs[limited, shape] = tuple([(index, n) for index, n in asked if n])
-        return needs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import structlog
 
@@ -170,21 +171,21 @@ class Planning:
         now = self._clock.monotonic()
         kept = {session_id: old for session_id, old in known.items() if session_id in waiting}
         fresh: list[Hold] = []
-        said = {hold.session_id for hold in holds}
         unsaid = self._unsaid.pop(snapshot.group, ())
+        said = {hold.session_id for hold in holds} if unsaid else set()
         late = [h for h in unsaid if h.session_id in waiting and h.session_id not in said]
         later: list[Hold] = []
-        for hold in (*late, *holds):
+        for hold in chain(late, holds):
+            if len(fresh) >= MOST_NOTES and hold.session_id not in overtaken:
+                later.append(hold)
+                continue
             retries = waiting[hold.session_id].retries
             noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
             old = known.get(hold.session_id)
             if old is not None and hold.session_id not in overtaken and old.says_it(noted, count_to):
                 continue
-            if len(fresh) >= MOST_NOTES and hold.session_id not in overtaken:
-                later.append(hold)
-            else:
-                kept[hold.session_id] = noted
-                fresh.append(hold)
+            kept[hold.session_id] = noted
+            fresh.append(hold)
         if later:
             self._unsaid[snapshot.group] = later
         if fresh:
