@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -13,6 +14,9 @@ import pytest
 import pytest_asyncio
 
 from fairlead.common.clock import SystemClock
+
+if TYPE_CHECKING:
+    from tests.containers.engine import PrivateEngine
 
 # What a test loses in a power cut it does not miss.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
@@ -35,6 +39,23 @@ def home(reachable_dir: Path) -> Iterator[Path]:
     path.mkdir(mode=0o711)
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
+    """A Docker Engine of our own, with ``images.PYTHON_IMAGE``, which believes that it can give GPUs."""
+    from tests.containers.engine import PrivateEngine, lacks
+    from tests.containers.images import import_python
+
+    if reason := lacks():
+        pytest.skip(reason)
+    engine = PrivateEngine(reachable_dir, gpus=True)
+    try:
+        engine.start()
+        import_python(engine.socket, reachable_dir)
+        yield engine
+    finally:
+        engine.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

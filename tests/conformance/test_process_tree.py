@@ -177,7 +177,7 @@ async def test_a_log_is_rotated_and_ends_with_the_last_words(runtime: ProcessRun
     sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
     assert set(sizes) == {"kernel.log", "kernel.log.1", "kernel.log.2"}
     assert max(sizes.values()) <= 10_000
-    assert small.log_tail(handle, 30).endswith("20000\nto stderr\n")
+    assert (await small.log_tail(handle, 30)).endswith("20000\nto stderr\n")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_the_engine_sees_its_own_environment_and_signals(runtime: ProcessR
     marks = ["FAIRLEAD_AGENT_STATE", "FAIRLEAD_KERNEL_ID", "FAIRLEAD_PORT"]
     place = str(runtime.work_dir(handle.state["kernel_id"]))
     # The fourth descriptor is the one with which ls reads the list.
-    *said, ignored = runtime.log_tail(handle).splitlines()
+    *said, ignored = (await runtime.log_tail(handle)).splitlines()
     assert said == [*marks, place, "0", "1", "2", "3"]
     # Of the ordinary signals none (32 and 33 belong to the C library, which lets nobody set them).
     assert int(ignored.split()[1], 16) & 0x7FFFFFFF == 0

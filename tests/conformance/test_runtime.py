@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Protocol
 
 import pytest
 import pytest_asyncio
+from tests.containers.images import PYTHON_IMAGE
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
+from fairlead.agent.runtimes.docker import DockerRuntime, Engine, Rules
+from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.agent.runtimes.fake import FakeWorld
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
@@ -81,14 +85,50 @@ def _id() -> KernelId:
     return KernelId(SystemClock().new_id())
 
 
-@pytest_asyncio.fixture(params=[FakeBench, ProcessBench])
+class DockerBench:
+    """In an engine that all tests share: what this bench may see is its own."""
+
+    def __init__(self, folder: Path, socket: Path) -> None:
+        self._folder, self._socket = folder, socket
+        self._runtimes: list[DockerRuntime] = []
+
+    def runtime(self) -> Runtime:
+        sealer = load_sealer(self._folder / "docker.key", SystemClock())
+        engine, logs = Engine(self._socket), LogStore(self._folder / "logs")
+        runtime = DockerRuntime(engine, sealer, logs, rules=Rules(), address="127.0.0.1")
+        self._runtimes.append(runtime)
+        return runtime
+
+    def launch(
+        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, says: str = ""
+    ) -> Launch:
+        seconds = "" if run_s is None else str(run_s)
+        words = ("python3", "-S", "-c", _PROGRAM, seconds, str(code), "1" if stubborn else "", says)
+        return Launch(_id(), words, {}, port=_free_port(), image=PYTHON_IMAGE, slots={"mem": 64 << 20})
+
+    async def close(self) -> None:
+        for runtime in self._runtimes:
+            await runtime.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest_asyncio.fixture(params=[FakeBench, ProcessBench, pytest.param(DockerBench, marks=pytest.mark.docker)])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    bench: Bench = request.param(tmp_path)
+    contained = request.param is DockerBench
+    more = [request.getfixturevalue("docker_engine").socket] if contained else []
+    bench: Bench = request.param(tmp_path, *more)
     yield bench
     runtime = bench.runtime()
     for handle in (await runtime.find()).values():
         await runtime.destroy(handle)
     assert await runtime.find() == {}
+    if isinstance(bench, DockerBench):
+        await bench.close()
 
 
 async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float = 10) -> None:
@@ -113,7 +153,7 @@ async def test_what_is_created_runs_and_can_be_found(bench: Bench) -> None:
     await until(runtime, handle, S.RUNNING)
     found = await runtime.find()
     assert list(found) == [launch.kernel_id]
-    assert found[launch.kernel_id].port == 4711
+    assert found[launch.kernel_id].port == launch.port > 0
 
 
 async def test_creating_again_starts_nothing(bench: Bench) -> None:
@@ -133,7 +173,7 @@ async def test_creating_at_the_same_moment_starts_one(bench: Bench) -> None:
     handle = next(handle for handle in handles if isinstance(handle, Handle))
     runtime = bench.runtime()
     await until(runtime, handle, S.EXITED)
-    assert runtime.log_tail(handle) == "once\n"
+    assert await runtime.log_tail(handle) == "once\n"
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])
@@ -173,7 +213,7 @@ async def test_a_second_stop_hurries_the_first(bench: Bench) -> None:
 
 
 async def _says(runtime: Runtime, handle: Handle, word: str) -> bool:
-    return word in runtime.log_tail(handle)
+    return word in await runtime.log_tail(handle)
 
 
 async def test_destroy_ends_and_removes_all_and_may_be_repeated(bench: Bench) -> None:
@@ -184,7 +224,7 @@ async def test_destroy_ends_and_removes_all_and_may_be_repeated(bench: Bench) ->
         await runtime.destroy(handle)
         assert (await runtime.observe(handle)).state is S.GONE
     assert await runtime.find() == {}
-    assert runtime.log_tail(handle) == "last words\n"
+    assert await runtime.log_tail(handle) == "last words\n"
 
 
 async def test_stop_and_wait_of_what_is_gone_do_nothing(bench: Bench) -> None:
@@ -229,7 +269,7 @@ async def test_logs_whole_tail_and_followed(bench: Bench) -> None:
     assert b"".join([part async for part in runtime.logs(handle)]).decode() == text
     last = b"".join([part async for part in runtime.logs(handle, tail_lines=2)])
     assert last == b"line 98\nline 99\n"
-    assert runtime.log_tail(handle, max_bytes=20) == "line 98\nline 99\n"
+    assert await runtime.log_tail(handle, max_bytes=20) == "line 98\nline 99\n"
 
     async def follow() -> bytes:
         return b"".join([part async for part in runtime.logs(handle, tail_lines=1, follow=True)])

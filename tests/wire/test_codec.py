@@ -102,6 +102,7 @@ KERNELS = st.builds(
     start_timeout_s=SECONDS,
     stop_grace_s=SECONDS,
     endpoint_id=st.none() | TEXT.filter(bool),
+    image=TEXT,
 )
 ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
 ORDERS_DELTAS = st.builds(

@@ -11,7 +11,7 @@ import structlog
 
 from fairlead.agent import reconcile as policy
 from fairlead.agent.ledger import Entry, check_id
-from fairlead.agent.life import Life, Surroundings
+from fairlead.agent.life import NEVER_STARTED, Life, Surroundings
 from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
@@ -53,13 +53,14 @@ class Keeper:
         ledger = self._around.ledger
         entries = await asyncio.to_thread(ledger.load)
         self._newest = self._saved = await asyncio.to_thread(ledger.generation)
-        found = await self._find()
+        found, away = await self._find()
         self._around.ports.hold(entry.port for entry in entries.values())
         for kernel_id, entry in entries.items():
             there = found.pop(kernel_id, None)
-            if entry.outcome is None and entry.handle is None:
+            begun = entry.outcome is None and entry.handle is None
+            if begun and (there or entry.spec.runtime not in away):
                 entry = _unfinished(entry, there[1] if there else None)
-            self._begin(entry)
+            self._begin(entry, begun=begun)
         self._strays = found
         if entries or found:
             log.info("kernels from before", remembered=len(entries), only_found=len(found))
@@ -67,7 +68,8 @@ class Keeper:
     async def look_around(self) -> None:
         """Find kernels that nobody remembers, and bound the logs of those that are no more. Costs a look at
         every process of the node: call it seldom."""
-        found = await self._find()
+        found, away = await self._find()
+        found |= {k: v for k, v in self._strays.items() if v[0].name in away}
         strays = {k: v for k, v in found.items() if k not in self._lives and k not in self._clearing}
         if strays:
             log.warning("found kernels that are not in the ledger", kernels=sorted(strays))
@@ -151,12 +153,18 @@ class Keeper:
     def _all_ended(self) -> bool:
         return all(life.state in policy.ENDED for life in self._lives.values())
 
-    async def _find(self) -> dict[KernelId, tuple[Runtime, Handle]]:
+    async def _find(self) -> tuple[dict[KernelId, tuple[Runtime, Handle]], set[str]]:
+        """What is there, and the names of the runtimes that did not answer."""
         found: dict[KernelId, tuple[Runtime, Handle]] = {}
-        for runtime in self._around.runtimes.values():
-            for kernel_id, handle in (await runtime.find()).items():
-                found[kernel_id] = runtime, handle
-        return found
+        away = set()
+        for name, runtime in self._around.runtimes.items():
+            try:
+                for kernel_id, handle in (await runtime.find()).items():
+                    found[kernel_id] = runtime, handle
+            except RuntimeFailed as error:
+                log.info("a runtime cannot say what it has", runtime=name, why=error.message)
+                away.add(name)
+        return found, away
 
     async def _save(self) -> None:
         while self._saved != self._newest:
@@ -209,8 +217,8 @@ class Keeper:
             )
         self._begin(entry)
 
-    def _begin(self, entry: Entry) -> None:
-        life = Life(entry, self._around, changed=self._life_changed, gone=self._life_gone)
+    def _begin(self, entry: Entry, *, begun: bool = False) -> None:
+        life = Life(entry, self._around, changed=self._life_changed, gone=self._life_gone, begun=begun)
         self._lives[entry.kernel_id] = life
         self._tasks[entry.kernel_id] = spawn(f"life.{entry.kernel_id}", life.run())
 
@@ -242,8 +250,7 @@ def _unfinished(entry: Entry, found: Handle | None) -> Entry:
     """It was to be started when the agent died: if it was, go on with it; if not, it never is."""
     if found is not None:
         return replace(entry, handle=found)
-    detail = "the agent was killed just before it started it"
-    return replace(entry, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail))
+    return replace(entry, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED))
 
 
 def _stray(kernel_id: KernelId) -> Observation:

@@ -16,8 +16,9 @@ from pathlib import Path
 import aiohttp
 import structlog
 
-from fairlead.agent import preflight
-from fairlead.agent.engines import ENGINES, Engine, Invocation, Site, environment, needs_port
+from fairlead.agent import launching, preflight
+from fairlead.agent.engines import ENGINES, Engine, Invocation, Site, needs_port
+from fairlead.agent.launching import Place
 from fairlead.agent.ledger import Entry, Ledger
 from fairlead.agent.logs import LogStore
 from fairlead.agent.news import Changed, may_wait
@@ -38,12 +39,13 @@ log = structlog.get_logger("fairlead.agent.life")
 _STOP_MARGIN_S = 3.0
 _AGAIN_S = 1.0
 _ASK_AGAIN_S = 10.0
+NEVER_STARTED = "the agent was killed just before it started it"
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What every kernel of an agent shares. ``pretending``: names of runtimes that run no real engine;
-    ``work_dir`` gives a kernel's HOME."""
+    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME."""
 
     clock: Clock
     ledger: Ledger
@@ -55,6 +57,7 @@ class Surroundings:
     host: str
     http: aiohttp.ClientSession
     work_dir: Callable[[KernelId], Path]
+    contained: frozenset[str] = frozenset()
 
 
 class _Refused(Exception):
@@ -63,7 +66,9 @@ class _Refused(Exception):
 
 
 class Life:
-    """``changed`` is called when there is something new to report, ``gone`` when nothing of it is left."""
+    """``changed`` is called when there is something new to report, ``gone`` when nothing of it is left.
+
+    ``begun``: an earlier run of the agent may have started it, and its runtime could not say yet."""
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Life:
         *,
         changed: Changed,
         gone: Callable[[KernelId], None],
+        begun: bool = False,
     ) -> None:
         self.entry, self._around, self._changed, self._gone = entry, around, changed, gone
         self.state = ObservedState.RUNNING if entry.ready else ObservedState.CREATING
@@ -79,6 +85,7 @@ class Life:
             self.state = entry.outcome.state
         self._doom = entry.doom
         self._withdrawn = self._served = False
+        self._begun = begun
         self._kill_at: float | None = None
         self._kept_since = around.clock.now().timestamp()
         self._poke, self._forget = asyncio.Event(), asyncio.Event()
@@ -131,7 +138,12 @@ class Life:
     async def _live(self) -> Outcome:
         try:
             runtime, engine = self._kinds()
-            if self.entry.handle is None:
+            if self.entry.handle is None and self._begun:
+                self.entry = replace(self.entry, handle=await self._look_for(runtime))
+                if self.entry.handle is None:
+                    return Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+                await self._remember()
+            elif self.entry.handle is None:
                 await self._prepare()
                 if self._withdrawn or self._doom:
                     return self._verdict(Seen(ObservedState.GONE))
@@ -160,7 +172,7 @@ class Life:
     async def _prepare(self) -> None:
         """Checks, a port, and the intent in the ledger: after this, it is never begun a second time."""
         spec, around = self.entry.spec, self._around
-        if spec.runtime not in around.pretending:
+        if spec.runtime not in around.pretending and not self._place().contained:
             lack = await asyncio.to_thread(preflight.missing, spec, around.site)
             if lack is not None:
                 raise _Refused(*lack)
@@ -174,16 +186,18 @@ class Life:
         except OSError as error:
             raise _Refused(Reason.CREATE_FAILED, f"the agent cannot write its ledger: {error}") from None
 
-    def _invocation(self, engine: Engine) -> Invocation:
+    def _place(self) -> Place:
         around = self._around
-        return engine.launch(self.entry.spec, host=around.host, port=self.entry.port, site=around.site)
+        contained = self.entry.spec.runtime in around.contained
+        work_dir = str(around.work_dir(self.entry.kernel_id))
+        return Place(contained, around.host, around.site, work_dir, os.environ)
+
+    def _invocation(self, engine: Engine) -> Invocation:
+        return launching.invocation(engine, self.entry.spec, self.entry.port, self._place())
 
     async def _create(self, runtime: Runtime, invocation: Invocation) -> Handle:
-        spec = self.entry.spec
-        work_dir = str(self._around.work_dir(spec.kernel_id))
-        env = environment(os.environ, spec, invocation, work_dir=work_dir, site=self._around.site)
-        launch = Launch(spec.kernel_id, invocation.argv, env, self.entry.port, spec.stop_grace_s)
-        creating = spawn(f"create.{spec.kernel_id}", _try_create(runtime, launch))
+        launch = launching.launch(self.entry.spec, invocation, self.entry.port, self._place())
+        creating = spawn(f"create.{launch.kernel_id}", _try_create(runtime, launch))
         try:
             created = await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -192,8 +206,9 @@ class Life:
             raise
         if isinstance(created, Handle):
             return created
-        await self._destroy_what_is_there(runtime)
-        raise _Refused(Reason.CREATE_FAILED, str(created))
+        if not created.clean:
+            await self._destroy_what_is_there(runtime)
+        raise _Refused(created.reason, str(created))
 
     def _how_to_ask(self, engine: Engine) -> Readiness | None:
         probes = self._invocation(engine).probes
@@ -305,7 +320,8 @@ class Life:
 
     async def _end(self, outcome: Outcome) -> None:
         await cancel_and_wait(self._probing)
-        tail = self._around.logs.tail(self.entry.kernel_id, 8192)
+        handle, runtime = self.entry.handle, self._around.runtimes.get(self.entry.spec.runtime)
+        tail = await runtime.log_tail(handle, 8192) if handle and runtime else ""
         self.entry = replace(self.entry, outcome=outcome, log_tail=tail)
         self._log.info(
             "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
@@ -326,9 +342,20 @@ class Life:
 
     async def _destroy_what_is_there(self, runtime: Runtime) -> None:
         """Without a handle: it was not begun as far as we know, but a crash may have cost us the news."""
-        handle = (await runtime.find()).get(self.entry.kernel_id)
+        handle = await self._look_for(runtime)
         if handle is not None:
             await self._destroy(runtime, handle)
+
+    async def _look_for(self, runtime: Runtime) -> Handle | None:
+        """Until the runtime answers, it may be there as well as not: it is kept, with its devices."""
+        while True:
+            try:
+                return (await runtime.find()).get(self.entry.kernel_id)
+            except (OSError, RuntimeFailed) as error:
+                self._log.warning("cannot look for it yet", error=str(error))
+                if self.state not in ENDED:
+                    self._show(ObservedState.UNKNOWN)
+                await asyncio.sleep(_AGAIN_S)
 
     async def _destroy(self, runtime: Runtime, handle: Handle) -> None:
         while True:

@@ -40,11 +40,7 @@ class LogStore:
             data = _end_of(path, max_bytes - len(data)) + data
             if len(data) >= max_bytes:
                 break
-        if len(data) >= max_bytes:
-            # Its first line is probably cut; so is a character.
-            data = data.partition(b"\n")[2] or data
-        text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-        return text.encode()[-max_bytes:].decode(errors="ignore")
+        return tail_text(data, max_bytes)
 
     async def read(
         self, kernel_id: KernelId, tail_lines: int, follow: bool, lives: Callable[[], bool]
@@ -108,6 +104,16 @@ class LogStore:
         dead = [path for path in self.root.iterdir() if path.name not in live]
         for path in sorted(dead, key=_age, reverse=True)[keep:]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def tail_text(data: bytes, max_bytes: int) -> str:
+    """The last bytes of a log as ``Runtime.log_tail`` gives them. ``max_bytes`` or more: its beginning is
+    missing."""
+    if len(data) >= max_bytes:
+        # Its first line is probably cut; so is a character.
+        data = data.partition(b"\n")[2] or data
+    text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode()[-max_bytes:].decode(errors="ignore")
 
 
 def _age(path: Path) -> float:

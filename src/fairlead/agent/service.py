@@ -17,6 +17,7 @@ import structlog
 
 from fairlead import __version__
 from fairlead.agent import inventory, preflight
+from fairlead.agent.containers import Presence, docker_runtime
 from fairlead.agent.keeper import Keeper
 from fairlead.agent.ledger import Begun, Ledger
 from fairlead.agent.life import Surroundings
@@ -69,6 +70,8 @@ class Agent:
         self._offers: tuple[SlotOffer, ...] = ()
         self._runtimes: dict[str, Runtime] = {}
         self._engines: tuple[str, ...] = ()
+        self._docker: Presence | None = None
+        self._offered: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
         self._link: Link | None = None
         self._keeper: Keeper | None = None
@@ -102,7 +105,7 @@ class Agent:
             address=self._settings.address,
             version=__version__,
             arch=platform.machine(),
-            runtimes=tuple(self._runtimes),
+            runtimes=self._offered,
             engines=self._engines,
             offers=self._offers,
             labels=dict(self._settings.labels),
@@ -127,6 +130,12 @@ class Agent:
             self.state, logs, log_max_bytes=settings.log_max_bytes, log_keep_files=settings.log_keep_files
         )
         pretending = await self._probe((process, FakeRuntime(logs)))
+        docker = await asyncio.to_thread(docker_runtime, settings, self.state, logs, clock)
+        if docker is not None:
+            # Known even while its engine is away: what runs there is kept, and looked for.
+            self._runtimes[docker.name] = docker
+            self._docker = Presence(docker, clock)
+            stack.push_async_callback(docker.close)
         # Kernels are asked directly, each time anew: no proxy of the environment, no kept connection.
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
@@ -141,6 +150,7 @@ class Agent:
             host=settings.address,
             http=http,
             work_dir=process.work_dir,
+            contained=frozenset({"docker"}),
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
@@ -185,8 +195,12 @@ class Agent:
         """Look at the node again; what changed is reported at once."""
         offers = await asyncio.to_thread(self._inventory.offers)
         engines = await asyncio.to_thread(preflight.installed, self._site)
-        if (offers, engines) != (self._offers, self._engines):
-            self._offers, self._engines = offers, engines
+        if self._docker is not None:
+            await self._docker.look()
+        away = set() if self._docker is None or self._docker.offered else {"docker"}
+        offered = tuple(name for name in self._runtimes if name not in away)
+        if (offers, engines, offered) != (self._offers, self._engines, self._offered):
+            self._offers, self._engines, self._offered = offers, engines, offered
             if self._link is not None:
                 self._link.changed()
 

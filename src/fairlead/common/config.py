@@ -190,14 +190,16 @@ def _read_secret(name: str, path: Path) -> str:
 
 
 def _decoded(name: str, value: Any, origin: str) -> Any:
-    """Tables can be written as JSON where only text can be written."""
+    """Tables and lists can be written as JSON where only text can be written."""
     section, _, key = name.partition(".")
-    if isinstance(value, str) and isinstance(_KEYS[section][key].get_default(), dict):
+    default = _KEYS[section][key].get_default()
+    if isinstance(value, str) and isinstance(default, dict | tuple):
+        example = '{"zone": "a"}' if isinstance(default, dict) else '["a", "b"]'
         try:
             return json.loads(value)
         except ValueError:
             raise ConfigError(
-                f"{name} = {value!r} from {origin} is not JSON", next_step='write it like {"zone": "a"}'
+                f"{name} = {value!r} from {origin} is not JSON", next_step=f"write it like {example}"
             ) from None
     return value
 

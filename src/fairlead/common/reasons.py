@@ -22,6 +22,11 @@ class Reason(StrEnum):
     SELECTOR_FAILED = "selector-failed"
     # starting
     IMAGE_MISSING = "image-missing"
+    IMAGE_NOT_ALLOWED = "image-not-allowed"
+    MOUNT_NOT_ALLOWED = "mount-not-allowed"
+    NO_NVIDIA_RUNTIME = "no-nvidia-runtime"
+    LIMIT_REFUSED = "limit-refused"
+    DOCKER_AWAY = "docker-away"
     MODEL_MISSING = "model-missing"
     ENGINE_MISSING = "engine-missing"
     PORT_TAKEN = "port-taken"
@@ -97,6 +102,33 @@ REASONS: dict[Reason, ReasonInfo] = {
     ),
     Reason.IMAGE_MISSING: ReasonInfo(
         "the container image could not be had", "check its name and the registry", True, True
+    ),
+    Reason.IMAGE_NOT_ALLOWED: ReasonInfo(
+        "the node does not allow this container image",
+        "use another image, or ask for agent.docker_images there",
+        True,
+        True,
+    ),
+    Reason.MOUNT_NOT_ALLOWED: ReasonInfo(
+        "containers of the node may not see the files that it needs",
+        "put them below one of agent.docker_mounts there",
+        True,
+        True,
+    ),
+    Reason.NO_NVIDIA_RUNTIME: ReasonInfo(
+        "Docker on the agent's node cannot give GPUs to containers",
+        "install the NVIDIA container toolkit there; see `fairlead doctor`",
+        True,
+        True,
+    ),
+    Reason.LIMIT_REFUSED: ReasonInfo(
+        "Docker on the agent's node refused one of its limits",
+        "ask for no more than the node really has",
+        True,
+        True,
+    ),
+    Reason.DOCKER_AWAY: ReasonInfo(
+        "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True
     ),
     Reason.MODEL_MISSING: ReasonInfo(
         "the model's files are not on the agent's node", "check the path on that node", True, True

@@ -10,6 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from fairlead.common.errors import InvalidInput
+from fairlead.common.slots import parse_size
+
 
 def split_address(value: str) -> tuple[str, int]:
     """``"127.0.0.1:8700"`` → host and port. Raises ``ValueError`` that says what an address looks like."""
@@ -31,6 +34,27 @@ def _check_port_range(value: str) -> str:
     return value
 
 
+def _check_docker(value: str) -> str:
+    if value not in ("auto", "off") and not value.startswith("unix:///"):
+        raise ValueError(f"{value!r} is not a Docker Engine of this node: write auto, off, or unix:///path")
+    return value
+
+
+def _check_absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError(f"{value!r} is not a full path: begin it with /")
+    return value
+
+
+def _check_size(value: str) -> str:
+    try:
+        parse_size(value)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+AbsolutePath = Annotated[str, AfterValidator(_check_absolute)]
 Address = Annotated[str, AfterValidator(_check_address)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 
@@ -90,6 +114,25 @@ class AgentSettings(Section):
     """A kernel's log file is rotated at this size."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3
     """Rotated log files kept per kernel, beside the current one."""
+    docker: Annotated[str, AfterValidator(_check_docker)] = "auto"
+    """The Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock), ``unix:///path`` of
+    its socket, or ``off``. Sessions in containers come here while it answers."""
+    docker_images: tuple[str, ...] = ("*",)
+    """Patterns of the images that may run here, like ``registry.example.com/team/*``."""
+    docker_pull: Literal["never", "if-missing", "always"] = "if-missing"
+    """When an image is pulled, with the credentials of ``docker login``."""
+    docker_mounts: tuple[AbsolutePath, ...] = ()
+    """Directories of this node that every container sees, read-only, at the same path: models, data sets."""
+    docker_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = ""
+    """Containers run as this ``uid`` or ``uid:gid``. Empty: as the image says, often root."""
+    docker_network: str = "bridge"
+    """The engine's network for containers."""
+    docker_capabilities: tuple[str, ...] = ()
+    """Linux capabilities that containers keep; all others are dropped."""
+    docker_pids: Annotated[int, Field(ge=16)] = 4096
+    """Most processes and threads of one container."""
+    docker_shm: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    """Size of /dev/shm in a container; it counts as memory once it is used."""
     vllm_command: str = "vllm"
     """How to call vLLM on this node: a program, or several words like
     ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""

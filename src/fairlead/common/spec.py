@@ -22,7 +22,7 @@ from fairlead.common.slots import parse_slots
 from fairlead.common.status import SessionType
 
 ENGINES = ("llamacpp", "vllm", "custom")
-RUNTIMES = ("process", "fake")
+RUNTIMES = ("process", "docker", "fake")
 
 _NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -74,6 +74,12 @@ class Model(BaseModel):
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
 
 
+# As in the OCI's grammar of references, somewhat wider: the engine has the last word.
+Image = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$", max_length=512)
+]
+
+
 class Probe(Model):
     """How a ``custom`` engine shows that it is ready: ``path`` answers 2xx over http."""
 
@@ -95,7 +101,10 @@ class Workload(Model):
     )
     probe: Probe | None = Field(None, description="For custom engines that answer requests.")
     env: Env = {}
-    runtime: Literal["process", "fake"] = Field("process", description="How the kernel runs on its node.")
+    runtime: Literal["process", "docker", "fake"] = Field(
+        "process", description="How the kernel runs on its node; docker needs `image`."
+    )
+    image: Image | None = Field(None, description="For runtime docker: name, name:tag or name@digest.")
     resources: Resources = Field(
         {"cpu": 1, "mem": "1GiB"}, description="Slots, e.g. {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}."
     )
@@ -121,6 +130,10 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
+        if self.runtime == "docker" and not self.image:
+            raise ValueError("runtime 'docker' needs `image`: the name of a container image")
+        if self.image and self.runtime != "docker":
+            raise ValueError(f"`image` is for runtime 'docker', not {self.runtime!r}")
         if self.engine == "custom":
             if not self.command:
                 raise ValueError("engine 'custom' needs `command`: the program and its arguments")
@@ -239,6 +252,7 @@ class KernelSpec:
     start_timeout_s: float = 900.0
     stop_grace_s: float = 10.0
     endpoint_id: EndpointId | None = None
+    image: str = ""  # of runtime docker
 
     @property
     def answers_requests(self) -> bool:

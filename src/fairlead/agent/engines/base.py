@@ -101,16 +101,23 @@ def environment(
     kept.setdefault("HF_HOME", f"{kept['XDG_CACHE_HOME']}/huggingface")
     if site.user_base:
         kept.setdefault("PYTHONUSERBASE", site.user_base)
-    ours = {
-        "HOME": work_dir,
-        "PWD": work_dir,
+    ours = {"HOME": work_dir, "PWD": work_dir}
+    return kept | invocation.defaults | spec.env | invocation.env | ours | _facts(spec)
+
+
+def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:
+    """What a container's environment has beside that of its image."""
+    return invocation.defaults | spec.env | invocation.env | _facts(spec)
+
+
+def _facts(spec: KernelSpec) -> dict[str, str]:
+    return {
         "CUDA_VISIBLE_DEVICES": visible_devices(spec),
         "FAIRLEAD_KERNEL_ID": spec.kernel_id,
         "FAIRLEAD_SESSION_ID": spec.session_id,
         "FAIRLEAD_SESSION_NAME": spec.session_name,
         "FAIRLEAD_SESSION_TYPE": spec.session_type.value,
     }
-    return kept | invocation.defaults | spec.env | invocation.env | ours
 
 
 def bearer(spec: KernelSpec) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How kernels run. ``base`` is the seam; ``process`` and ``fake`` are behind it."""
+"""How kernels run. ``base`` is the seam; ``process``, ``docker`` and ``fake`` are behind it."""
 
 from fairlead.agent.runtimes.base import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, Seen
 from fairlead.agent.runtimes.fake import FakeRuntime

@@ -5,12 +5,13 @@ A runtime's conformance suite is ``tests/conformance/test_runtime.py``; a new ru
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import KernelId
+from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 
 # Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
@@ -19,9 +20,20 @@ KERNEL_MARK, OWNER_MARK, PORT_MARK = "FAIRLEAD_KERNEL_ID", "FAIRLEAD_AGENT_STATE
 
 
 class CreateFailed(FairleadError):
-    """The runtime could not start it."""
+    """The runtime could not start it. ``clean``: for certain nothing of it is there."""
 
     code = "create-failed"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        reason: Reason = Reason.CREATE_FAILED,
+        clean: bool = False,
+        next_step: str = "",
+    ) -> None:
+        super().__init__(message, next_step=next_step)
+        self.reason, self.clean = reason, clean
 
 
 class RuntimeFailed(FairleadError):
@@ -33,16 +45,20 @@ class RuntimeFailed(FairleadError):
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """``runs_engines``: false for a runtime that only pretends, so nothing is checked before or probed
-    after."""
+    after. ``contained``: kernels see neither the node's programs and files nor the agent's environment, and
+    listen on an address of their own."""
 
     runs_engines: bool
+    contained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What to run: ``env`` is the whole environment, nothing is added to it but the runtime's marks.
 
-    ``port``: where it will listen, 0 for nowhere.
+    ``port``: where it will listen, 0 for nowhere. What follows is for runtimes that contain their kernels:
+    the ``image``, the limits in ``slots`` (base units), the ids of its GPUs in ``devices``, and the files of
+    the node that it needs to read in ``paths``.
     """
 
     kernel_id: KernelId
@@ -50,6 +66,10 @@ class Launch:
     env: dict[str, str]
     port: int = 0
     stop_grace_s: float = 10.0
+    image: str = ""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +132,9 @@ class Runtime(Protocol):
         ...
 
     async def find(self) -> dict[KernelId, Handle]:
-        """Every kernel of this agent that the outside world knows, whether or not anybody remembers it."""
+        """Every kernel of this agent that the outside world knows, whether or not anybody remembers it.
+
+        Raises ``RuntimeFailed`` when there was no answer; that is never "none"."""
         ...
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
@@ -120,6 +142,6 @@ class Runtime(Protocol):
         goes on until it has ended."""
         ...
 
-    def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         """The end of its log, whole lines where possible, at most ``max_bytes`` as UTF-8, no NUL."""
         ...

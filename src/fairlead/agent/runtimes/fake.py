@@ -110,7 +110,7 @@ class FakeRuntime:
             KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._lives(handle)
         )
 
-    def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(KernelId(handle.state["kernel_id"]), max_bytes)
 
     def _kernel(self, handle: Handle) -> _Kernel | None:

@@ -117,7 +117,7 @@ class ProcessRuntime:
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
         return self._logs.read(_id(handle), tail_lines, follow, lambda: procfs.alive(*self._shim_of(handle)))
 
-    def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(_id(handle), max_bytes)
 
     # Where things are.

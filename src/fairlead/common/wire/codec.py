@@ -167,6 +167,7 @@ def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
         start_timeout_s=k.start_timeout_s,
         stop_grace_s=k.stop_grace_s,
         endpoint_id=k.endpoint_id or "",
+        image=k.image,
     )
 
 
@@ -191,6 +192,7 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
         start_timeout_s=k.start_timeout_s,
         stop_grace_s=k.stop_grace_s,
         endpoint_id=EndpointId(k.endpoint_id) if k.endpoint_id else None,
+        image=k.image,
     )
 
 

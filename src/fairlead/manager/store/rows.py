@@ -151,6 +151,7 @@ def kernel_spec(row: Row) -> KernelSpec:
         runtime=spec.runtime,
         engine=spec.engine,
         served_name=row["endpoint_name"] or row["name"],
+        image=spec.image or "",
         model=spec.model or "",
         args=tuple(spec.args),
         command=tuple(spec.command),

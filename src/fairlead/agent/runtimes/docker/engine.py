@@ -1,0 +1,194 @@
+"""The connection to a Docker Engine: questions by its SDK, each in a thread and with a time limit; streams,
+which may last for weeks and must not hold a thread, on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+
+from fairlead.agent.runtimes.base import RuntimeFailed
+from fairlead.agent.runtimes.docker.rules import Frames
+
+T = TypeVar("T")
+_SOCKET = Path("/var/run/docker.sock")
+_THREADS, _PULLS = 16, 2
+_REQUEST_S, _PULL_SILENCE_S = 20, 300
+_STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5)
+_NOT_STREAMED = 400  # the first HTTP status that is a refusal
+
+
+class Away(RuntimeFailed):
+    """The Docker Engine did not answer; what became of the request is not known.
+
+    ``unsent``: it did not get there."""
+
+    def __init__(self, why: str, *, unsent: bool = False) -> None:
+        super().__init__(
+            f"the Docker Engine does not answer: {why}", next_step="see `systemctl status docker` there"
+        )
+        self.unsent = unsent
+
+
+class Refused(RuntimeFailed):
+    """The Docker Engine answered that it will not. ``status``: of HTTP."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Missing(Refused):
+    """The Docker Engine knows no such thing."""
+
+
+def engine_socket(setting: str) -> Path | None:
+    """From ``agent.docker``: where the engine listens; None for ``off``, or one on another machine."""
+    address = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}" if setting == "auto" else setting
+    return Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
+
+
+class Engine:
+    """``socket``: its Unix socket. Connects when it is first asked, and anew after each failure: an engine
+    that was upgraded meanwhile negotiates its version again."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.id = ""
+        """The identity of the engine that answered last."""
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
+        self._pulls = ThreadPoolExecutor(_PULLS, thread_name_prefix="docker-pull")
+        self._api: Any = None
+        self._connecting = threading.Lock()
+
+    async def call(self, ask: Callable[[Any], T], timeout_s: float = _REQUEST_S) -> T:
+        """``ask`` with the SDK's ``APIClient``, in a thread. Raises ``Away``, ``Refused``, ``Missing``."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await loop.run_in_executor(self._pool, self._ask, ask)
+        except TimeoutError:
+            raise Away(f"no answer within {timeout_s:g} s") from None
+
+    async def pull(self, image: str) -> None:
+        """Raises ``Refused`` with the registry's or the engine's own words, ``Away``."""
+        await asyncio.get_running_loop().run_in_executor(self._pulls, self._ask, lambda _: self._pull(image))
+
+    async def logs(self, container: str, tail: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        """What a container wrote, both outputs in order. ``tail``: the last lines only; 0: all."""
+        frames = Frames()
+        query = {"stdout": "1", "stderr": "1", "follow": str(int(follow)), "tail": str(tail or "all")}
+        async for data in self._stream(f"/containers/{container}/logs", query):
+            if said := frames.feed(data):
+                yield said
+
+    async def events(self, filters: dict[str, list[str]]) -> AsyncGenerator[dict[str, Any], None]:
+        """An empty one first, as soon as the engine listens; then one for each event."""
+        rest = b""
+        async for data in self._stream("/events", {"filters": json.dumps(filters)}):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines or [b"{}"]:
+                yield json.loads(line) if line.strip() else {}
+
+    def close(self) -> None:
+        """Waits for nothing: a question that hangs ends by its own time limit."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pulls.shutdown(wait=False, cancel_futures=True)
+        self._drop()
+
+    async def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, after an empty piece that says that the answer has begun."""
+        try:
+            async with (
+                aiohttp.ClientSession(
+                    connector=aiohttp.UnixConnector(str(self.socket)), timeout=_STREAM, trust_env=False
+                ) as http,
+                http.get(f"http://docker{path}", params=query) as answer,
+            ):
+                if answer.status >= _NOT_STREAMED:
+                    text = (await answer.text())[:500]
+                    raise (Missing if answer.status == 404 else Refused)(text, answer.status)
+                yield b""
+                async for data in answer.content.iter_any():
+                    yield data
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Away(str(error) or type(error).__name__) from None
+
+    # In a thread.
+
+    def _ask(self, ask: Callable[[Any], T]) -> T:
+        api = self._connect()
+        import docker.errors
+        import requests.exceptions
+
+        try:
+            return ask(api)
+        except docker.errors.NotFound as error:
+            raise Missing(_words(error), 404) from None
+        except docker.errors.APIError as error:
+            raise Refused(_words(error), error.status_code or 500) from None
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            self._drop()
+            raise Away(_short(error)) from None
+
+    def _connect(self) -> Any:
+        with self._connecting:
+            if self._api is not None:
+                return self._api
+            if not self.socket.exists():
+                raise Away(f"there is no {self.socket}", unsent=True)
+            api = self._dial(_REQUEST_S)
+            self._api, self.id = api
+            return self._api
+
+    def _dial(self, timeout_s: int) -> tuple[Any, str]:
+        try:
+            import docker
+            import docker.errors
+            import requests.exceptions
+        except ImportError as error:
+            raise RuntimeFailed(
+                f"the package {error.name} is not installed", next_step="pip install 'fairlead[agent]'"
+            ) from None
+        try:
+            # Without a version the SDK asks the engine for its own, and both use the older one.
+            api = docker.APIClient(
+                base_url=f"unix://{self.socket}", timeout=timeout_s, max_pool_size=_THREADS
+            )
+            return api, str(api.info()["ID"])
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise Away(_short(error), unsent=True) from None
+
+    def _drop(self) -> None:
+        with self._connecting:
+            api, self._api = self._api, None
+        if api is not None:
+            api.close()
+
+    def _pull(self, image: str) -> None:
+        api, _ = self._dial(_PULL_SILENCE_S)
+        try:
+            for step in api.pull(image, stream=True, decode=True):
+                if "error" in step:
+                    raise Refused(str(step["error"]), 404)
+        finally:
+            api.close()
+
+
+def _words(error: Any) -> str:
+    return str(error.explanation or error).strip()
+
+
+def _short(error: Exception) -> str:
+    """The innermost of the causes that the SDK's layers wrap into each other."""
+    inner: BaseException = error
+    while (deeper := inner.__cause__ or inner.__context__) is not None:
+        inner = deeper
+    return (str(inner) or type(inner).__name__)[:300]

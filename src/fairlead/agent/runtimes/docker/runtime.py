@@ -1,0 +1,343 @@
+"""Kernels as containers. What is true is asked of the engine; an engine that does not answer makes a kernel
+UNKNOWN, never GONE."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from typing import Any
+
+import structlog
+
+from fairlead.agent.logs import LogStore, tail_text
+from fairlead.agent.runtimes import procfs
+from fairlead.agent.runtimes.base import Capabilities, CreateFailed, Handle, Launch, RuntimeFailed, Seen
+from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.rules import (
+    Rules,
+    container_config,
+    container_name,
+    host_config,
+    image_allowed,
+    look,
+    meaning,
+    outside,
+)
+from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
+from fairlead.agent.runtimes.docker.watch import Watch
+from fairlead.common.ids import KernelId
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState
+from fairlead.common.tasks import cancel_and_wait, spawn
+
+log = structlog.get_logger("fairlead.agent.docker")
+_LOOK_S, _ACT_S, _DIE_S = 5.0, 60.0, 5
+_NAME_TAKEN = "is already in use by container"
+_TAIL_LINES = 400
+_ENDED = (ObservedState.EXITED, ObservedState.GONE)
+
+
+class DockerRuntime:
+    """``address``: where kernels' ports are published. ``sealer`` makes and knows the labels of this agent.
+
+    Close it: it listens to the engine's events."""
+
+    name = "docker"
+
+    def __init__(self, engine: Engine, sealer: Sealer, logs: LogStore, *, rules: Rules, address: str) -> None:
+        self._engine, self._sealer, self._logs = engine, sealer, logs
+        self._rules, self._address = rules, address
+        self._watch = Watch(engine, sealer.owner)
+        self._boot_id = procfs.boot_id()
+        self._beginning: set[KernelId] = set()
+        self._kills: dict[KernelId, asyncio.Task[None]] = {}
+        self._pulling: dict[str, asyncio.Lock] = {}
+        self._strangers: set[str] = set()
+
+    async def close(self) -> None:
+        await self._watch.close()
+        await cancel_and_wait(*self._kills.values())
+        self._engine.close()
+
+    async def probe(self) -> Capabilities:
+        await self._engine.call(lambda api: api.ping(), _LOOK_S)
+        return Capabilities(runs_engines=True, contained=True)
+
+    async def create(self, launch: Launch) -> Handle:
+        if not image_allowed(launch.image, self._rules.images):
+            raise CreateFailed(
+                f"image {launch.image!r} is not allowed on this node",
+                reason=Reason.IMAGE_NOT_ALLOWED,
+                clean=True,
+                next_step=f"agent.docker_images there allows: {', '.join(self._rules.images)}",
+            )
+        address = await asyncio.to_thread(self._prepare, launch)
+        self._beginning.add(launch.kernel_id)
+        try:
+            await self._have_image(launch.image)
+            return await self._begin(launch, address)
+        except Refused as error:
+            reason, next_step = meaning(str(error))
+            raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
+        except Away as error:
+            raise CreateFailed(
+                error.message, reason=Reason.DOCKER_AWAY, clean=error.unsent, next_step=error.next_step
+            ) from None
+        finally:
+            self._beginning.discard(launch.kernel_id)
+
+    async def observe(self, handle: Handle) -> Seen:
+        try:
+            facts = await self._engine.call(lambda api: api.inspect_container(_container(handle)), _LOOK_S)
+        except Missing:
+            return self._missing(handle)
+        except RuntimeFailed as error:
+            return Seen(ObservedState.UNKNOWN, detail=error.message)
+        return look(facts["State"])
+
+    async def wait(self, handle: Handle, seen: ObservedState) -> None:
+        async with self._watch.expecting(_container(handle)) as changed:
+            now = (await self.observe(handle)).state
+            if now is not seen or now in _ENDED:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._watch.patience_s):
+                    await changed.wait()
+
+    async def stop(self, handle: Handle, grace_s: float) -> None:
+        container = _container(handle)
+
+        def ask(api: Any) -> bool:
+            facts = api.inspect_container(container)
+            if look(facts["State"]).state in _ENDED:
+                return False
+            api.kill(container, facts["Config"].get("StopSignal") or "SIGTERM")
+            return True
+
+        try:
+            lives = await self._engine.call(ask)
+        except Missing:
+            return
+        except Refused as error:
+            if (await self.observe(handle)).state in _ENDED:
+                return
+            raise RuntimeFailed(f"it cannot be stopped: {error}") from None
+        await cancel_and_wait(self._kills.pop(_id(handle), None))
+        if lives:
+            self._kills[_id(handle)] = spawn(f"docker.kill.{_id(handle)}", self._kill_after(handle, grace_s))
+
+    async def destroy(self, handle: Handle) -> None:
+        container = _container(handle)
+        await cancel_and_wait(self._kills.pop(_id(handle), None))
+
+        def end(api: Any) -> None:
+            if look(api.inspect_container(container)["State"]).state not in _ENDED:
+                api.kill(container, "SIGKILL")
+                api.wait(container, timeout=_DIE_S)
+
+        try:
+            await self._engine.call(end, _ACT_S)
+            await self._keep_log(handle)
+            await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
+        except Missing:
+            seen = self._missing(handle)
+            if seen.state is not ObservedState.GONE:
+                raise RuntimeFailed(seen.detail) from None
+        except Refused as error:
+            raise RuntimeFailed(f"the container is not removed yet: {error}") from None
+
+    async def find(self) -> dict[KernelId, Handle]:
+        query = {"label": f"{OWNER}={self._sealer.owner}"}
+        found: dict[KernelId, Handle] = {}
+        for row in await self._engine.call(lambda api: api.containers(all=True, filters=query)):
+            name, container = row["Names"][0].lstrip("/") if row["Names"] else "", row["Id"]
+            marks = self._sealer.read(name, row["Labels"])
+            if marks is None:
+                self._warn_of(container, name)
+            elif not (row["State"] == "created" and await self._never_begun(marks.kernel_id, container)):
+                found[marks.kernel_id] = self._handle(marks.kernel_id, container, marks.port)
+        return found
+
+    async def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+        kept = self._logs.exists(_id(handle))
+        source = (
+            self._logs.read(_id(handle), tail_lines, False, lambda: False)
+            if kept
+            else self._engine.logs(_container(handle), tail_lines, follow)
+        )
+        async with aclosing(source) as pieces:  # type: ignore[type-var]
+            async for data in pieces:
+                yield data
+
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+        if self._logs.exists(_id(handle)):
+            return await asyncio.to_thread(self._logs.tail, _id(handle), max_bytes)
+        end = b""
+        try:
+            async with aclosing(self._engine.logs(_container(handle), _TAIL_LINES)) as pieces:
+                async for data in pieces:
+                    end = (end + data)[-max_bytes - 1 :]
+        except RuntimeFailed as error:
+            log.warning("cannot read a container's log", kernel=_id(handle), error=str(error))
+        return tail_text(end, max_bytes)
+
+    # Beginning.
+
+    def _prepare(self, launch: Launch) -> str:
+        """What can be known before the engine is asked; the IP on which its port is published."""
+        roots = tuple(os.path.realpath(root) for root in self._rules.mounts)
+        for path in launch.paths:
+            if not os.path.isabs(path) or not os.path.exists(path):
+                raise CreateFailed(
+                    f"there is no {path} on this node; give a full path",
+                    reason=Reason.MODEL_MISSING,
+                    clean=True,
+                )
+            if outside(os.path.realpath(path), roots):
+                allowed = ", ".join(self._rules.mounts) or "none"
+                raise CreateFailed(
+                    f"containers of this node may not see {path}",
+                    reason=Reason.MOUNT_NOT_ALLOWED,
+                    clean=True,
+                    next_step=f"agent.docker_mounts there allows: {allowed}",
+                )
+        try:
+            return str(socket.getaddrinfo(self._address, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as error:
+            raise CreateFailed(f"agent.address = {self._address!r}: {error}", clean=True) from None
+
+    async def _have_image(self, image: str) -> None:
+        rules = self._rules
+        async with self._pulling.setdefault(image, asyncio.Lock()):
+            try:
+                if rules.pull != "always":
+                    await self._engine.call(lambda api: api.inspect_image(image))
+                    return
+            except Missing:
+                if rules.pull == "never":
+                    raise CreateFailed(
+                        f"image {image!r} is not on this node, and agent.docker_pull = never",
+                        reason=Reason.IMAGE_MISSING,
+                        clean=True,
+                        next_step="pull it there",
+                    ) from None
+            log.info("pulling an image", image=image)
+            try:
+                await self._engine.pull(image)
+            except Refused as error:
+                raise CreateFailed(
+                    f"image {image!r} could not be pulled: {error}",
+                    reason=Reason.IMAGE_MISSING,
+                    clean=True,
+                    next_step="check its name, its registry, and `docker login` of the agent's user",
+                ) from None
+
+    async def _begin(self, launch: Launch, address: str) -> Handle:
+        labels = self._sealer.labels(launch.kernel_id, launch.port)
+        host, rest = host_config(launch, self._rules, address), container_config(launch, self._rules, labels)
+
+        def make(api: Any) -> str:
+            return str(api.create_container(**rest, host_config=api.create_host_config(**host))["Id"])
+
+        try:
+            container = await self._engine.call(make, _ACT_S)
+        except Refused as error:
+            if _NAME_TAKEN not in str(error):
+                raise
+            return await self._there(launch.kernel_id)
+        try:
+            await self._engine.call(lambda api: api.start(container), _ACT_S)
+        except Refused:
+            # It would stay for ever, in the state Created.
+            await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
+            raise
+        return self._handle(launch.kernel_id, container, launch.port)
+
+    async def _there(self, kernel_id: KernelId) -> Handle:
+        """The kernel that has the name already."""
+        name = container_name(kernel_id)
+        facts = await self._engine.call(lambda api: api.inspect_container(name))
+        marks = self._sealer.read(name, facts["Config"]["Labels"] or {})
+        if marks is None:
+            raise CreateFailed(
+                f"a container called {name} is there already, and not of this agent's making",
+                clean=True,
+                next_step=f"see `docker inspect {name}` on that node",
+            )
+        return self._handle(kernel_id, facts["Id"], marks.port)
+
+    async def _never_begun(self, kernel_id: KernelId, container: str) -> bool:
+        """A container whose agent was killed before it started it is removed. The engine itself refuses that
+        for one that has been started meanwhile."""
+        if kernel_id in self._beginning:
+            return False
+        try:
+            await self._engine.call(lambda api: api.remove_container(container, v=True))
+        except Missing:
+            return True
+        except Refused as error:
+            log.info("a container that was not started is there", container=container[:12], why=str(error))
+            return False
+        return True
+
+    # Ending.
+
+    async def _kill_after(self, handle: Handle, grace_s: float) -> None:
+        await asyncio.sleep(grace_s)
+        try:
+            await self._engine.call(lambda api: api.kill(_container(handle), "SIGKILL"))
+        except Refused:
+            pass  # it has ended
+        except RuntimeFailed as error:
+            log.warning("cannot kill it yet", kernel=_id(handle), error=str(error))
+        self._kills.pop(_id(handle), None)
+
+    async def _keep_log(self, handle: Handle) -> None:
+        """Before the engine forgets it, its log goes where those of all kernels are kept."""
+        folder = self._logs.folder(_id(handle))
+        if self._logs.exists(_id(handle)):
+            return
+        part = folder / f"part.{os.getpid()}"
+        try:
+            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+            with part.open("wb") as file:
+                async with aclosing(self._engine.logs(_container(handle))) as pieces:
+                    async for data in pieces:
+                        await asyncio.to_thread(file.write, data)
+            part.replace(folder / "kernel.log")
+        except (OSError, Refused) as error:
+            # A full disk, or a log driver that cannot read: no reason to keep the container.
+            log.warning("the log of a container is lost", kernel=_id(handle), error=str(error))
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def _missing(self, handle: Handle) -> Seen:
+        """The engine that answers does not know it. That is an answer only if it is the same engine, or if
+        the node was restarted since: no container survives that."""
+        same_boot = handle.state["boot_id"] == self._boot_id
+        if same_boot and handle.state["engine"] != self._engine.id:
+            return Seen(
+                ObservedState.UNKNOWN,
+                detail="another Docker Engine answers than the one that runs it: see agent.docker",
+            )
+        return Seen(ObservedState.GONE, detail="the Docker Engine knows no such container any more")
+
+    def _handle(self, kernel_id: KernelId, container: str, port: int) -> Handle:
+        state = {"kernel_id": kernel_id, "container": container}
+        return Handle(self.name, state | {"engine": self._engine.id, "boot_id": self._boot_id}, port=port)
+
+    def _warn_of(self, container: str, name: str) -> None:
+        if container not in self._strangers:
+            self._strangers.add(container)
+            log.warning("a container carries this agent's label without its seal: left alone", name=name)
+
+
+def _container(handle: Handle) -> str:
+    return str(handle.state["container"])
+
+
+def _id(handle: Handle) -> KernelId:
+    return KernelId(handle.state["kernel_id"])

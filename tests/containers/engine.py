@@ -1,0 +1,148 @@
+"""A Docker Engine of the tests' own: its own socket, data, containerd, bridge and name spaces. An engine that
+is already on the machine is never spoken to, and the machine's firewall is not changed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from fairlead.agent.runtimes import procfs
+
+_HOOK = "#!/bin/sh\ncat > /dev/null\n"
+_numbers = itertools.count()
+
+
+def lacks() -> str:
+    """Why no engine of our own can be run on this machine; "" if nothing is known."""
+    if os.geteuid() != 0:
+        return "it takes root to run a Docker Engine"
+    missing = [name for name in ("dockerd", "containerd", "runc", "ip", "ldd") if not shutil.which(name)]
+    if missing:
+        return f"not installed: {', '.join(missing)} (make test-docker installs them on Debian)"
+    if not Path("/sys/fs/cgroup").is_mount():
+        return "no control groups are mounted at /sys/fs/cgroup"
+    name = f"flprobe{os.getpid()}"
+    made = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True)
+    if made.returncode:
+        return f"no bridge can be made: {made.stderr.strip()}"
+    subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+    return ""
+
+
+class PrivateEngine:
+    """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers)."""
+
+    def __init__(self, folder: Path, *, gpus: bool) -> None:
+        number = next(_numbers)
+        # Its name is that of a name space in containerd too, should ours find one on the machine.
+        self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
+        self.socket = folder / "docker.sock"
+        self._bridge = f"fl{os.getpid()}x{number}"
+        # 198.18.0.0/15 is set aside for measurements: nobody's network.
+        self._address = f"198.18.{(os.getpid() + number) % 256}.1/24"
+        self._bin = folder / "bin"
+        self._bin.mkdir(parents=True)
+        if gpus:
+            hook = self._bin / "nvidia-container-runtime-hook"
+            hook.write_text(_HOOK)
+            hook.chmod(0o755)
+        config = {"deprecated-key-path": str(folder / "key.json")}
+        (folder / "daemon.json").write_text(json.dumps(config))
+        self._process: subprocess.Popen[bytes] | None = None
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("address", "add", self._address, "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        folder = self.folder
+        (folder / "docker.pid").unlink(missing_ok=True)  # a killed one leaves it
+        words = [
+            "dockerd",
+            *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
+            *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/x"),
+            *("--pidfile", f"{folder}/docker.pid", "--bridge", self._bridge, "--live-restore"),
+            *("--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"p-{folder.name}"),
+            *("--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip-forward=false"),
+        ]
+        env = os.environ | {"PATH": f"{self._bin}:{os.environ['PATH']}"}
+        with (folder / "dockerd.log").open("ab") as log:
+            self._process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
+        end = time.monotonic() + 30
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                said = (folder / "dockerd.log").read_text()[-2000:]
+                raise RuntimeError(f"dockerd did not start:\n{said}")
+            time.sleep(0.05)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the engine, and with SIGKILL as rudely as that; its containers go on."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(30)
+            self._process = None
+
+    def close(self) -> None:
+        """End its containers, itself, and whatever of it is left, each by its number."""
+        if self._process is not None:
+            self._remove_containers()
+        self.stop()
+        end = time.monotonic() + 10
+        while (left := self._left()) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        _ip("link", "delete", self._bridge)
+        mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
+            subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+        shutil.rmtree(self.folder)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(2)
+                probe.connect(str(self.socket))
+                probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+                return b" 200 " in probe.recv(64)
+        except OSError:
+            return False
+
+    def _remove_containers(self) -> None:
+        import docker
+
+        client = docker.APIClient(base_url=f"unix://{self.socket}", timeout=60)
+        try:
+            for container in client.containers(all=True):
+                client.remove_container(container["Id"], force=True, v=True)
+        finally:
+            client.close()
+
+    def _left(self) -> list[int]:
+        """containerd and its shims, which outlive an engine that was killed: they name our folder."""
+        found = []
+        for pid in procfs.pids():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                now = procfs.stat(pid)
+                ours = any(word.startswith(bytes(self.folder)) for word in words)
+                if ours and now is not None and now.alive:
+                    found.append(pid)
+        return found
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)

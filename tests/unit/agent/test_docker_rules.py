@@ -1,0 +1,173 @@
+"""What containers are given and refused, as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.agent.runtimes.base import Launch, Seen
+from fairlead.agent.runtimes.docker import Rules
+from fairlead.agent.runtimes.docker import rules as policy
+from fairlead.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import KernelId
+from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.status import ObservedState as S
+
+ID = KernelId("01900000-0000-7000-8000-000000000001")
+
+
+@pytest.mark.parametrize(
+    ("image", "pattern", "allowed"),
+    [
+        ("python:3", "*", True),
+        ("python:3", "python:*", True),
+        ("python:3", "docker.io/library/*", True),
+        ("team/tool", "docker.io/team/*", True),
+        ("registry.example.com/team/tool:1", "registry.example.com/team/*", True),
+        ("registry.example.com/other/tool:1", "registry.example.com/team/*", False),
+        ("localhost:5000/x", "docker.io/*", False),
+        ("python:3", "registry.example.com/*", False),
+        ("python:3", "", False),
+    ],
+)
+def test_images_are_allowed_by_pattern(image: str, pattern: str, allowed: bool) -> None:
+    assert policy.image_allowed(image, (pattern,)) is allowed
+    assert not policy.image_allowed(image, ())
+
+
+@pytest.mark.parametrize(
+    ("path", "mounts", "outside"),
+    [
+        ("/models/a.gguf", ("/models",), False),
+        ("/models", ("/models/",), False),
+        ("/models-of-others/a", ("/models",), True),
+        ("/etc/shadow", ("/models", "/data"), True),
+        ("/etc/shadow", ("/",), False),
+        ("/models/a", (), True),
+    ],
+)
+def test_a_path_is_in_a_mount_or_not(path: str, mounts: tuple[str, ...], outside: bool) -> None:
+    assert policy.outside(path, mounts) is outside
+
+
+@pytest.mark.parametrize(
+    ("state", "seen"),
+    [
+        ({"Status": "created"}, Seen(S.CREATING)),
+        ({"Status": "running"}, Seen(S.RUNNING)),
+        ({"Status": "paused"}, Seen(S.RUNNING)),
+        ({"Status": "exited", "ExitCode": 0, "StartedAt": "2026"}, Seen(S.EXITED, 0)),
+        ({"Status": "exited", "ExitCode": 255, "StartedAt": "2026"}, Seen(S.EXITED, 255)),
+        ({"Status": "exited", "ExitCode": 128, "StartedAt": "2026"}, Seen(S.EXITED, 128)),
+        ({"Status": "exited", "ExitCode": 143, "StartedAt": "2026"}, Seen(S.EXITED, -15)),
+        (
+            {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "StartedAt": "2026"},
+            Seen(S.EXITED, -9, oom=True),
+        ),
+        ({"Status": "dead", "ExitCode": 1, "StartedAt": "2026"}, Seen(S.EXITED, 1)),
+        (
+            {"Status": "exited", "StartedAt": "0001-01-01T00:00:00Z", "Error": "no such device"},
+            Seen(S.EXITED, refused=True, detail="no such device"),
+        ),
+    ],
+)
+def test_what_the_engine_says_of_a_container(state: dict[str, Any], seen: Seen) -> None:
+    assert policy.look(state) == seen
+
+
+@given(st.text(max_size=12))
+def test_a_word_that_we_do_not_know_is_never_an_end(word: str) -> None:
+    known = word in ("exited", "dead")
+    assert (policy.look({"Status": word, "StartedAt": "2026"}).state is S.EXITED) is known
+
+
+def launch(**fields: Any) -> Launch:
+    return Launch(**{"kernel_id": ID, "argv": ("run", "it"), "env": {"A": "b"}, "image": "img"} | fields)
+
+
+def test_a_container_has_its_limits_and_no_rights() -> None:
+    rules = Rules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
+    host = policy.host_config(launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1")
+    assert host["nano_cpus"] == 1_500_000_000
+    assert host["mem_limit"] == host["memswap_limit"] == 64 << 20
+    assert (host["pids_limit"], host["shm_size"], host["init"]) == (99, 7, True)
+    assert (host["privileged"], host["cap_drop"], host["cap_add"]) == (False, ["ALL"], [])
+    assert host["security_opt"] == ["no-new-privileges"]
+    assert host["port_bindings"] == {"4711/tcp": ("127.0.0.1", 4711)}
+    assert host["mounts"] == [{"Type": "bind", "Source": "/models", "Target": "/models", "ReadOnly": True}]
+    assert host["log_config"]["config"] == {"max-size": "5000", "max-file": "2"}
+    assert "device_requests" not in host
+
+
+def test_gpus_are_asked_for_by_their_ids_and_the_environment_agrees() -> None:
+    order = launch(devices=("GPU-a", "GPU-b"))
+    host = policy.host_config(order, Rules(), "127.0.0.1")
+    assert host["device_requests"] == [
+        {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu"]]}
+    ]
+    environment = policy.container_config(order, Rules(), {})["environment"]
+    assert environment == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+
+
+def test_without_gpus_it_sees_none_whatever_its_image_or_user_says() -> None:
+    order = launch(env={"NVIDIA_VISIBLE_DEVICES": "all"})
+    assert policy.container_config(order, Rules(), {})["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def test_what_was_asked_for_is_what_runs() -> None:
+    rest = policy.container_config(launch(), Rules(user="1000:100"), {"x": "y"})
+    assert (rest["entrypoint"], rest["command"]) == (["run", "it"], [])
+    assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"fairlead-{ID}")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('could not select device driver "nvidia" with capabilities: [[gpu]]', Reason.NO_NVIDIA_RUNTIME),
+        ("Unknown runtime specified nvidia", Reason.NO_NVIDIA_RUNTIME),
+        ("Bind for 127.0.0.1:80 failed: port is already allocated", Reason.PORT_TAKEN),
+        ("listen tcp4 127.0.0.1:80: bind: address already in use", Reason.PORT_TAKEN),
+        ("Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", Reason.LIMIT_REFUSED),
+        ("No such image: nothing:latest", Reason.IMAGE_MISSING),
+        ("write /x: no space left on device", Reason.CREATE_FAILED),
+        ("something new", Reason.CREATE_FAILED),
+    ],
+)
+def test_the_engines_words_are_understood(text: str, reason: Reason) -> None:
+    assert policy.meaning(text)[0] is reason
+    assert REASONS[reason].retryable
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_a_log_stream_is_taken_apart_wherever_it_is_cut(words: list[bytes], step: int) -> None:
+    stream = b"".join(b"\x01\0\0\0" + len(word).to_bytes(4, "big") + word for word in words)
+    frames = policy.Frames()
+    said = b"".join(frames.feed(stream[at : at + step]) for at in range(0, len(stream), step))
+    assert said == b"".join(words)
+
+
+def test_a_seal_is_of_one_agent_one_name_and_one_port() -> None:
+    ours = Sealer("key")
+    labels, name = ours.labels(ID, 4711), f"fairlead-{ID}"
+    marks = ours.read(name, labels)
+    assert marks is not None
+    assert (marks.kernel_id, marks.port) == (ID, 4711)
+    assert Sealer("another").read(name, labels) is None
+    assert ours.read("something-else", labels) is None
+    assert ours.read(name, {}) is None
+    for label in labels:
+        if label != OWNER:  # it only narrows the search
+            assert ours.read(name, labels | {label: "1"}) is None
+    assert ours.read(name, labels | {SEAL: "é"}) is None
+
+
+def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "docker.key"
+    assert load_sealer(path, SystemClock()).owner == load_sealer(path, SystemClock()).owner
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["docker.key"]
