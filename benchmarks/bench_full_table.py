@@ -36,7 +36,7 @@ LIVE_ONES = 100
 TIMES = 30
 PLANNED: dict[str, tuple[Any, ...]] = {
     "groups_pending": (),
-    "pending_rows": ("default", None),
+    "pending_brief": ("default",),
     "sessions_unsettled": (True,),
     "route_rows": (),
 }

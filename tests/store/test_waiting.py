@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from fairlead.common.errors import StoreUnavailable
+from fairlead.common.ids import SessionId
+from fairlead.common.options import GroupOptions
+from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Status
-from fairlead.manager.scheduling import Policy, plan
+from fairlead.common.status import ObservedState, Status
+from fairlead.manager.scheduling import Pending, Policy, plan
 from fairlead.manager.store import Store, planning, waiting
+from fairlead.manager.store.db import Database
 
-from .conftest import FakeAgent, schedule
+from .conftest import FakeAgent, schedule, settle
 
 
 async def add(store: Store, name: str, **more: object) -> None:
@@ -21,37 +27,146 @@ async def add(store: Store, name: str, **more: object) -> None:
     await store.create_session(spec, actor="t")
 
 
-async def names(store: Store) -> list[str]:
-    """Those of a snapshot, in its order, with what may change of them."""
-    pending = (await store.snapshot("default")).pending
+async def whole_look(store: Store) -> dict[SessionId, Pending]:
+    asked = waiting.Waiting(store._db, store._clock)  # keeps nothing that it does not ask about
+    return {one.session_id: one for one in await asked.of("default")}
+
+
+async def seen(store: Store) -> dict[SessionId, Pending]:
+    return {one.session_id: one for one in (await store.snapshot("default")).pending}
+
+
+async def names(store: Store) -> set[str]:
     views = {v.id: v for v in (await store.list_sessions(limit=500)).items}
-    return [views[p.session_id].name for p in pending]
+    return {views[session_id].name for session_id in await seen(store)}
+
+
+async def retry(store: Store, agent: FakeAgent) -> None:
+    """What was placed cannot be started there, and waits again."""
+    for view in (await store.list_sessions(statuses=frozenset({Status.SCHEDULED}))).items:
+        agent.see(view.kernels[0].id, ObservedState.EXITED, reason=Reason.PORT_TAKEN)
+    await agent.report()
+    await settle(store)
 
 
 async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "FEW", 3)
-    await FakeAgent(store, gpus=2).report()
+    """By rings alone: nobody is asked for an hour."""
+    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    agent = FakeAgent(store, gpus=2)
+    await agent.report()
+    await FakeAgent(store, "node-2", gpus=0).report()
     for n in range(6):
         await add(store, f"s{n}")
     await add(store, "after", depends_on=["s0"])
-    other = waiting.Waiting(store._db)
+    await store.put_group("other", GroupOptions(), actor="t")
+    await add(store, "elsewhere", resource_group="other")
     for change in (
         None,
         lambda: add(store, "late"),
         lambda: store.stop_session("s3", actor="t"),
         lambda: schedule(store),
         lambda: schedule(store),  # counts a refusal of those that wait
+        lambda: retry(store, agent),
         lambda: store.stop_session("s0", actor="t"),
+        lambda: settle(store),  # "after" ends with what it depends on
         lambda: add(store, "later", starts_at="2100-01-01T00:00:00Z"),
     ):
         if change is not None:
             await change()
-        seen = (await store.snapshot("default")).pending
-        other._known.clear()
-        assert list(seen) == await other.of("default")
-    left = ["s2", "s4", "s5", "after", "late"]
-    assert await names(store) == left
-    assert {p.retries for p in seen if p.dependencies == "met"} == {1}
+        assert await seen(store) == await whole_look(store)
+    assert await names(store) == {"s1", "s2", "s4", "s5", "late"}
+    assert {p.retries for p in (await seen(store)).values()} == {0, 1}
+
+
+async def test_a_placement_that_was_refused_is_looked_at_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    await FakeAgent(store).report()
+    await add(store, "one")
+    snapshot = await store.snapshot("default")
+    await store._db.fetch("UPDATE sessions SET revision = revision + 1")  # nobody rings
+    term = await store.take_lease("test", 60)
+    assert await store.place_all(plan(snapshot, Policy()).places, term or 0) == 0
+    assert [p.revision for p in (await seen(store)).values()] == [2]
+
+
+async def test_what_nobody_rang_for_is_seen_at_the_next_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "REREAD_S", 0.2)
+    await add(store, "one")
+    await add(store, "two")
+    await add(store, "pauses")
+    assert len(await seen(store)) == 3
+    await store._db.fetch("UPDATE sessions SET status = 'CANCELLED' WHERE name = 'one'")
+    await store._db.fetch("UPDATE sessions SET retries = 5 WHERE name = 'two'")
+    await store._db.fetch("UPDATE sessions SET not_before = now() + interval '0.5 s' WHERE name = 'pauses'")
+    await asyncio.sleep(0.25)
+    assert await names(store) == {"two"}
+    assert await seen(store) == await whole_look(store)
+    async with asyncio.timeout(5):
+        while await names(store) != {"two", "pauses"}:  # its time has come
+            await asyncio.sleep(0.05)
+
+
+async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "REREAD_S", 0.2)
+    await add(store, "first")
+    await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
+    assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
+    await store._db.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'")  # nobody rings
+    await asyncio.sleep(0.25)
+    assert [p.dependencies for p in (await seen(store)).values()] == ["met"]
+
+
+class Away(Database):
+    """The same database, away for as long as that is true."""
+
+    away = False
+
+    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+        if self.away:
+            raise StoreUnavailable
+        return await super().fetch(sql, *args)
+
+
+async def test_what_could_not_be_read_is_read_later(
+    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    async with Away(empty_database) as database:
+        asked = waiting.Waiting(database, store._clock, store.bell)
+        assert await asked.of("default") == []
+        await add(store, "one")
+        database.away = True
+        with pytest.raises(StoreUnavailable):
+            await asked.of("default")
+        database.away = False
+        assert len(await asked.of("default")) == 1
+        asked.changed(None)
+        database.away = True
+        with pytest.raises(StoreUnavailable):
+            await asked.of("default")
+        await store._db.fetch("UPDATE sessions SET retries = 5")  # nobody rings
+        database.away = False
+        assert [p.retries for p in await asked.of("default")] == [5]
+
+
+async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that does not lead is rung for too, and must not keep it for ever."""
+    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    monkeypatch.setattr(waiting, "MOST_NAMES", 5)
+    kept = store._waiting
+    await add(store, "before")
+    assert not kept._stale
+    assert await names(store) == {"before"}
+    for n in range(20):
+        await add(store, f"s{n}")
+        assert len(kept._stale) <= 5
+    assert len(await seen(store)) == 21
 
 
 async def test_all_are_told_why_however_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ SessionsHeard = Callable[[Collection[SessionId] | None], None]
 
 class Topic(StrEnum):
     PENDING = "pending"  # something waits, or room has come: the scheduler
+    WAITING = "waiting"  # these sessions came to wait, or wait no more, or otherwise
     ROOM = "room"  # these agents have more or less room, or are otherwise not as they were
     KERNELS = "kernels"  # kernels of these sessions changed: the lifekeeper
     ORDERS = "orders"  # what these agents should run may have changed: the links
@@ -65,6 +66,10 @@ class Bell:
         """The same for agents whose free room, or state, may have changed."""
         return self._on_names(Topic.ROOM, heard)
 
+    def on_waiting(self, heard: SessionsHeard) -> Callable[[], None]:
+        """The same for sessions that came to wait, or wait no more, or otherwise."""
+        return self._on_names(Topic.WAITING, heard)
+
     def on_kernels(self, heard: SessionsHeard) -> Callable[[], None]:
         """The same for sessions whose kernels changed."""
         return self._on_names(Topic.KERNELS, heard)
@@ -91,6 +96,11 @@ class Bell:
         """These agents are not as they were; ``more``: something that waits may fit now."""
         if agents:
             self._ring({Topic.ROOM: agents} | ({Topic.PENDING: None} if more else {}))
+
+    def ring_waiting(self, sessions: Collection[SessionId]) -> None:
+        """These came to wait, or wait no more, or otherwise: the planner must be asked again."""
+        if sessions:
+            self._ring({Topic.WAITING: sessions, Topic.PENDING: None})
 
     def ring_kernels(self, sessions: Collection[SessionId]) -> None:
         """The kernels of these sessions changed. Whoever saw it judges them: others are not told."""

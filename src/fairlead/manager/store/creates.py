@@ -20,7 +20,7 @@ from fairlead.common.status import Result, Status
 from fairlead.manager import lifecycle
 from fairlead.manager.keys import Once, Owner
 from fairlead.manager.store import rows
-from fairlead.manager.store.bell import Bell, Topic
+from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
@@ -116,7 +116,7 @@ class Creates:
         created = row["created_at"]
         if created is None:
             raise _refusal(new, row) or _name_taken(new.name)
-        self._bell.ring([Topic.PENDING])
+        self._bell.ring_waiting([SessionId(new.id)])
         kernel = api.KernelView(
             id=new.kernel_id,
             role="main1",

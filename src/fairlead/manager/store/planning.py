@@ -79,7 +79,7 @@ class Planning:
         self._db, self._bell, self._clock, self._groups = db, bell, clock, groups
         self._quotas = quotas
         self._place_line = db.line()
-        self._rooms, self._waiting = Rooms(db, bell, clock), Waiting(db)
+        self._rooms, self._waiting = Rooms(db, bell, clock), Waiting(db, clock, bell)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
         self._unsaid: dict[str, list[Hold]] = {}
@@ -126,7 +126,10 @@ class Planning:
                 log.warning(
                     "placement refused", session=place.session_id, agent=place.agent_id, error=str(answer)
                 )
-        done = sum(answer is True for answer in answers)
+        placed = {p.session_id for p, answer in zip(places, answers, strict=True) if answer is True}
+        self._waiting.gone(placed)
+        self._waiting.changed({place.session_id for place in places} - placed)
+        done = len(placed)
         # Also where it was refused: then what we knew of the agent was out of date.
         self._bell.ring_room({place.agent_id for place in places}, more=False)
         if done:
@@ -190,6 +193,8 @@ class Planning:
             self._unsaid[snapshot.group] = later
         if fresh:
             await self._write_holds(waiting, fresh, overtaken)
+            # How often each has been tried and overtaken was counted with it.
+            self._waiting.changed({h.session_id for h in fresh if h.capacity or h.session_id in overtaken})
         self._noted[snapshot.group] = kept
 
     async def _write_holds(

@@ -208,7 +208,8 @@ class Sessions(Creates):
         waited = {SessionId(other) for row in found for other in row["dependents"] or ()}
         if waited:  # they may start now, or never
             self._bell.ring_kernels(waited)
-            self._bell.ring([Topic.PENDING])
+        held = {i.session_id for i in items if Status.PENDING in (i.old, i.new) and i.session_id in done}
+        self._bell.ring_waiting(waited | held)
         self._bell.ring({topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)})
         return [move.session_id in done and newest[move.session_id] is move for move in moves]
 
@@ -216,8 +217,6 @@ class Sessions(Creates):
 def _topics(move: Move, row: Any) -> set[Topic]:
     """Who must look again. That room has come is told by the report that shows it, not by the move."""
     topics = set()
-    if Status.PENDING in (move.old, move.new):
-        topics.add(Topic.PENDING)
     if Status.RUNNING in (move.old, move.new) and row["type"] == SessionType.INFERENCE:
         topics.add(Topic.ROUTES)
     if row["endpoint_id"] is not None and (move.new in TERMINAL or move.new is Status.RUNNING):

@@ -1,50 +1,104 @@
 """The sessions that wait in each resource group, kept between passes.
 
-To read a hundred thousand whole takes seconds. So where many wait, a pass asks who they are and if they
-are as they were, and reads the others. What one depends on changes without it: those are always read.
+A pass would else read all of them to place one. Who comes to wait, waits no more, or waits otherwise, is
+rung for (``Bell.ring_waiting``), and only those are read again. Should a ring have been lost, and for those
+whose pause or starting time is over, all are asked every ``REREAD_S`` whether they are as they were. What is
+kept may be out of date: the commit of a placement checks again, and refuses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fairlead.common.clock import Clock
+from fairlead.common.errors import StoreUnavailable
 from fairlead.common.ids import SessionId
 from fairlead.manager.scheduling import Pending
 from fairlead.manager.store import rows
+from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
-# So few are read whole in less than what it takes to ask twice.
-FEW = 500
+REREAD_S = 1.0
+# Of more that are rung for and not asked about (another manager leads), it is not remembered who they are.
+MOST_NAMES = 20_000
+
+
+@dataclass(slots=True)
+class _Queue:
+    """``asked_at``: when all of them were asked last; None: they must be."""
+
+    known: dict[SessionId, Pending]
+    asked_at: float | None = None
 
 
 class Waiting:
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self._known: dict[str, dict[SessionId, Pending]] = {}
+    """``bell``: who rings for those that change; without one, all are asked each time."""
+
+    def __init__(self, db: Database, clock: Clock, bell: Bell | None = None) -> None:
+        self._db, self._clock, self._rung = db, clock, bell is not None
+        self._queues: dict[str, _Queue] = {}
+        self._stale: set[SessionId] = set()
+        if bell is not None:
+            bell.on_waiting(self.changed)
+
+    def changed(self, sessions: Collection[SessionId] | None) -> None:
+        """These wait, or did, and are not as they were. None: any may be."""
+        if sessions is not None and self._queues:
+            self._stale.update(sessions)
+        if sessions is None or len(self._stale) > MOST_NAMES:
+            self._stale.clear()
+            for queue in self._queues.values():
+                queue.asked_at = None
+
+    def gone(self, sessions: Collection[SessionId]) -> None:
+        """These wait no more."""
+        for queue in self._queues.values():
+            for session_id in queue.known.keys() & sessions:
+                del queue.known[session_id]
 
     async def of(self, group: str) -> list[Pending]:
-        """The oldest first."""
-        known = self._known.get(group, {})
-        if len(known) < FEW:
-            found = [rows.pending(row) for row in await self._db.fetch(SQL["pending_rows"], group, None)]
-        else:
-            found = await self._renewed(group, known)
-        self._known[group] = {one.session_id: one for one in found}
-        return found
+        """In no order. Raises ``StoreUnavailable``; then nothing is taken for known that was not read."""
+        now = self._clock.monotonic()
+        queue = self._queues.setdefault(group, _Queue({}))
+        if not self._rung or queue.asked_at is None or now - queue.asked_at >= REREAD_S:
+            queue.asked_at = now  # before the look: who says meanwhile that any may have changed is heard
+            await self._ask_all(group, queue)
+        if self._stale:
+            await self._read()
+        return list(queue.known.values())
 
-    async def _renewed(self, group: str, known: dict[SessionId, Pending]) -> list[Pending]:
-        there = await self._db.fetch(SQL["pending_brief"], group)
-        other = []
+    async def _ask_all(self, group: str, queue: _Queue) -> None:
+        try:
+            there = await self._db.fetch(SQL["pending_brief"], group)
+        except StoreUnavailable:
+            queue.asked_at = None
+            raise
+        known = queue.known
         for row in there:
             old = known.get(row["id"])
+            # What one depends on changes without it.
             if old is None or row["dependent"] or _other(old, row):
-                other.append(row["id"])
-        read: dict[SessionId, Pending] = {}
-        if other:
-            fresh = await self._db.fetch(SQL["pending_rows"], group, other)
-            read = {one.session_id: one for one in map(rows.pending, fresh)}
-        found = [read.get(row["id"]) or known.get(row["id"]) for row in there]
-        # One that is new to us and was placed or stopped between the two statements is not there any more.
-        return [one for one in found if one is not None]
+                self._stale.add(SessionId(row["id"]))
+        self._stale |= known.keys() - {row["id"] for row in there}
+
+    async def _read(self) -> None:
+        stale, self._stale = self._stale, set()
+        try:
+            found = await self._db.fetch(SQL["pending_rows"], list(stale))
+        except StoreUnavailable:
+            self._stale |= stale
+            raise
+        now: dict[str, dict[SessionId, Pending]] = {group: {} for group in self._queues}
+        for row in found:
+            if row["resource_group"] in now:
+                one = rows.pending(row)
+                now[row["resource_group"]][one.session_id] = one
+        for group, queue in self._queues.items():
+            for session_id in queue.known.keys() & (stale - now[group].keys()):
+                del queue.known[session_id]
+            queue.known.update(now[group])
 
 
 def _other(old: Pending, row: rows.Row) -> bool:

@@ -48,7 +48,7 @@ class Whys:
         planning: Planning,
     ) -> None:
         self._db, self._clock = db, clock
-        self._asked = Waiting(db)  # not the scheduler's own, which keeps what it read
+        self._asked = Waiting(db, clock)  # not the scheduler's own, which keeps what it read
         self._of_sessions, self._of_groups, self._of_quotas = sessions, groups, quotas
         self._of_planning = planning
         self._why_selectors = Selectors()

@@ -1,7 +1,7 @@
--- The waiting sessions of a group, or of these ($2) those that are there, with their kernel and the agents on which this
--- run of their program could not be started (index sessions_pending). Those that pause after a failure, or are to start later, are left out.
+-- Of these sessions ($1) those that wait, whatever their group, with their kernel and the agents on which this run of
+-- their program could not be started. Those that pause after a failure, or are to start later, are left out.
 -- `waits_on`: what each depends on that has not ended as it needs, with whether it still may.
-SELECT s.id, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
+SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
              WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.rerun_from
@@ -15,6 +15,5 @@ SELECT s.id, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
            WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) <> 'met') END AS waits_on
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
-WHERE s.status = 'PENDING' AND s.resource_group = $1 AND (s.not_before IS NULL OR s.not_before <= now())
-  AND (s.starts_at IS NULL OR s.starts_at <= now()) AND ($2::uuid[] IS NULL OR s.id = ANY ($2))
-ORDER BY s.created_at, s.id
+WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING' AND (s.not_before IS NULL OR s.not_before <= now())
+  AND (s.starts_at IS NULL OR s.starts_at <= now())
