@@ -172,9 +172,14 @@ class Planner:
 
     def tell_sessions(self, waiting: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
         """``waiting``: they are new, or otherwise; ``gone``: they wait no longer."""
+        waiting = list(waiting)
+        # First those that go, all of them: to take one out of a row to which others were added sorts it anew.
         for item in waiting:
             if item.session_id in self._pending:
                 self._forget(item.session_id)
+        for session_id in gone:
+            self._forget(session_id)
+        for item in waiting:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
             if item.swift:
@@ -182,8 +187,6 @@ class Planner:
                     self._open.add(item.shape)
             else:
                 self._others.add(item.session_id)
-        for session_id in gone:
-            self._forget(session_id)
 
     def tell_quotas(self, changed: Iterable[Quota]) -> None:
         changed = list(changed)
