@@ -75,7 +75,11 @@ def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, floa
         same_choices(snapshot, free, list(arrays[3]), "the scan in C")
     groups = [world(shape, pending // 100, agents // 100, seed) for seed in range(100)]
     hundred = [timed(lambda: [plan(group, POLICY, NOW) for group in groups])[0] for _ in range(3)]
+    stay = Planners()
+    numbered = [replace(group, group=f"g{number}") for number, group in enumerate(groups)]
+    again = [timed(lambda: [stay.plan(group, POLICY, NOW) for group in numbered])[0] for _ in range(4)]
     return {
+        "hundred_stay_ms": 1000 * statistics.median(again[1:]),
         "placed": len(answer.places),
         "ms": 1000 * statistics.median(ours),
         "first_ms": 1000 * cold,
@@ -191,6 +195,10 @@ def table(found: dict[str, Any]) -> str:
             f"(by the clock {row['clock_p50_us']:.0f} and {row['clock_p99_us']:.0f}; {row['placed']} placed "
             f"in {row['events']} events; a full pass {row['full_pass_ms']:.1f} ms)"
         )
+    row = found["shapes"]["none fits"]
+    lines.append(
+        f"\n100 groups in which none fits, when nothing has changed: {row['hundred_stay_ms']:.1f} ms"
+    )
     row = found["one_owner"]
     lines.append(
         f"\n{found['crowd']:,} sessions of one user without quota: a full plan {row['full_ms']:.0f} ms; the "

@@ -125,14 +125,14 @@ class Bench:
             self._lanes.moved(room)
         if not room.booked:
             self.booked.append(room)
-        room.booked.append((ends, takes))
+        room.booked += ((ends, takes),)
         return takes
 
     def _booked(self, room: Room, takes: Takes, ends: int | None) -> None:
         self.moves += 1
         if not room.booked:
             self.booked.append(room)
-        room.booked.append((ends, takes))
+        room.booked += ((ends, takes),)
         self._lanes.moved(room)
 
     def chosen(self, item: Pending, room: Room) -> None:

@@ -86,7 +86,7 @@ def stock_when_empty(room: Room, ill: bool = False) -> Stock:
     }
     stock = Stock(room.capacity, room.families, racks)
     for name, rack in racks.items():
-        stock.free[name] = reach(rack.free)
+        stock.own()[name] = reach(rack.free)
     return stock
 
 

@@ -148,9 +148,14 @@ class Lanes:
         return step
 
     def _key(self, room: Room) -> Key:
-        free, key = room.free, 0
-        for slot in self._slots:
-            key = key << BITS | free.get(slot, 0)
+        known = room.agent.totals.keys
+        key = known.get(self._slots) if room.lent else None
+        if key is None:
+            free, key = room.free, 0
+            for slot in self._slots:
+                key = key << BITS | free.get(slot, 0)
+            if room.lent:
+                known[self._slots] = key
         # What is lacking of a digit that is all ones is the digit turned over.
         return (key << self._rank_bits ^ (self._full if self._dispersed else 0)) | room.rank
 

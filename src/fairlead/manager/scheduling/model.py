@@ -89,12 +89,13 @@ def size_of(capacity: tuple[tuple[str, int], ...]) -> Size:
 class Totals:
     """What an agent has in one number per slot; families of devices as ``<family>.shares`` in 1/1000."""
 
-    free: Mapping[str, int]
-    capacity: Mapping[str, int]
+    free: dict[str, int]  # not to be changed
+    capacity: dict[str, int]
     families: frozenset[str]
     size: Size  # ``capacity``, to tell agents of one size
     racks: Mapping[str, Rack]  # by family, as <family>.shares
     grained: bool  # whether it gives parts of its devices in steps only, or none
+    keys: dict[tuple[str, ...], int] = field(default_factory=dict)  # ``free`` as one number, see ``Lanes``
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,9 @@ class KernelAsk:
     slots: Mapping[str, int]
 
 
+_FIRST = tuple(-priority for priority in range(101))
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """One session that waits. ``kernel_id`` and ``slots`` are those of its main kernel."""
@@ -220,7 +224,9 @@ class Pending:
         put(self, "shape", shape)
         claim = claim_of(self.user, self.project, shape)
         put(self, "claim", claim)
-        put(self, "rank", (-self.priority, self.created, self.session_id))
+        # One object for each priority: then it is seen without a look into it that two of them are the same.
+        priority = _FIRST[self.priority] if 0 <= self.priority <= 100 else -self.priority
+        put(self, "rank", (priority, self.created, self.session_id))
         waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
         plain = not (waits or self.avoid or self.designated)
         put(self, "plain", plain)

@@ -19,12 +19,13 @@ Takes = tuple[Take, ...]
 
 
 class Stock:
-    """``free``: one number per slot, a family of devices as what the largest request for it may be."""
+    """``free``: one number per slot, a family of devices as what the largest request for it may be. Only to
+    be read (see ``own``); ``lent``: it is somebody else's."""
 
-    __slots__ = ("_devices", "_racks", "families", "free")
+    __slots__ = ("_devices", "_racks", "families", "free", "lent")
 
-    def __init__(self, free: Mapping[str, int], families: frozenset[str], racks: Mapping[str, Rack]) -> None:
-        self.free, self.families, self._racks = dict(free), families, racks
+    def __init__(self, free: dict[str, int], families: frozenset[str], racks: Mapping[str, Rack]) -> None:
+        self.free, self.families, self._racks, self.lent = free, families, racks, True
         # Looked at one by one only when something is taken: most agents of most plans give nothing.
         self._devices: dict[str, Family] | None = None
 
@@ -33,6 +34,12 @@ class Stock:
         if self._devices is None:
             self._devices = {name: Family(rack) for name, rack in self._racks.items()}
         return self._devices
+
+    def own(self) -> dict[str, int]:
+        """``free``, to be changed: most agents of most plans give nothing, and need none of their own."""
+        if self.lent:
+            self.free, self.lent = dict(self.free), False
+        return self.free
 
     def fits(self, demand: Demand) -> bool:
         free = self.free
@@ -51,7 +58,7 @@ class Stock:
 
     def _choose(self, demand: Demand, fraction: str, take: bool) -> Takes:
         takes: list[Take] = []
-        free, families = self.free, self.families
+        free, families = self.own() if take else self.free, self.families
         for slot, amount in demand:
             if slot in families:
                 family = self.devices[slot]
@@ -77,7 +84,7 @@ class Stock:
         self._move(takes, 1, kernels)
 
     def _move(self, takes: Takes, sign: int, kernels: int) -> None:
-        free = self.free
+        free = self.own()
         if KERNELS in free:
             free[KERNELS] += sign * kernels
         touched = set()
@@ -97,7 +104,7 @@ class Stock:
             free[name] = self.devices[name].reach()
 
     def copy(self) -> Stock:
-        twin = Stock(self.free, self.families, self._racks)
+        twin = Stock(self.free if self.lent else dict(self.free), self.families, self._racks)
         if self._devices is not None:
             for name, family in twin.devices.items():
                 family.free[:] = self._devices[name].free
@@ -133,10 +140,10 @@ class Room(Stock):
     def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
         totals = agent.totals
         # As in ``Stock``; there are thousands of them, made for each plan.
-        self.free, self.families, self._racks = dict(totals.free), totals.families, totals.racks
+        self.free, self.families, self._racks, self.lent = totals.free, totals.families, totals.racks, True
         self._devices = None
         self.agent, self.rank, self.capacity, self.size = agent, rank, totals.capacity, totals.size
-        self.booked: list[tuple[int | None, Takes]] = []  # when it ends, what it takes
+        self.booked: tuple[tuple[int | None, Takes], ...] = ()  # when it ends, what it takes
         self.guarded, self.kept_for = False, ""  # the session that it is kept for
         self.replicas: dict[str, int] | None = None
         self.key = 0  # where it is in the lanes
@@ -144,16 +151,16 @@ class Room(Stock):
             most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
             self.capacity = {**self.capacity, KERNELS: most}
             self.size = size_of((*self.size.capacity, (KERNELS, most)))
-            self.free[KERNELS] = max(0, most - agent.kernels)
+            self.own()[KERNELS] = max(0, most - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
         """What is free is what ``agent``, the same one with the same capacity, has free now."""
         self.agent, self._racks, self._devices = agent, agent.totals.racks, None
         limit = self.free.keys() & {KERNELS}
-        self.free = dict(agent.totals.free)
+        self.free, self.lent = agent.totals.free, True
         if limit:
-            self.free[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
-        self.booked, self.replicas = [], None
+            self.own()[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
+        self.booked, self.replicas = (), None
 
     def could_ever_fit(self, demand: Demand) -> bool:
         return short_of(self.capacity, demand) is None

@@ -30,7 +30,7 @@ class Want:
 
     def seize(self, room: Room, fraction: str) -> tuple[Takes, bool]:
         """Take it of ``room``, on which it fits: what that was, and whether ``step`` says all of it."""
-        free, devices = room.free, self._devices
+        free, devices = room.own(), self._devices
         taken: list[Take] = []
         exact = True
         if devices:
