@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from fairlead.agent.runtimes import procfs
 
@@ -62,13 +63,24 @@ class PrivateEngine:
         _ip("link", "set", self._bridge, "up")
 
     @property
-    def pid(self) -> int:
+    def runs(self) -> bool:
+        return self._process is not None
+
+    def send(self, number: signal.Signals) -> None:
         assert self._process is not None
-        return self._process.pid
+        self._process.send_signal(number)
+
+    def api(self) -> Any:
+        """Docker's own client, to look at what was made behind the runtime's back; close it."""
+        import docker
+
+        return docker.APIClient(base_url=f"unix://{self.socket}", timeout=60)
 
     def start(self) -> None:
         folder = self.folder
-        (folder / "docker.pid").unlink(missing_ok=True)  # a killed one leaves it
+        # A killed one leaves these, and where nobody reaps orphans the number seems to be alive.
+        for left in ("docker.pid", "x/containerd/containerd.pid"):
+            (folder / left).unlink(missing_ok=True)
         words = [
             "dockerd",
             *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
@@ -83,6 +95,7 @@ class PrivateEngine:
         end = time.monotonic() + 30
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
+                self.stop(signal.SIGKILL)
                 said = (folder / "dockerd.log").read_text()[-2000:]
                 raise RuntimeError(f"dockerd did not start:\n{said}")
             time.sleep(0.05)
@@ -93,15 +106,20 @@ class PrivateEngine:
             self._process.send_signal(number)
             self._process.wait(30)
             self._process = None
+            end = time.monotonic() + 10
+            while self._left("containerd") and time.monotonic() < end:  # it dies with its dockerd
+                time.sleep(0.02)
 
     def close(self) -> None:
         """End its containers, itself, and whatever of it is left, each by its number."""
-        if self._process is not None:
+        if self._answers():
             self._remove_containers()
         self.stop()
         end = time.monotonic() + 10
         while (left := self._left()) and time.monotonic() < end:
-            for pid in left:
+            # A shim that dies does not take its container along.
+            inside = [now.pid for pid in procfs.pids() if (now := procfs.stat(pid)) and now.ppid in left]
+            for pid in (*inside, *left):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
@@ -122,23 +140,19 @@ class PrivateEngine:
             return False
 
     def _remove_containers(self) -> None:
-        import docker
+        with contextlib.closing(self.api()) as api:
+            for container in api.containers(all=True):
+                api.remove_container(container["Id"], force=True, v=True)
 
-        client = docker.APIClient(base_url=f"unix://{self.socket}", timeout=60)
-        try:
-            for container in client.containers(all=True):
-                client.remove_container(container["Id"], force=True, v=True)
-        finally:
-            client.close()
-
-    def _left(self) -> list[int]:
-        """containerd and its shims, which outlive an engine that was killed: they name our folder."""
+    def _left(self, program: str = "") -> list[int]:
+        """containerd and its shims, which may outlive an engine that was killed: they name our folder."""
         found = []
         for pid in procfs.pids():
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 now = procfs.stat(pid)
                 ours = any(word.startswith(bytes(self.folder)) for word in words)
+                ours &= not program or os.path.basename(words[0]) == program.encode()
                 if ours and now is not None and now.alive:
                     found.append(pid)
         return found

@@ -1,0 +1,93 @@
+"""Agents' runtimes in an engine of our own. All of these tests are marked ``docker``."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fairlead.agent.logs import LogStore
+from fairlead.agent.runtimes import Launch
+from fairlead.agent.runtimes.docker import Away, DockerRuntime, Engine, Rules
+from fairlead.agent.runtimes.docker.seal import load_sealer
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import KernelId
+
+from .engine import PrivateEngine, lacks
+from .images import PYTHON_IMAGE, import_python
+
+MakeRuntime = Callable[..., DockerRuntime]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.docker)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def launch(*program: str, **fields: Any) -> Launch:
+    """A kernel of the Python image; one word is a program's text."""
+    words = ("python3", "-c", program[0]) if len(program) == 1 else program
+    given: dict[str, Any] = {
+        "kernel_id": KernelId(SystemClock().new_id()),
+        "argv": words or ("python3", "-c", "import time; time.sleep(3600)"),
+        "env": {},
+        "image": PYTHON_IMAGE,
+        "slots": {"mem": 128 << 20},
+    }
+    return Launch(**given | fields)
+
+
+@pytest.fixture
+def mortal_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
+    """The shared engine, for tests that end it: it is there again for the next."""
+    yield docker_engine
+    if not docker_engine.runs:
+        docker_engine.start()
+
+
+@pytest.fixture(scope="module")
+def engine_without_gpus(reachable_dir: Path) -> Iterator[PrivateEngine]:
+    """A second engine, which has never heard of NVIDIA."""
+    if reason := lacks():
+        pytest.skip(reason)
+    engine = PrivateEngine(reachable_dir, gpus=False)
+    try:
+        engine.start()
+        import_python(engine.socket, reachable_dir)
+        yield engine
+    finally:
+        engine.close()
+
+
+@pytest_asyncio.fixture
+async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIterator[MakeRuntime]:
+    """Runtimes of one agent; what they leave in the shared engine is destroyed after the test."""
+    made: list[DockerRuntime] = []
+
+    def make(socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any) -> DockerRuntime:
+        state.mkdir(exist_ok=True)
+        sealer = load_sealer(state / "docker.key", SystemClock())
+        logs = LogStore(state / "logs")
+        made.append(DockerRuntime(Engine(socket), sealer, logs, rules=Rules(**rules), address="127.0.0.1"))
+        return made[-1]
+
+    yield make
+    if not docker_engine.runs:
+        docker_engine.start()
+    for runtime in made:
+        with contextlib.suppress(Away):  # of one that was made for an engine that is not there
+            for handle in (await runtime.find()).values():
+                await runtime.destroy(handle)
+        await runtime.close()
