@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planned_worlds import NOW, any_world, policies
 
+from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.manager.decisions import Damaged, Decision, Reader, Writer
-from fairlead.manager.scheduling import Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from fairlead.manager.scheduling.model import Running, Take
 
 WORLD = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
 
@@ -47,9 +50,9 @@ def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
             if old is None or draw(st.booleans()):
                 pending.append(item if old in (None, item) else replace(item, revision=100 + step))
             else:
-                more = draw(st.integers(0, 1))
-                same = replace(old, retries=old.retries + more, bypassed=old.bypassed + more)
-                pending.append(same if more else old)
+                refused, overtaken = draw(st.integers(0, 1)), draw(st.integers(0, 1))
+                same = replace(old, retries=old.retries + refused, bypassed=old.bypassed + overtaken)
+                pending.append(same if refused or overtaken else old)
         agents = {agent.agent_id: agent for agent in last.agents}
         kept = tuple(
             agents[agent.agent_id] if agent.agent_id in agents and draw(st.booleans()) else agent
@@ -150,3 +153,91 @@ def test_what_is_damaged_is_said_to_be(world: Snapshot, data: st.DataObject) -> 
         read([whole[:cut]])
     with pytest.raises(Damaged):
         read([whole[:cut] + bytes([whole[cut] ^ 0x55]) + whole[cut + 1 :]])
+
+
+GPU = DeviceState(DeviceId("g0"), "cuda.device", 500)
+AGENT = AgentState(
+    AgentId("a"),
+    frozenset({"process"}),
+    frozenset({"custom"}),
+    {"cpu": 1000},
+    {"cpu": 4000},
+    (GPU,),
+    arch="x86_64",
+)
+ITEM = Pending(SessionId("s"), KernelId("k"), 1, 10, 5, 0, "process", "custom", {"cpu": 9000}, since=7)
+RUNS = Running(SessionId("r"), KernelId("rk"), (Take("cpu", DeviceId(""), 5),), 90, 3)
+
+
+def told(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
+    """``skip``: the segment of that pass is lost."""
+    writer, bodies = Writer("g"), []
+    for number, world in enumerate(worlds):
+        passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW + number, 5, 0)
+        if passed is not None:
+            bodies.append(b"".join(writer.write([passed], {})))
+    return read([body for number, body in enumerate(bodies) if number != skip])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"available": False}, {"draining": True}, {"fenced": True}, {"arch": "aarch64"}, {"max_kernels": 3},
+        {"labels": {"zone": "a"}}, {"runtimes": frozenset({"fake"})}, {"engines": frozenset({"vllm"})},
+        {"free": {"cpu": 999}}, {"capacity": {"cpu": 5000}}, {"free": {"mem": 1}}, {"kernels": 2},
+        {"devices": ()},
+        {"devices": (replace(GPU, free=0),)}, {"devices": (replace(GPU, healthy=False),)},
+        {"devices": (replace(GPU, capacity=900),)}, {"devices": (replace(GPU, numa=1),)},
+        {"devices": (replace(GPU, peers=frozenset({DeviceId("x")})),)},
+        {"devices": (GPU, replace(GPU, free=1))},
+        {"devices": (replace(GPU, slot="rocm.device"),)}, {"devices": (replace(GPU, quantum=1000),)},
+        {"devices": (replace(GPU, minimum=10),)}, {"devices": (replace(GPU, parent=DeviceId("p")),)},
+        {"devices": (replace(GPU, device_id=DeviceId("g9")),)}, {"running": (RUNS,)},
+        {"running": (replace(RUNS, ends=91),)}, {"running": (replace(RUNS, ending=True),)},
+    ],
+)  # fmt: skip
+def test_each_change_of_an_agent_is_told_there_and_back(change: dict[str, Any]) -> None:
+    before = (
+        replace(AGENT, running=(RUNS,)) if "running" in change and change["running"] != (RUNS,) else AGENT
+    )
+    worlds = [Snapshot("g", (agent,), (ITEM,)) for agent in (before, replace(before, **change), before)]
+    assert [bare(one.snapshot) for one in told(*worlds)] == worlds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"revision": 2, "priority": 11}, {"retries": 1}, {"bypassed": 1}, {"since": 8},
+        {"dependencies": "unmet", "waits_on": (SessionId("x"),)},
+        {"revision": 2, "kernel_id": KernelId("k2")},
+        {"revision": 2, "avoid": frozenset({AgentId("a")})}, {"revision": 2, "user": "eve"},
+    ],
+)  # fmt: skip
+def test_each_change_of_a_session_is_told_there_and_back(change: dict[str, Any]) -> None:
+    worlds = [Snapshot("g", (AGENT,), (item,)) for item in (ITEM, replace(ITEM, **change), ITEM)]
+    assert [bare(one.snapshot) for one in told(*worlds)] == worlds
+
+
+def test_what_is_read_without_a_segment_in_between_does_not_add_up() -> None:
+    others = tuple(
+        replace(ITEM, session_id=SessionId(f"s{n}"), kernel_id=KernelId(f"k{n}")) for n in range(4)
+    )
+    worlds = [Snapshot("g", (AGENT,), others[: n + 1]) for n in range(4)]
+    assert len(told(*worlds)) == 4
+    with pytest.raises(Damaged, match="does not add up"):
+        told(*worlds, skip=1)
+
+
+def test_the_count_of_those_held_goes_on_where_all_is_told_anew() -> None:
+    """Also of those of whom a planner that stays says nothing new, and not of those that left meanwhile."""
+    other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
+    writer, reader = Writer("g"), Reader()
+    both, one = Snapshot("g", (AGENT,), (ITEM, other)), Snapshot("g", (AGENT,), (other,))
+    nothing = Plan((), ())
+    held = []
+    for world, made in ((both, plan(both, Policy())), (one, nothing), (one, nothing)):
+        passed = writer.note(world, Policy(), made, NOW, 0, 0)
+        assert passed is not None
+        held += [d.held for d in reader.read(b"".join(writer.write([passed], {})))]
+        writer.begin_anew()
+    assert held == [{"never-fits": 2}, {"never-fits": 1}, {"never-fits": 1}]

@@ -258,6 +258,49 @@ async def test_what_is_ready_and_is_not_taken_is_dropped_too(
     assert (row["whole"], row["dropped"], passes.count("dropped")) == (True, 1, 1)
 
 
+async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
+    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "TOO_MUCH", 4)
+    passes = Passes(store)
+    note(passes.recorder, 1)
+    lock = await locked(empty_database)
+    writing = asyncio.create_task(passes.recorder.write())
+    pid = await until_waiting(store)
+    for number in range(2, 8):
+        note(passes.recorder, number)
+    await lock.execute(f"SELECT pg_terminate_backend({pid})")
+    with pytest.raises(StoreUnavailable):
+        await writing
+    await lock.close()
+    await passes.recorder.write()
+    assert [one.at for one in await kept(store)] == [7_000_000]
+    (row,) = await store._db.fetch("SELECT whole, dropped FROM decisions")
+    assert (row["whole"], row["dropped"], passes.count("dropped"), passes.count("kept")) == (True, 6, 6, 1)
+
+
+async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_be_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "TOO_MUCH", 4)
+    monkeypatch.setattr(recording, "GIVE_WAY_S", -1.0)  # after each piece
+    passes = Passes(store)
+    note(passes.recorder, 1)
+    await passes.recorder.write()
+    note(passes.recorder, 2)
+    writing = asyncio.create_task(passes.recorder.write())
+    await asyncio.sleep(0)  # it has begun, and gives way
+    for number in range(3, 10):
+        note(passes.recorder, number)
+    await writing
+    await passes.recorder.write()
+    found = [one.at // 1_000_000 for one in await kept(store)]
+    assert found == [1, 8, 9]
+    assert passes.count("dropped") == 6
+    rows = await store._db.fetch("SELECT whole, dropped FROM decisions ORDER BY id")
+    assert [tuple(row) for row in rows] == [(True, 0), (True, 6)]
+
+
 async def test_the_last_words_are_written(store: Store) -> None:
     async with Recorder(store, Metrics(), CLOCK) as recorder:
         await recorder.loop.ticked()

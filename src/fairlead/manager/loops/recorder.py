@@ -148,8 +148,9 @@ class Recorder:
                 group.dropped, group.number, left = 0, group.number + 1, left - len(some)
         finally:
             if left:
-                # What is noted from here on would go on from what was never written.
-                self._metrics.decisions_dropped(group.drop() + left)
+                # What was noted meanwhile goes on from what was never written; after a drop it begins anew.
+                lost = group.drop() if group.drops == drops else 0
+                self._metrics.decisions_dropped(lost + left)
                 group.dropped += left
 
     async def _bytes(self, writer: Writer, passes: list[Passed], term: int) -> bytes:
