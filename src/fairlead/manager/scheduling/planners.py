@@ -48,7 +48,7 @@ class _Kept:
         known = self.pending
         # Mostly they are the very objects of the pass before, and need no comparing.
         other = [item for item in pending if known.get(item.session_id) is not item]
-        new = [item for item in other if known.get(item.session_id) != item]
+        new = [item for item in other if known.get(item.session_id) != item] if known else other
         stayed = len(pending) - sum(item.session_id not in known for item in other)
         gone: Collection[SessionId] = ()
         if stayed < len(known):

@@ -71,8 +71,9 @@ class Queue:
             row.buckets.add(bucket)
         items = bucket.items
         items.append(item)
-        # Mostly the youngest comes last.
-        if not bucket.mixed and (len(items) == 1 or item.rank < items[-2].rank):
+        if len(items) == 1:
+            self._sort_in(bucket)
+        elif not bucket.mixed and item.rank < items[-2].rank:  # mostly the youngest comes last
             bucket.mixed = True
             self._mixed.append(bucket)
         return new

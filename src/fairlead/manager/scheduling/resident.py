@@ -3,7 +3,8 @@
 It decides by the same code as ``plan``, with the same answer (a property of the tests). What it spares is
 asking again on behalf of those that were refused for want of room: as long as no agent changed so that they
 fit, they are refused again, whatever else happens. So of ten thousand that wait it looks at those that an
-agent with new room could take, and at the first of the others, whose right to a reservation holds.
+agent with new room could take, and at the first of the others, whose right to a reservation holds. Those
+whose owner has no quota left are set aside until the quota is another, or used otherwise.
 """
 
 from __future__ import annotations
@@ -233,10 +234,8 @@ class Planner:
         bench = self._bench
         if bench is None or bench.grained:
             bench = self._bench = Bench(self._agents.values(), self._policy)
-            self._refused, self._forecasts = (
-                NoFit(bench.grained),
-                Forecasts(self._policy.fraction, bench.rooms),
-            )
+            self._refused = NoFit(bench.grained)
+            self._forecasts = Forecasts(self._policy.fraction, bench.rooms)
             self._rank_of = {room.agent.agent_id: room.rank for room in bench.rooms}
             self._open = set(self._queue.rows_of)
         else:
