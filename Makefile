@@ -40,17 +40,27 @@ endif
 demo: $(STAMP) ## The main job: serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
 	FAIRLEAD_HOME=$(CURDIR)/.fairlead FAIRLEAD_DEMO_SINCE=$(BEGAN) $(BIN)/fairlead demo $(DEMO_ARGS)
 
+# A worker for each core, with a Postgres of its own; each is given one test after the other. Whole platforms, and
+# what happens to them, are measured against deadlines: one at a time.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+SIDE_BY_SIDE := -n $(CORES) --maxprocesses 8 --dist loadgroup
+# The longest first, so that no worker is left alone with it. With CI set, properties are shown many more examples.
+FAST := tests/model tests/unit tests/tidy
+WHOLE := tests/e2e tests/faults
+ANYWHERE := -m "not docker and not vllm and not gpu"
+
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; under a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/pytest -q tests/tidy tests/unit tests/model
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) $(if $(CI),--timeout 600) $(FAST)
 
 .PHONY: test
 test: check ## check, and every test that needs no Docker, vLLM or GPU
-	$(BIN)/pytest -q -m "not docker and not vllm and not gpu" --ignore tests/tidy --ignore tests/unit --ignore tests/model
+	$(BIN)/pytest -q $(SIDE_BY_SIDE) $(ANYWHERE) $(foreach done,$(FAST) $(WHOLE),--ignore $(done))
+	$(BIN)/pytest -q $(ANYWHERE) $(WHOLE)
 
 .PHONY: test-faults
 test-faults: $(STAMP) ## Kill, stop and cut real processes under load for 5 minutes; count what must hold

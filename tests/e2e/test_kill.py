@@ -16,6 +16,8 @@ from fairlead.sdk import chat
 
 from .parts import Platform, kernels_below, processes, until
 
+# One platform at a time, also with pytest -n and --dist loadgroup.
+pytestmark = pytest.mark.xdist_group("platform")
 SLOW = EndpointSpec(
     name="slow",
     engine="custom",

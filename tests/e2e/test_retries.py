@@ -8,6 +8,9 @@ import pytest
 
 from .parts import Platform, until
 
+# One platform at a time, also with pytest -n and --dist loadgroup.
+pytestmark = pytest.mark.xdist_group("platform")
+
 
 @pytest.mark.timeout(120)
 async def test_a_failed_program_runs_again_and_each_run_keeps_its_log(one_node: Platform) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 Measure = Callable[[str, str], list[str]]
 
@@ -244,3 +244,13 @@ def same_pins(uv_lock: str, requirements_lock: str) -> list[str]:
     return [
         f"{name}=={version} is only in one of the two locks" for name, version in sorted(resolved ^ pinned)
     ]
+
+
+def twins(paths: Collection[str]) -> list[str]:
+    """Test files that pytest could not tell apart: outside packages it imports them by their names alone."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name.startswith("test_") and name.endswith(".py") and f"{folder}/__init__.py" not in paths:
+            found.setdefault(name, []).append(path)
+    return [f"{' and '.join(sorted(same))} have one name" for same in found.values() if len(same) > 1]

@@ -55,6 +55,10 @@ def test_both_locks_say_the_same(texts: dict[str, str]) -> None:
     assert m.same_pins(texts["uv.lock"], texts["requirements.lock"]) == []
 
 
+def test_all_tests_can_run_together(texts: dict[str, str]) -> None:
+    assert m.twins(texts) == []
+
+
 def test_the_version_is_one_and_in_the_changelog(texts: dict[str, str]) -> None:
     version = tomllib.loads(texts["pyproject.toml"])["project"]["version"]
     assert fairlead.__version__ == version
@@ -153,3 +157,9 @@ def test_different_locks_are_seen() -> None:
     assert m.same_pins(lock, "a==1\n") == []
     assert m.same_pins(lock, "a==2\n") != []
     assert m.same_pins(lock, "") != []
+
+
+def test_twins_are_seen() -> None:
+    twin = "tests/wire/test_x.py"
+    assert m.twins(["tests/unit/test_x.py", twin]) != []
+    assert m.twins(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
