@@ -31,6 +31,9 @@ OFFERS = st.builds(
     model=TEXT,
     memory_bytes=WHOLE,
     healthy=st.booleans(),
+    numa=st.none() | st.integers(0, 63),
+    island=TEXT,
+    parent=TEXT,
 )
 INFOS = st.builds(
     m.AgentInfo,

@@ -64,7 +64,7 @@ class Agent:
         self.state = (home or common.home).expanduser() / f"agent-{self.id}"
         self.incarnation = clock.new_id()
         self._inventory = inventory.load(
-            settings.inventory, reserved_mem=settings.reserved_mem, owner=self.id
+            settings.inventory, gpus=settings.gpus, reserved_mem=settings.reserved_mem, owner=self.id
         )
         self._site = preflight.this_site(settings.vllm_command)
         self._offers: tuple[SlotOffer, ...] = ()

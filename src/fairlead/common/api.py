@@ -156,6 +156,9 @@ class OfferView(View):
     healthy: bool
     capacity: int
     used: int
+    numa: int | None = None
+    island: str = ""
+    parent: str = ""
 
 
 class AgentView(View):

@@ -16,7 +16,11 @@ class SlotOffer:
     """One row of an agent's inventory.
 
     ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
-    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself).
+    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of a family
+    of its own, like ``cuda-1g10gb``, and ``parent`` is the device that it is a slice of.
+
+    ``numa``: the NUMA node that it is attached to; None: not known. ``island``: devices of one agent with the
+    same one reach each other directly (NVLink); "" for one that reaches none.
     """
 
     slot: str
@@ -25,6 +29,9 @@ class SlotOffer:
     model: str = ""
     memory_bytes: int = 0
     healthy: bool = True
+    numa: int | None = None
+    island: str = ""
+    parent: DeviceId = DeviceId("")
 
 
 @dataclass(frozen=True, slots=True)

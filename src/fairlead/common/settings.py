@@ -103,7 +103,10 @@ class AgentSettings(Section):
     """Host name or IP at which proxies reach this agent's kernels; kernels listen there."""
     resource_group: str = "default"
     inventory: str = "auto"
-    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: so many pretended GPUs."""
+    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: so many pretended GPUs; with
+    ``/nvlink`` those of each half are linked."""
+    gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
+    """Only these GPUs, by index or id, in this order: ``0, 2``. None: all."""
     port_range: PortRange = "21000-21999"
     """Ports for kernels."""
     reserved_mem: str = "512MiB"

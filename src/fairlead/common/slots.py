@@ -20,7 +20,7 @@ WHOLE_DEVICE = 1000
 # The most of anything: what fits in a database's 64 bits even when two are added.
 MOST = 2**62
 
-_NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*\.(device|shares))$")
+_NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))$")
 _SIZE = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
 _FACTORS = {"": 1} | {
     f"{letter}{binary}": base**power

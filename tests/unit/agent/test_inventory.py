@@ -108,6 +108,15 @@ class Driver:
     def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
         return SimpleNamespace(total=80 * GIB)
 
+    def nvmlDeviceGetPciInfo(self, gpu: int) -> Any:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetNvLinkState(self, gpu: int, link: int) -> int:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetMigMode(self, gpu: int) -> tuple[int, int]:
+        raise self.NVMLError("Not Supported")
+
 
 def health(inventory_: NvidiaInventory) -> dict[str, bool]:
     return {offer.device_id: offer.healthy for offer in inventory_.offers()}

@@ -14,9 +14,10 @@ CPU, MEM = 256_000, 2048 * _GIB
 
 
 class FakeInventory:
-    """``owner`` makes the device ids of two pretended nodes differ."""
+    """``owner`` makes the device ids of two pretended nodes differ. ``linked``: the GPUs of each half reach
+    each other, and are attached to a NUMA node of their own."""
 
-    def __init__(self, count: int, model: str, owner: str = "node") -> None:
+    def __init__(self, count: int, model: str, owner: str = "node", *, linked: bool = False) -> None:
         self._offers = (
             SlotOffer("cpu", CPU),
             SlotOffer("mem", MEM),
@@ -27,6 +28,8 @@ class FakeInventory:
                     DeviceId(f"GPU-fake-{owner}-{index}"),
                     f"NVIDIA {model} (pretended)",
                     _MEMORY_GIB.get(model.upper(), 80) * _GIB,
+                    numa=2 * index // count if linked else None,
+                    island=str(2 * index // count) if linked else "",
                 )
                 for index in range(count)
             ),

@@ -1,16 +1,25 @@
-"""NVIDIA GPUs through the driver's management library (NVML)."""
+"""NVIDIA GPUs, whole or in slices, through the driver's management library (NVML)."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from fairlead.agent.inventory.nvidia_links import islands, numa_of
 from fairlead.common.ids import DeviceId
 from fairlead.common.messages import SlotOffer
 from fairlead.common.slots import WHOLE_DEVICE
 
 log = structlog.get_logger("fairlead.agent.nvidia")
+
+# The end of a slice's name, like "NVIDIA H100 80GB HBM3 MIG 1g.10gb" or "... MIG 1g.10gb+me".
+_PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
+
+Offers = tuple[SlotOffer, ...]
 
 
 def _load() -> Any:
@@ -23,25 +32,41 @@ def _load() -> Any:
 
 class NvidiaInventory:
     """No library or driver means no GPUs, said once. A GPU that was seen and now errs is offered as
-    unhealthy: an absent one would look as if somebody had taken it out."""
+    unhealthy: an absent one would look as if somebody had taken it out.
 
-    def __init__(self, nvml: Any = None) -> None:
-        self._nvml = nvml or _load()
+    A GPU in MIG mode is offered as its slices, each of a slot that names its profile
+    (``cuda-1g10gb.device``), and not as itself.
+    """
+
+    def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
+        self._nvml, self._root = nvml or _load(), root
         self._ready = self._told = False
-        self._seen: dict[int, SlotOffer] = {}
+        self._seen: dict[int, Offers] = {}
+        self._islands: list[str] = []
 
-    def offers(self) -> tuple[SlotOffer, ...]:
+    def offers(self) -> Offers:
         if not self._start():
-            return tuple(_sick(offer) for offer in self._seen.values())
+            return self._all(0)
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             self._ready = False  # the driver was unloaded or updated: begin anew next time
+            self._islands = []
             log.warning("the NVIDIA driver stopped answering", error=str(error))
-            return tuple(_sick(offer) for offer in self._seen.values())
+            return self._all(0)
+        if len(self._islands) != count:
+            self._islands = islands(self._nvml, [self._handle(index) for index in range(count)])
         for index in range(count):
             self._seen[index] = self._look(index)
-        return tuple(offer if index < count else _sick(offer) for index, offer in sorted(self._seen.items()))
+        return self._all(count)
+
+    def _all(self, count: int) -> Offers:
+        """Those that were ever seen; whose index is not below ``count`` is not there any more."""
+        return tuple(
+            offer if index < count else replace(offer, healthy=False)
+            for index, offers in sorted(self._seen.items())
+            for offer in offers
+        )
 
     def _start(self) -> bool:
         if self._ready:
@@ -62,23 +87,51 @@ class NvidiaInventory:
             self._told = True
             log.info("no NVIDIA GPUs", why=why)
 
-    def _look(self, index: int) -> SlotOffer:
+    def _handle(self, index: int) -> Any:
+        try:
+            return self._nvml.nvmlDeviceGetHandleByIndex(index)
+        except self._nvml.NVMLError:
+            return None
+
+    def _look(self, index: int) -> Offers:
         nvml, before = self._nvml, self._seen.get(index)
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            uuid, model = nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu)
-            memory = int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)
+            numa, island = numa_of(nvml, gpu, self._root), self._islands[index]
+            whole = replace(self._offer(gpu), numa=numa, island=island)
+            return self._slices(gpu, whole) if self._is_sliced(gpu) else (whole,)
         except nvml.NVMLError as error:
-            if before is None or before.healthy:
+            if before is None or any(offer.healthy for offer in before):
                 log.warning("a GPU errs", index=index, error=str(error))
-            return _sick(before or SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(f"unreadable-{index}")))
+            unread = (SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(f"unreadable-{index}")),)
+            return tuple(replace(offer, healthy=False) for offer in before or unread)
+
+    def _offer(self, gpu: Any) -> SlotOffer:
+        uuid, model = self._nvml.nvmlDeviceGetUUID(gpu), self._nvml.nvmlDeviceGetName(gpu)
+        memory = int(self._nvml.nvmlDeviceGetMemoryInfo(gpu).total)
         return SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(_text(uuid)), _text(model), memory)
 
+    def _is_sliced(self, gpu: Any) -> bool:
+        try:
+            current, _ = self._nvml.nvmlDeviceGetMigMode(gpu)
+        except self._nvml.NVMLError:
+            return False  # it knows no slices
+        return bool(current)
 
-def _sick(offer: SlotOffer) -> SlotOffer:
-    return SlotOffer(
-        offer.slot, offer.capacity, offer.device_id, offer.model, offer.memory_bytes, healthy=False
-    )
+    def _slices(self, gpu: Any, whole: SlotOffer) -> Offers:
+        found = []
+        for number in range(self._nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            try:
+                part = self._offer(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number))
+            except self._nvml.NVMLError:
+                continue  # no slice was made there
+            profile = _PROFILE.search(part.model)
+            slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
+            # Slices reach nobody over NVLink, whatever their GPU does.
+            found.append(replace(part, slot=slot, numa=whole.numa, parent=whole.device_id))
+        if not found:
+            log.info("a GPU in MIG mode has no slices: nothing of it is offered", gpu=whole.device_id)
+        return tuple(found)
 
 
 def _text(value: str | bytes) -> str:

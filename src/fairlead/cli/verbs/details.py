@@ -117,15 +117,19 @@ def print_agent(out: Console, view: AgentView, now: datetime) -> None:
     ]
     print_facts(out, facts)
     _heading(out, "offers")
-    rows = [
-        (
-            *(o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)),
+    columns = ["SLOT", "DEVICE", "MODEL", "USED", "MEMORY", "HEALTH"]
+    placed = any(o.numa is not None or o.island or o.parent for o in view.offers)
+    rows = []
+    for o in view.offers:
+        row = [o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)]
+        row += [
             show_amount("mem", o.memory_bytes) if o.memory_bytes else "",
             "" if o.healthy else "unhealthy",
-        )
-        for o in view.offers
-    ]
-    print_table(out, ("SLOT", "DEVICE", "MODEL", "USED", "MEMORY", "HEALTH"), rows)
+        ]
+        if placed:
+            row += ["" if o.numa is None else str(o.numa), o.island, o.parent]
+        rows.append(row)
+    print_table(out, columns + (["NUMA", "LINKED", "SLICE OF"] if placed else []), rows)
 
 
 def _part(slot: str, device_id: str, used: int, capacity: int) -> str:

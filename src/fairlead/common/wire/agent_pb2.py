@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fairlead/common/wire/agent.proto\x12\x0b\x66\x61irlead.v1\"t\n\tSlotOffer\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x03\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07healthy\x18\x06 \x01(\x08\"\xa5\x02\n\tAgentInfo\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x16\n\x0eresource_group\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0c\n\x04\x61rch\x18\x05 \x01(\t\x12\x10\n\x08runtimes\x18\x06 \x03(\t\x12\x0f\n\x07\x65ngines\x18\x07 \x03(\t\x12&\n\x06offers\x18\x08 \x03(\x0b\x32\x16.fairlead.v1.SlotOffer\x12\x32\n\x06labels\x18\t \x03(\x0b\x32\".fairlead.v1.AgentInfo.LabelsEntry\x12\x10\n\x08identity\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb7\x01\n\x0bObservation\x12\x11\n\tkernel_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\r\x12\x16\n\texit_code\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12\x10\n\x08log_tail\x18\t \x01(\tB\x0c\n\n_exit_code\"\xef\x01\n\x06Report\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.fairlead.v1.AgentInfo\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x19\n\x11orders_generation\x18\x03 \x01(\x04\x12)\n\x07kernels\x18\x04 \x03(\x0b\x32\x18.fairlead.v1.Observation\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\r\n\x05\x64\x65lta\x18\x06 \x01(\x08\x12\x0c\n\x04gone\x18\x07 \x03(\t\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x06\x12\x15\n\rorders_wanted\x18\t \x01(\x08\x12\x0e\n\x06stream\x18\n \x01(\x04\">\n\x0b\x44\x65viceGrant\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x0e\n\x06\x61mount\x18\x03 \x01(\x03\"\xb9\x04\n\nKernelSpec\x12\x11\n\tkernel_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12\x14\n\x0csession_type\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x13\n\x0bserved_name\x18\x07 \x01(\t\x12\r\n\x05model\x18\x08 \x01(\t\x12\x0c\n\x04\x61rgs\x18\t \x03(\t\x12\x0f\n\x07\x63ommand\x18\n \x03(\t\x12-\n\x03\x65nv\x18\x0b \x03(\x0b\x32 .fairlead.v1.KernelSpec.EnvEntry\x12\x12\n\nprobe_path\x18\x0c \x01(\t\x12\x16\n\x0eprobe_period_s\x18\r \x01(\x01\x12\x31\n\x05slots\x18\x0e \x03(\x0b\x32\".fairlead.v1.KernelSpec.SlotsEntry\x12)\n\x07\x64\x65vices\x18\x0f \x03(\x0b\x32\x18.fairlead.v1.DeviceGrant\x12\x0e\n\x06secret\x18\x10 \x01(\t\x12\x17\n\x0fstart_timeout_s\x18\x11 \x01(\x01\x12\x14\n\x0cstop_grace_s\x18\x12 \x01(\x01\x12\x13\n\x0b\x65ndpoint_id\x18\x13 \x01(\t\x12\r\n\x05image\x18\x14 \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nSlotsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x86\x01\n\x06Orders\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12(\n\x07kernels\x18\x02 \x03(\x0b\x32\x17.fairlead.v1.KernelSpec\x12\r\n\x05\x64\x65lta\x18\x03 \x01(\x08\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\x04\x12\x11\n\twithdrawn\x18\x05 \x03(\t\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x06\"\x13\n\x11WholeReportWanted\"W\n\nLogRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x12\n\ntail_lines\x18\x03 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\"\xb1\x01\n\x0eManagerMessage\x12%\n\x06orders\x18\x01 \x01(\x0b\x32\x13.fairlead.v1.OrdersH\x00\x12\'\n\x04logs\x18\x02 \x01(\x0b\x32\x17.fairlead.v1.LogRequestH\x00\x12/\n\x05whole\x18\x03 \x01(\x0b\x32\x1e.fairlead.v1.WholeReportWantedH\x00\x12\x16\n\x0ereport_rest_ms\x18\x04 \x01(\rB\x06\n\x04what\";\n\x08LogChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x08\n\x06LogAck2\x85\x01\n\tAgentLink\x12>\n\x06\x41ttach\x12\x13.fairlead.v1.Report\x1a\x1b.fairlead.v1.ManagerMessage(\x01\x30\x01\x12\x38\n\x08SendLogs\x12\x15.fairlead.v1.LogChunk\x1a\x13.fairlead.v1.LogAck(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fairlead/common/wire/agent.proto\x12\x0b\x66\x61irlead.v1\"\xb0\x01\n\tSlotOffer\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x03\x12\r\n\x05model\x18\x04 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x05 \x01(\x03\x12\x0f\n\x07healthy\x18\x06 \x01(\x08\x12\x11\n\x04numa\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06island\x18\x08 \x01(\t\x12\x0e\n\x06parent\x18\t \x01(\tB\x07\n\x05_numa\"\xa5\x02\n\tAgentInfo\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x16\n\x0eresource_group\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0c\n\x04\x61rch\x18\x05 \x01(\t\x12\x10\n\x08runtimes\x18\x06 \x03(\t\x12\x0f\n\x07\x65ngines\x18\x07 \x03(\t\x12&\n\x06offers\x18\x08 \x03(\x0b\x32\x16.fairlead.v1.SlotOffer\x12\x32\n\x06labels\x18\t \x03(\x0b\x32\".fairlead.v1.AgentInfo.LabelsEntry\x12\x10\n\x08identity\x18\n \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xb7\x01\n\x0bObservation\x12\x11\n\tkernel_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\r\x12\x16\n\texit_code\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12\x10\n\x08log_tail\x18\t \x01(\tB\x0c\n\n_exit_code\"\xef\x01\n\x06Report\x12$\n\x04info\x18\x01 \x01(\x0b\x32\x16.fairlead.v1.AgentInfo\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x19\n\x11orders_generation\x18\x03 \x01(\x04\x12)\n\x07kernels\x18\x04 \x03(\x0b\x32\x18.fairlead.v1.Observation\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\r\n\x05\x64\x65lta\x18\x06 \x01(\x08\x12\x0c\n\x04gone\x18\x07 \x03(\t\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x06\x12\x15\n\rorders_wanted\x18\t \x01(\x08\x12\x0e\n\x06stream\x18\n \x01(\x04\">\n\x0b\x44\x65viceGrant\x12\x0c\n\x04slot\x18\x01 \x01(\t\x12\x11\n\tdevice_id\x18\x02 \x01(\t\x12\x0e\n\x06\x61mount\x18\x03 \x01(\x03\"\xb9\x04\n\nKernelSpec\x12\x11\n\tkernel_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12\x14\n\x0csession_type\x18\x04 \x01(\t\x12\x0f\n\x07runtime\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x13\n\x0bserved_name\x18\x07 \x01(\t\x12\r\n\x05model\x18\x08 \x01(\t\x12\x0c\n\x04\x61rgs\x18\t \x03(\t\x12\x0f\n\x07\x63ommand\x18\n \x03(\t\x12-\n\x03\x65nv\x18\x0b \x03(\x0b\x32 .fairlead.v1.KernelSpec.EnvEntry\x12\x12\n\nprobe_path\x18\x0c \x01(\t\x12\x16\n\x0eprobe_period_s\x18\r \x01(\x01\x12\x31\n\x05slots\x18\x0e \x03(\x0b\x32\".fairlead.v1.KernelSpec.SlotsEntry\x12)\n\x07\x64\x65vices\x18\x0f \x03(\x0b\x32\x18.fairlead.v1.DeviceGrant\x12\x0e\n\x06secret\x18\x10 \x01(\t\x12\x17\n\x0fstart_timeout_s\x18\x11 \x01(\x01\x12\x14\n\x0cstop_grace_s\x18\x12 \x01(\x01\x12\x13\n\x0b\x65ndpoint_id\x18\x13 \x01(\t\x12\r\n\x05image\x18\x14 \x01(\t\x1a*\n\x08\x45nvEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nSlotsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x86\x01\n\x06Orders\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12(\n\x07kernels\x18\x02 \x03(\x0b\x32\x17.fairlead.v1.KernelSpec\x12\r\n\x05\x64\x65lta\x18\x03 \x01(\x08\x12\x0c\n\x04\x62\x61se\x18\x04 \x01(\x04\x12\x11\n\twithdrawn\x18\x05 \x03(\t\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x06\"\x13\n\x11WholeReportWanted\"W\n\nLogRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x12\n\ntail_lines\x18\x03 \x01(\r\x12\x0e\n\x06\x66ollow\x18\x04 \x01(\x08\"\xb1\x01\n\x0eManagerMessage\x12%\n\x06orders\x18\x01 \x01(\x0b\x32\x13.fairlead.v1.OrdersH\x00\x12\'\n\x04logs\x18\x02 \x01(\x0b\x32\x17.fairlead.v1.LogRequestH\x00\x12/\n\x05whole\x18\x03 \x01(\x0b\x32\x1e.fairlead.v1.WholeReportWantedH\x00\x12\x16\n\x0ereport_rest_ms\x18\x04 \x01(\rB\x06\n\x04what\";\n\x08LogChunk\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\r\n\x05\x65rror\x18\x03 \x01(\t\"\x08\n\x06LogAck2\x85\x01\n\tAgentLink\x12>\n\x06\x41ttach\x12\x13.fairlead.v1.Report\x1a\x1b.fairlead.v1.ManagerMessage(\x01\x30\x01\x12\x38\n\x08SendLogs\x12\x15.fairlead.v1.LogChunk\x1a\x13.fairlead.v1.LogAck(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,36 +37,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KERNELSPEC_ENVENTRY']._serialized_options = b'8\001'
   _globals['_KERNELSPEC_SLOTSENTRY']._loaded_options = None
   _globals['_KERNELSPEC_SLOTSENTRY']._serialized_options = b'8\001'
-  _globals['_SLOTOFFER']._serialized_start=49
-  _globals['_SLOTOFFER']._serialized_end=165
-  _globals['_AGENTINFO']._serialized_start=168
-  _globals['_AGENTINFO']._serialized_end=461
-  _globals['_AGENTINFO_LABELSENTRY']._serialized_start=416
-  _globals['_AGENTINFO_LABELSENTRY']._serialized_end=461
-  _globals['_OBSERVATION']._serialized_start=464
-  _globals['_OBSERVATION']._serialized_end=647
-  _globals['_REPORT']._serialized_start=650
-  _globals['_REPORT']._serialized_end=889
-  _globals['_DEVICEGRANT']._serialized_start=891
-  _globals['_DEVICEGRANT']._serialized_end=953
-  _globals['_KERNELSPEC']._serialized_start=956
-  _globals['_KERNELSPEC']._serialized_end=1525
-  _globals['_KERNELSPEC_ENVENTRY']._serialized_start=1437
-  _globals['_KERNELSPEC_ENVENTRY']._serialized_end=1479
-  _globals['_KERNELSPEC_SLOTSENTRY']._serialized_start=1481
-  _globals['_KERNELSPEC_SLOTSENTRY']._serialized_end=1525
-  _globals['_ORDERS']._serialized_start=1528
-  _globals['_ORDERS']._serialized_end=1662
-  _globals['_WHOLEREPORTWANTED']._serialized_start=1664
-  _globals['_WHOLEREPORTWANTED']._serialized_end=1683
-  _globals['_LOGREQUEST']._serialized_start=1685
-  _globals['_LOGREQUEST']._serialized_end=1772
-  _globals['_MANAGERMESSAGE']._serialized_start=1775
-  _globals['_MANAGERMESSAGE']._serialized_end=1952
-  _globals['_LOGCHUNK']._serialized_start=1954
-  _globals['_LOGCHUNK']._serialized_end=2013
-  _globals['_LOGACK']._serialized_start=2015
-  _globals['_LOGACK']._serialized_end=2023
-  _globals['_AGENTLINK']._serialized_start=2026
-  _globals['_AGENTLINK']._serialized_end=2159
+  _globals['_SLOTOFFER']._serialized_start=50
+  _globals['_SLOTOFFER']._serialized_end=226
+  _globals['_AGENTINFO']._serialized_start=229
+  _globals['_AGENTINFO']._serialized_end=522
+  _globals['_AGENTINFO_LABELSENTRY']._serialized_start=477
+  _globals['_AGENTINFO_LABELSENTRY']._serialized_end=522
+  _globals['_OBSERVATION']._serialized_start=525
+  _globals['_OBSERVATION']._serialized_end=708
+  _globals['_REPORT']._serialized_start=711
+  _globals['_REPORT']._serialized_end=950
+  _globals['_DEVICEGRANT']._serialized_start=952
+  _globals['_DEVICEGRANT']._serialized_end=1014
+  _globals['_KERNELSPEC']._serialized_start=1017
+  _globals['_KERNELSPEC']._serialized_end=1586
+  _globals['_KERNELSPEC_ENVENTRY']._serialized_start=1498
+  _globals['_KERNELSPEC_ENVENTRY']._serialized_end=1540
+  _globals['_KERNELSPEC_SLOTSENTRY']._serialized_start=1542
+  _globals['_KERNELSPEC_SLOTSENTRY']._serialized_end=1586
+  _globals['_ORDERS']._serialized_start=1589
+  _globals['_ORDERS']._serialized_end=1723
+  _globals['_WHOLEREPORTWANTED']._serialized_start=1725
+  _globals['_WHOLEREPORTWANTED']._serialized_end=1744
+  _globals['_LOGREQUEST']._serialized_start=1746
+  _globals['_LOGREQUEST']._serialized_end=1833
+  _globals['_MANAGERMESSAGE']._serialized_start=1836
+  _globals['_MANAGERMESSAGE']._serialized_end=2013
+  _globals['_LOGCHUNK']._serialized_start=2015
+  _globals['_LOGCHUNK']._serialized_end=2074
+  _globals['_LOGACK']._serialized_start=2076
+  _globals['_LOGACK']._serialized_end=2084
+  _globals['_AGENTLINK']._serialized_start=2087
+  _globals['_AGENTLINK']._serialized_end=2220
 # @@protoc_insertion_point(module_scope)

@@ -46,6 +46,9 @@ def _info_to_wire(info: m.AgentInfo) -> a.AgentInfo:
                 model=o.model,
                 memory_bytes=o.memory_bytes,
                 healthy=o.healthy,
+                numa=o.numa,
+                island=o.island,
+                parent=o.parent,
             )
             for o in info.offers
         ],
@@ -64,7 +67,17 @@ def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
         labels=dict(info.labels),
         identity=info.identity,
         offers=tuple(
-            m.SlotOffer(o.slot, o.capacity, DeviceId(o.device_id), o.model, o.memory_bytes, o.healthy)
+            m.SlotOffer(
+                o.slot,
+                o.capacity,
+                DeviceId(o.device_id),
+                o.model,
+                o.memory_bytes,
+                o.healthy,
+                o.numa if o.HasField("numa") else None,
+                o.island,
+                DeviceId(o.parent),
+            )
             for o in info.offers
         ),
     )

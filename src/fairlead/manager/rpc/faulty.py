@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta
+from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOST = 2**63 - 1
@@ -34,8 +34,17 @@ def _wrong_info(info: AgentInfo) -> str:
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
         if count > 1 or not slot or "\0" in slot + device:
             return f"slot {_short(slot)} of device {_short(device)} is offered {count} times, or has no name"
+    for offer in info.offers:
+        if wrong := _wrong_place(offer):
+            return f"device {_short(offer.device_id)}: {wrong}"
     negative = next((o for o in info.offers if o.capacity < 0 or o.memory_bytes < 0), None)
     return f"slot {_short(negative.slot)} has a capacity or memory below 0" if negative is not None else ""
+
+
+def _wrong_place(offer: SlotOffer) -> str:
+    if any("\0" in text or "|" in text for text in (offer.island, offer.parent)) or "\0" in offer.model:
+        return "no text may contain a NUL character, and island and parent no |"
+    return f"NUMA node {offer.numa} is below 0" if offer.numa is not None and offer.numa < 0 else ""
 
 
 def _wrong_kernel(kernel: Observation) -> str:

@@ -210,6 +210,9 @@ class Reports:
             [o.memory_bytes for _, o in offers],
             [o.healthy for _, o in offers],
             [report.stream for report in reports],
+            [o.numa for _, o in offers],
+            [o.island for _, o in offers],
+            [o.parent for _, o in offers],
         )
         at = self._clock.monotonic()
         for r in reports:

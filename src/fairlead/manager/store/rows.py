@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.common import api
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.slots import parse_slots
+from fairlead.common.slots import WHOLE_DEVICE, parse_slots
 from fairlead.common.spec import DeviceGrant, KernelSpec, SessionSpec
 from fairlead.common.status import ObservedState, SessionType, Status
 from fairlead.manager.lifecycle import KernelFacts, SessionFacts
@@ -204,9 +204,40 @@ def pending(row: Row) -> Pending:
 
 
 @lru_cache(maxsize=65_536)
-def _device(device: str, slot: str, free: int, capacity: int, healthy: bool) -> DeviceState:
-    """Of the devices of a thousand agents, most are as they were: whole and free, or given away."""
-    return DeviceState(DeviceId(device), slot, free, capacity, healthy)
+def _device(
+    device: str, slot: str, free: int, capacity: int, healthy: bool, near: str, peers: frozenset[DeviceId]
+) -> DeviceState:
+    """Of the devices of a thousand agents, most are as they were: whole and free, or given away.
+
+    ``near``: ``numa|island|parent``, "" where its agent does not tell.
+    """
+    if not near:
+        return DeviceState(DeviceId(device), slot, free, capacity, healthy)
+    numa, _, parent = near.split("|")
+    return DeviceState(
+        DeviceId(device),
+        slot,
+        free,
+        capacity,
+        healthy,
+        numa=int(numa) if numa else None,
+        peers=peers - {DeviceId(device)},
+        parent=DeviceId(parent),
+        quantum=WHOLE_DEVICE if parent else 1,  # a slice is given whole
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _islands(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, frozenset[DeviceId]]:
+    """By ``near``: the devices of one agent that reach each other. It changes when somebody opens it."""
+    found: dict[str, set[DeviceId]] = {}
+    for device, where in zip(devices, near, strict=True):
+        if island := where.split("|")[1]:
+            found.setdefault(island, set()).add(DeviceId(device))
+    return {where: frozenset(found.get(where.split("|")[1], ())) for where in near}
+
+
+_ALONE: frozenset[DeviceId] = frozenset()
 
 
 def running(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
@@ -253,12 +284,18 @@ def agent_states(
     for row in rows:
         free, capacity, devices = {}, {}, []
         if row["slots"] is not None:
-            slots = zip(*(row[n] for n in ("slots", "devices", "offered", "used", "healthy")), strict=True)
-            for slot, device, offered, used, healthy in slots:
+            near = row["near"]
+            islands = _islands(tuple(row["devices"]), tuple(near)) if near else {}
+            places = near or [""] * len(row["slots"])
+            slots = zip(
+                row["slots"], row["devices"], row["offered"], row["used"], row["healthy"], places, strict=True
+            )
+            for slot, device, offered, used, healthy, where in slots:
                 # An agent that came back smaller may offer less than is in use: nothing is free then.
                 left = max(0, offered - used)
                 if device:
-                    devices.append(_device(device, slot, left, offered, healthy))
+                    peers = islands.get(where, _ALONE)
+                    devices.append(_device(device, slot, left, offered, healthy, where, peers))
                 else:
                     free[slot], capacity[slot] = left, offered
         found.append(

@@ -85,6 +85,9 @@ agent_slots = _table(
         "offered": BigInteger(),
         "capacity": BigInteger(),
         "used": BigInteger(),
+        "numa": [Integer()],
+        "island": Text(),
+        "parent": Text(),
     },
 )
 

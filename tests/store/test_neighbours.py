@@ -1,0 +1,71 @@
+"""Which devices lie near each other, from an agent's report to the planner and to people."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.common.ids import DeviceId
+from fairlead.common.messages import Report, SlotOffer
+from fairlead.common.spec import SessionSpec
+from fairlead.manager.scheduling import Policy, plan
+from fairlead.manager.store import Store
+
+from .conftest import FakeAgent
+
+
+def gpu(index: int, **near: object) -> SlotOffer:
+    return SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{index}"), "H100", 80, **near)  # type: ignore[arg-type]
+
+
+OFFERS = (
+    SlotOffer("cpu", 8000),
+    gpu(0, numa=0),
+    gpu(1, numa=0, island="1"),
+    gpu(2, numa=1),
+    gpu(3, numa=1, island="1"),
+    SlotOffer("cuda-1g10gb.device", 1000, DeviceId("MIG-0"), "H100", 10, numa=1, parent=DeviceId("GPU-4")),
+)
+
+
+def with_offers(agent: FakeAgent, *offers: SlotOffer) -> Report:
+    whole = agent.whole()
+    return replace(whole, info=replace(whole.info, offers=offers))
+
+
+async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
+    agent = FakeAgent(store)
+    await store.observe(with_offers(agent, *OFFERS), None)
+    (seen,) = (await store.snapshot("default")).agents
+    near = {d.device_id: (d.numa, d.peers, d.parent, d.quantum) for d in seen.devices}
+    assert near == {
+        "GPU-0": (0, frozenset(), "", 1),
+        "GPU-1": (0, frozenset({"GPU-3"}), "", 1),
+        "GPU-2": (1, frozenset(), "", 1),
+        "GPU-3": (1, frozenset({"GPU-1"}), "", 1),
+        "MIG-0": (1, frozenset(), "GPU-4", 1000),
+    }
+    view = {o.device_id: (o.numa, o.island, o.parent) for o in (await store.get_agent(agent.name)).offers}
+    assert view["GPU-3"] == (1, "1", "")
+    assert view["MIG-0"] == (1, "", "GPU-4")
+    assert view[""] == (None, "", "")
+    # What an agent learns later counts too.
+    await store.observe(with_offers(agent, OFFERS[0], gpu(0, island="0"), gpu(2, island="0")), None)
+    (seen,) = (await store.snapshot("default")).agents
+    known = {d.device_id: (d.numa, d.peers) for d in seen.devices if d.capacity}
+    assert known == {"GPU-0": (None, {"GPU-2"}), "GPU-2": (None, {"GPU-0"})}
+
+
+@pytest.mark.parametrize(
+    ("resources", "devices"),
+    [({"cuda.device": 2}, {"GPU-1", "GPU-3"}), ({"cuda-1g10gb.device": 1}, {"MIG-0"})],
+    ids=["linked ones", "a slice"],
+)
+async def test_devices_that_lie_near_each_other_are_given_together(
+    store: Store, resources: dict[str, str | int | float], devices: set[str]
+) -> None:
+    await store.observe(with_offers(FakeAgent(store), *OFFERS), None)
+    await store.create_session(SessionSpec(command=["x"], resources=resources), actor="t")
+    (place,) = plan(await store.snapshot("default"), Policy()).places
+    assert {take.device_id for take in place.takes if take.device_id} == devices
