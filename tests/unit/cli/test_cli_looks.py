@@ -113,6 +113,27 @@ def test_agents(manager: RestManager, fairlead: Run) -> None:
     assert fairlead("agents", "nope").exit_code == 3
 
 
+def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager, fairlead: Run) -> None:
+    whole = OfferView(
+        slot="cuda.device",
+        device_id="GPU-0",
+        model="H100",
+        memory_bytes=0,
+        healthy=True,
+        capacity=1000,
+        used=0,
+    )
+    manager.offers = [whole]
+    assert "LINKED" not in fairlead("agents", "agent-1").stdout
+    part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
+    manager.offers = [whole.model_copy(update={"numa": 1, "island": "0"}), part]
+    shown = fairlead("agents", "agent-1").stdout
+    assert "LINKED" in shown
+    line = next(line for line in shown.splitlines() if "GPU-0" in line)
+    assert line.split()[-2:] == ["1", "0"]
+    assert next(line for line in shown.splitlines() if "MIG-1" in line).split()[-1] == "GPU-1"
+
+
 def test_an_agent_is_forgotten(manager: RestManager, fairlead: Run) -> None:
     assert fairlead("agent", "forget", "agent-2").stdout == "agent-2\n"
     assert json.loads(fairlead("agent", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
