@@ -39,7 +39,7 @@ async def examine(settings: Settings) -> list[Finding]:
         _llamacpp(),
         _vllm(settings),
         await asyncio.to_thread(_gpus),
-        await _docker(),
+        await _docker(settings),
         await _answers("manager", settings.manager.listen, "/readyz"),
         await _answers("proxy", settings.proxy.internal_listen, "/readyz"),
         _address("kernels' address", settings.agent.address),
@@ -113,14 +113,24 @@ def _gpus() -> Finding:
     return Finding("ok", "NVIDIA GPUs", f"{count} × {', '.join(sorted(names))}")
 
 
-async def _docker() -> Finding:
+async def _docker(settings: Settings) -> Finding:
     try:
-        async with asyncio.timeout(2):
-            _, writer = await asyncio.open_unix_connection("/var/run/docker.sock")
-            writer.close()
-    except (OSError, TimeoutError):
-        return Finding("absent", "Docker", "no engine answers", "not needed: kernels run as processes")
-    return Finding("ok", "Docker", "an engine answers")
+        from fairlead.agent.runtimes import RuntimeFailed
+        from fairlead.agent.runtimes.docker import Engine, engine_socket
+    except ImportError as error:
+        return Finding("absent", "Docker", f"no agent here ({error.name})", "pip install 'fairlead[agent]'")
+    socket_path = engine_socket(settings.agent.docker)
+    if socket_path is None:
+        return Finding("absent", "Docker", "agent.docker: off, or not on this node", "")
+    engine = Engine(socket_path)
+    try:
+        version = await engine.call(lambda api: api.version(), 5)
+    except RuntimeFailed as error:
+        return Finding("absent", "Docker", error.message, "not needed: kernels run as processes")
+    finally:
+        engine.close()
+    found = f"engine {version['Version']} at {socket_path}: sessions with an image can run here"
+    return Finding("ok", "Docker", found)
 
 
 async def _answers(name: str, address: str, path: str) -> Finding:

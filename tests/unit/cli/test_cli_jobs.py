@@ -125,9 +125,19 @@ def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, fa
     assert spec.priority == 70
 
 
+def test_run_in_a_container(manager: RestManager, fairlead: Run) -> None:
+    assert fairlead("run", "--image", "python:3.12", "--no-wait", "--", "true").exit_code == 0
+    spec = next(iter(manager.sessions.values())).spec
+    assert (spec.runtime, spec.image) == ("docker", "python:3.12")
+    assert fairlead("run", "--no-wait", "--", "true").exit_code == 0
+    spec = list(manager.sessions.values())[-1].spec
+    assert (spec.runtime, spec.image) == ("process", None)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("--image -x", "image"),
         ("--starts-at 2026-12-24T18:00:00", "timezone"),
         ("--starts-at tomorrow", "starts_at"),
         ("--if-dependency-fails maybe", "'end' or 'wait'"),

@@ -16,7 +16,7 @@ from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
 from fairlead.cli.story import ended, why_failed
-from fairlead.cli.verbs.placement import Arch, Labels, On, Priority, where
+from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, where
 from fairlead.cli.waiting import until_session
 from fairlead.common.api import SessionView
 from fairlead.common.reasons import Reason
@@ -47,6 +47,7 @@ def run(
         str | None, typer.Option("--if-dependency-fails", help="end (as if not given) or wait.")
     ] = None,
     starts_at: Annotated[str | None, typer.Option(help="Not before, like 2026-12-24T18:00:00Z.")] = None,
+    image: Image = None,
     arch: Arch = None,
     label: Labels = None,
     on: On = None,
@@ -60,6 +61,7 @@ def run(
     Examples:
       fairlead run -- python train.py --epochs 3
       fairlead run --gpus 1 --resources mem=16GiB --timeout 3600 -- ./job.sh
+      fairlead run --image python:3.12 -- python -c "print('hello')"
       fairlead run --name eval --after train --no-wait -- python eval.py
     """
     given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}
@@ -78,7 +80,7 @@ def batch_spec(given: Mapping[str, Any]) -> SessionSpec:
         "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
         "dependency_failed": given["if_failed"],
         "starts_at": given["starts_at"],
-        **where(given["arch"], given["label"], given["on"], given["priority"]),
+        **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
     }
     named = {field: value for field, value in asked.items() if value is not None}
     fixed = {"type": SessionType.BATCH, "engine": "custom", "command": given["command"]}

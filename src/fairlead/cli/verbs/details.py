@@ -141,6 +141,7 @@ def _part(slot: str, device_id: str, used: int, capacity: int) -> str:
 def _workload(spec: Workload) -> list[tuple[str, str]]:
     return [
         ("engine", f"{spec.engine} on runtime {spec.runtime}"),
+        ("image", spec.image or ""),
         ("model", spec.model or ""),
         ("command", shlex.join(spec.command)),
         ("args", shlex.join(spec.args)),

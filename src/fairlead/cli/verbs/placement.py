@@ -13,11 +13,16 @@ Labels = Annotated[
     list[str] | None, typer.Option("--label", help="Only agents with this label, like room=north; repeat it.")
 ]
 On = Annotated[list[str] | None, typer.Option("--on", help="Only this agent; repeat it for several.")]
+Image = Annotated[str | None, typer.Option(help="Run it in a container of this image, on nodes with Docker.")]
 Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher goes first; 10 if not given.")]
 
 
 def where(
-    arch: str | None, labels: list[str] | None, on: list[str] | None, priority: int | None
+    arch: str | None,
+    labels: list[str] | None,
+    on: list[str] | None,
+    priority: int | None,
+    image: str | None,
 ) -> dict[str, Any]:
     """As fields of a spec; None for what was not given."""
     return {
@@ -25,4 +30,6 @@ def where(
         "labels": parse.pairs(labels, "--label", "room=north") if labels else None,
         "agents": on or None,
         "priority": priority,
+        "image": image,
+        "runtime": "docker" if image else None,
     }

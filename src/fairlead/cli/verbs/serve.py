@@ -17,7 +17,7 @@ from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import print_facts, printable
 from fairlead.cli.story import why_failed
-from fairlead.cli.verbs.placement import Arch, Labels, On, Priority, where
+from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, where
 from fairlead.cli.waiting import until_ready
 from fairlead.common.api import EndpointView, ReplicaView
 from fairlead.common.spec import ENGINES, EndpointSpec
@@ -44,6 +44,7 @@ def serve(
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for the engine; repeat it.")] = None,
     probe: Annotated[str, typer.Option(help="For custom: path that answers 2xx when ready.")] = "/",
     group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
+    image: Image = None,
     arch: Arch = None,
     label: Labels = None,
     on: On = None,
@@ -66,7 +67,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
-        **where(arch, label, on, priority),
+        **where(arch, label, on, priority, image),
     }
     spec = _spec(model, name, engine, command or [], probe, asked)
     if spec.engine == "llamacpp" and not Path(spec.model or "").exists():

@@ -1,0 +1,220 @@
+"""A whole agent with containers, against a manager that says only what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest_asyncio
+
+from fairlead.common.messages import LogRequest, Report
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.status import ObservedState as S
+from fairlead.common.status import SessionType
+from tests.wire.agent_harness import TOKEN, Manager, kernel, manager, seen
+
+from .engine import PrivateEngine
+from .images import PYTHON_IMAGE
+
+SLEEP = ("python3", "-c", "import time; time.sleep(3600)")
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(3600)"
+SERVE = """
+import http.server
+http.server.test(http.server.SimpleHTTPRequestHandler, port={port}, bind="0.0.0.0")
+"""
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from fairlead.agent import Agent
+from fairlead.common.clock import SystemClock
+from fairlead.common.settings import AgentSettings, CommonSettings
+
+async def main():
+    target, home, token, socket, ports = sys.argv[1:]
+    settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
+                             port_range=ports, docker=f"unix://{socket}")
+    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Node:
+    """An agent in a process of its own."""
+
+    def __init__(self, boss: Manager, home: Path, engine: PrivateEngine) -> None:
+        ports = 26000 + os.getpid() % 100 * 30
+        self._words = [boss.target, str(home), TOKEN, str(engine.socket), f"{ports}-{ports + 29}"]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        words = ("-c", AGENT, *self._words)
+        self._process = await asyncio.create_subprocess_exec(sys.executable, *words)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+            self._process = None
+
+
+@pytest_asyncio.fixture
+async def boss() -> AsyncIterator[Manager]:
+    async with manager() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def node(boss: Manager, tmp_path: Path, mortal_engine: PrivateEngine) -> AsyncIterator[Node]:
+    """A running agent. What it runs is ended after the test, by orders."""
+    made = Node(boss, tmp_path, mortal_engine)
+    boss.order()
+    await made.start()
+    yield made
+    if not mortal_engine.runs:
+        mortal_engine.start()
+    await made.kill()
+    boss.order()
+    await made.start()
+    await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
+    await made.kill()
+    assert containers(mortal_engine) == {}
+
+
+def contained(*command: str, **fields: Any) -> KernelSpec:
+    given = {"runtime": "docker", "image": PYTHON_IMAGE, "slots": {"cpu": 500, "mem": 128 << 20}}
+    return kernel(*command, **given | fields)
+
+
+def containers(engine: PrivateEngine) -> dict[str, str]:
+    """Kernel ids and states."""
+    with contextlib.closing(engine.api()) as api:
+        return {row["Labels"]["fairlead.kernel"]: row["State"] for row in api.containers(all=True)}
+
+
+async def until_ended(boss: Manager, spec: KernelSpec) -> Any:
+    return await boss.until_kernel(spec.kernel_id, S.EXITED, S.GONE, timeout_s=40)
+
+
+async def test_a_program_runs_in_a_container_and_its_log_is_told(boss: Manager, node: Node) -> None:
+    say = "import os; print(os.environ['IMAGE_SAYS'], os.environ['FAIRLEAD_SESSION_NAME'])"
+    spec = contained("python3", "-c", say)
+    boss.order(spec)
+    ended = await until_ended(boss, spec)
+    assert (ended.reason, ended.exit_code) == (Reason.EXIT_ZERO, 0)
+    assert ended.log_tail == "hello some-session\n"
+    for number in range(2):  # from the engine, and after the container is gone
+        name = f"log-{number}"
+        boss.say(LogRequest(name, spec.kernel_id))
+        await boss.until_logs(lambda name=name: name in boss.logs_ended)  # type: ignore[misc]
+        assert bytes(boss.logs[name]) == b"hello some-session\n"
+        boss.order()
+        await boss.until(lambda report: not report.kernels and report.orders_generation > 0)
+
+
+async def test_its_gpu_is_the_one_that_was_planned(boss: Manager, node: Node) -> None:
+    say = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    grant = DeviceGrant("cuda.device", "GPU-fake-one-1", 1000)
+    spec = contained("python3", "-c", say, devices=(grant,))
+    boss.order(spec)
+    assert (await until_ended(boss, spec)).log_tail == "GPU-fake-one-1 GPU-fake-one-1\n"
+
+
+async def test_what_is_refused_has_its_reason(boss: Manager, node: Node) -> None:
+    greedy = contained(*SLEEP, slots={"cpu": 4_000_000})
+    missing = contained(*SLEEP, image="127.0.0.1:1/nothing:1")
+    boss.order(greedy, missing)
+    assert (await until_ended(boss, greedy)).reason is Reason.LIMIT_REFUSED
+    assert (await until_ended(boss, missing)).reason is Reason.IMAGE_MISSING
+
+
+async def test_a_program_that_ignores_the_polite_stop(boss: Manager, node: Node) -> None:
+    spec = contained("python3", "-c", STUBBORN, stop_grace_s=1.0)
+    boss.order(spec)
+    await boss.until_kernel(spec.kernel_id, S.RUNNING)
+    boss.say(LogRequest("up", spec.kernel_id, follow=True))
+    await boss.until_logs(lambda: b"up" in boss.logs.get("up", b""))  # only now it is deaf
+    boss.order()
+    await boss.until_kernel(spec.kernel_id, S.STOPPING)
+    gone = await boss.until(lambda report: seen(report, spec.kernel_id) is None)
+    ended = [k for r in boss.reports for k in r.kernels if k.kernel_id == spec.kernel_id and k.exit_code]
+    assert {k.exit_code for k in ended} == {-signal.SIGKILL}
+    assert gone.kernels == ()
+
+
+async def test_a_killed_agent_adopts_its_containers(
+    boss: Manager, node: Node, mortal_engine: PrivateEngine
+) -> None:
+    serving = contained(
+        "python3", "-c", SERVE, session_type=SessionType.INFERENCE, probe_path="/", probe_period_s=0.1
+    )
+    ending = contained("python3", "-c", "import time; time.sleep(3); raise SystemExit(5)")
+    boss.order(serving, ending)
+    before = await boss.until_kernel(serving.kernel_id, S.RUNNING, timeout_s=40)
+    await boss.until_kernel(ending.kernel_id, S.RUNNING)
+    await node.kill()
+    reports = len(boss.reports)
+    async with asyncio.timeout(20):
+        while containers(mortal_engine)[ending.kernel_id] != "exited":
+            await asyncio.sleep(0.05)
+    await node.start()
+    assert (await until_ended(boss, ending)).exit_code == 5
+    after = await boss.until_kernel(serving.kernel_id, S.RUNNING)
+    assert len(boss.reports) > reports
+    assert (after.host, after.port) == (before.host, before.port)
+    async with aiohttp.ClientSession() as http, http.get(f"http://{after.host}:{after.port}/") as answer:
+        assert answer.status == 200
+    assert sorted(containers(mortal_engine)) == sorted([serving.kernel_id, ending.kernel_id])
+
+
+async def test_a_lost_ledger_is_made_good_by_looking(
+    boss: Manager, node: Node, mortal_engine: PrivateEngine, tmp_path: Path
+) -> None:
+    kept, stray = contained(*SLEEP), contained(*SLEEP)
+    boss.order(kept, stray)
+    for spec in (kept, stray):
+        await boss.until_kernel(spec.kernel_id, S.RUNNING)
+    await node.kill()
+    shutil.rmtree(tmp_path / "agent-one" / "ledger")
+    boss.order(kept)
+    seen_so_far = len(boss.reports)
+    await node.start()
+    await boss.until(lambda report: _only_running(report, kept) and len(boss.reports) > seen_so_far)
+    assert containers(mortal_engine) == {kept.kernel_id: "running"}
+
+
+def _only_running(report: Report, spec: KernelSpec) -> bool:
+    return [(k.kernel_id, k.state) for k in report.kernels] == [(spec.kernel_id, S.RUNNING)]
+
+
+async def test_an_engine_that_is_away_when_the_agent_starts(
+    boss: Manager, node: Node, mortal_engine: PrivateEngine
+) -> None:
+    spec, late = contained(*SLEEP), contained(*SLEEP)
+    boss.order(spec)
+    running = await boss.until(lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.RUNNING)
+    assert "docker" in running.info.runtimes
+    await node.kill()
+    mortal_engine.stop(signal.SIGKILL)
+    await node.start()
+    away = await boss.until(lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.UNKNOWN)
+    assert "docker" not in away.info.runtimes
+    boss.order(spec, late)
+    assert (await until_ended(boss, late)).reason is Reason.DOCKER_AWAY
+    # Withdrawn while nobody can say how it is: it is kept, and ended as soon as that is possible.
+    boss.order()
+    still = await boss.until(lambda r: r.orders_generation == boss.generation)
+    assert [(k.kernel_id, k.state) for k in still.kernels if k.kernel_id == spec.kernel_id]
+    mortal_engine.start()
+    await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=30)
+    assert containers(mortal_engine) == {}

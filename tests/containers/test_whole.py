@@ -1,0 +1,113 @@
+"""Everything that there is, with containers: a batch session and a served engine, by the real commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.common.spec import EndpointSpec, Probe
+from fairlead.sdk import chat
+from tests.e2e.parts import Platform, until
+
+from .engine import PrivateEngine
+from .images import PYTHON_IMAGE
+from .test_agent import containers
+
+# One platform at a time, also with pytest -n and --dist loadgroup.
+pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(180)]
+
+SMALL = ("--resources", "cpu=0.1", "--resources", "mem=64MiB")
+ENGINE = """
+import http.server, json, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"{}", "application/json")
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        chunk = {"choices": [{"index": 0, "delta": {"content": "from a container of " + asked["model"]}}]}
+        self.answer(f"data: {json.dumps(chunk)}\\n\\ndata: [DONE]\\n\\n".encode(), "text/event-stream")
+
+    def answer(self, body, kind):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
+    made = Platform(home)
+    made.env |= {
+        "FAIRLEAD_AGENT__DOCKER": f"unix://{docker_engine.socket}",
+        "FAIRLEAD_AGENT__DOCKER_PULL": "never",
+        "FAIRLEAD_AGENT__DOCKER_IMAGES": '["fairlead-test/*"]',
+        "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+    }
+    made.start("up")
+    yield made
+    made.close()
+
+
+async def run(platform: Platform, *words: str) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(platform.run, *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+async def is_up(platform: Platform) -> None:
+    async def look() -> bool:
+        async with platform.client() as client:
+            return "docker" in (await client.get_agent("node-1")).runtimes
+
+    await until("the agent offers containers", look)
+
+
+async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:
+    await is_up(platform)
+    say = "import os, sys; print(os.environ['IMAGE_SAYS'], os.path.exists('/usr')); sys.exit(3)"
+    words = ("run", "--name", "job", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", say)
+    code, out, err = await run(platform, *words)
+    assert (code, out) == (3, "hello False\n"), err  # /usr is of the node, and not in the image
+    _, story, _ = await run(platform, "describe", "job")
+    assert all(word in story for word in ("TERMINATED", "FAILURE", "exit-nonzero", PYTHON_IMAGE)), story
+
+    refused = ("run", "--name", "other", "--image", "elsewhere/image:1", *SMALL, "--", "true")
+    code, _, err = await run(platform, *refused)
+    assert code != 0
+    assert "does not allow this container image" in err
+
+    spec = EndpointSpec(
+        name="boxed",
+        runtime="docker",
+        image=PYTHON_IMAGE,
+        command=["python3", "-c", ENGINE, "{port}"],
+        probe=Probe(path="/health"),
+        resources={"cpu": "0.1", "mem": "64MiB"},
+        stop_grace_s=2,
+    )
+    async with platform.client() as client:
+        await client.create_endpoint(spec)
+
+        async def ready() -> bool:
+            return (await client.get_endpoint("boxed")).status == "ready"
+
+        await until("the endpoint is ready", ready)
+        messages = [{"role": "user", "content": "who is there?"}]
+        said = [p async for p in chat(platform.openai_url, platform.key, "boxed", messages)]  # type: ignore[list-item]
+        assert "".join(said) == "from a container of boxed"
+        await client.delete_endpoint("boxed")
+
+    async def none_left() -> bool:
+        return await asyncio.to_thread(containers, docker_engine) == {}
+
+    await until("no container is left", none_left)
+    _, logs, _ = await run(platform, "logs", "job")
+    assert logs == "hello False\n"

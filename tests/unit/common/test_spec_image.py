@@ -1,0 +1,47 @@
+"""An image belongs to containers, and containers to an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
+
+DIGEST = "sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["python", "python:3.12-slim", "registry.example.com:5000/a/b_c:1", f"a/b@{DIGEST}", f"a:1@{DIGEST}"],
+)
+def test_images_of_all_forms(image: str) -> None:
+    spec = SessionSpec(runtime="docker", image=image, command=["true"])
+    assert SessionSpec.model_validate(spec.model_dump()) == spec
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"runtime": "docker"}, "needs `image`"),
+        ({"runtime": "process", "image": "python"}, "is for runtime 'docker', not 'process'"),
+        ({"image": "python"}, "is for runtime 'docker'"),
+        ({"runtime": "docker", "image": "-v/:/host"}, "image"),
+        ({"runtime": "docker", "image": "a b"}, "image"),
+        ({"runtime": "docker", "image": "python\n"}, "image"),
+        ({"runtime": "docker", "image": "a@sha256:1"}, "image"),
+        ({"runtime": "docker", "image": "a" * 513}, "image"),
+        ({"runtime": "docker", "image": ""}, "image"),
+        ({"runtime": "podman", "image": "python"}, "'process', 'docker' or 'fake'"),
+    ],
+)
+def test_what_does_not_fit_together(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        SessionSpec.model_validate({"command": ["true"]} | given)
+
+
+def test_an_endpoints_replicas_have_its_image() -> None:
+    spec = EndpointSpec(name="e", runtime="docker", image="img:1", command=["serve"], probe=Probe())
+    replica = spec.session("e-1")
+    assert (replica.runtime, replica.image) == ("docker", "img:1")
