@@ -23,6 +23,8 @@ from fairlead.common.status import SessionType
 
 ENGINES = ("llamacpp", "vllm", "custom")
 RUNTIMES = ("process", "docker", "fake")
+# The engine comes with the image, whatever is installed on the node.
+IMAGED = frozenset({"docker"})
 
 _NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")

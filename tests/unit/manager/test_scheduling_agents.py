@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,15 @@ def test_why_no_agent(agents: list[AgentState], item: Pending, reason: Reason, s
     held = hold(decide(agents, [item]), "s")
     assert held.reason is reason
     assert [explain(refusal) for refusal in held.refusals] == said
+
+
+def test_an_engine_comes_with_its_image() -> None:
+    bare = replace(node("bare"), runtimes=frozenset({"docker", "process"}))
+    by_image = replace(wants("by-image"), runtime="docker", engine="vllm")
+    on_the_node = replace(wants("on-the-node"), engine="vllm")
+    answer = decide([bare, node("without-docker")], [by_image, on_the_node])
+    assert where(answer) == {"by-image": ["bare"]}
+    assert hold(answer, "on-the-node").reason is Reason.NO_AGENT
 
 
 def round_robin(agents: list[AgentState], count: int, cpu: int, mem: int = 0) -> list[str | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fairlead.common.ids import AgentId
 from fairlead.common.reasons import Reason
 from fairlead.common.slots import WHOLE_DEVICE
+from fairlead.common.spec import IMAGED
 from fairlead.manager.scheduling.answer import Refusal, RefusalKind
 from fairlead.manager.scheduling.demand import Demand, as_asked
 from fairlead.manager.scheduling.model import AgentState, Pending, Size
@@ -46,7 +47,7 @@ def lacks(agent: AgentState, kind: Kind) -> tuple[RefusalKind, str] | None:
     """What ``agent`` would have to be otherwise, whatever its size: the refusal and the name of the thing."""
     if kind.runtime not in agent.runtimes:
         return RefusalKind.RUNTIME, kind.runtime
-    if kind.engine not in agent.engines:
+    if kind.engine not in agent.engines and kind.runtime not in IMAGED:
         return RefusalKind.ENGINE, kind.engine
     if kind.arch and agent.arch != kind.arch:
         return RefusalKind.ARCH, kind.arch
