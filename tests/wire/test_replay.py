@@ -21,6 +21,7 @@ from fairlead import replay  # noqa: F401 - it registers its commands
 from fairlead.agent.simulate import Cast, Faults, Range, Script, Simulation
 from fairlead.cli import app
 from fairlead.common.clock import SystemClock
+from fairlead.common.keys import KeySpec
 from fairlead.common.settings import AgentSettings, ManagerSettings
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import TERMINAL
@@ -171,6 +172,12 @@ async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
         assert caught.value.status == 404
         with pytest.raises(ApiError, match="cursor"):
             await call("default", now, now, cursor="mine")
+    member = (await world.client.create_key(KeySpec(name="ann"))).secret
+    async with Client(world.url, member) as ann:
+        for call in (ann.list_decisions, ann.list_runs):
+            with pytest.raises(ApiError, match="needs 'admin'") as caught:
+                await call("default", now, now)
+            assert caught.value.status == 403
     # A gap is told where it is.
     connection = await asyncpg.connect(world.dsn)
     await connection.execute("UPDATE decisions SET dropped = 7 WHERE id = (SELECT max(id) FROM decisions)")
@@ -181,3 +188,21 @@ async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
     assert [one["not_kept"] for one in log["passes"] if "not_kept" in one] == [7]
     _, _, err = await world.fairlead("replay")
     assert "7 passes in 1 gaps were not kept" in err
+
+
+@pytest.mark.parametrize("days", [0, 1])
+async def test_nothing_is_kept_where_nothing_shall_be(empty_database: str, tmp_path: Path, days: int) -> None:
+    """Whatever was noted is written at the latest when the manager ends."""
+    settings = ManagerSettings(
+        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", decisions_kept_days=days
+    )
+    async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as manager:
+        assert manager.first_key is not None
+        async with Client(f"http://{manager.api_address}", manager.first_key) as client, asyncio.timeout(30):
+            await client.create_session(SessionSpec(command=["x"], name="waits"))
+            while (await client.get_session("waits")).hold is None:
+                await asyncio.sleep(0.02)
+    connection = await asyncpg.connect(empty_database)
+    count = await connection.fetchval("SELECT count(*) FROM decisions")
+    await connection.close()
+    assert bool(count) == bool(days)

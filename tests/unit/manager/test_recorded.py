@@ -174,16 +174,25 @@ def test_the_recorded_policy_changes_when_it_changed() -> None:
 
 
 def test_quotas_are_counted_as_it_is_played() -> None:
-    quota = Quota("user", "ann", {"cuda.device": 1}, {"cuda.device": 77}, None, 3)
-    mine = [item(name, 0, 1, user="ann", project="p") for name in ("a", "b")]
-    runs = [ran("a", 0, 10), ran("b", 10, 20)]
-    recorded = gather([decision(0, *mine, quotas=(quota,))], runs, 30 * SECOND)
-    assert recorded is not None
-    assert starts(play(recorded, None)) == {"a": 0, "b": 10}
-    group = replace(quota, scope="group", name="g", limits={}, sessions=1)
-    recorded = gather([decision(0, *mine, quotas=(group,))], runs, 30 * SECOND)
-    assert recorded is not None
-    assert starts(play(recorded, None)) == {"a": 0, "b": 10}
+    first, second, other = (
+        item(name, at, 1, user=user, project=project)
+        for name, at, user, project in (("a", 0, "ann", "p"), ("b", 5, "ann", "p"), ("c", 6, "bob", "q"))
+    )
+    runs = [ran("a", 0, 10), ran("b", 10, 20), ran("c", 30, 31)]
+
+    def played(quota: Quota) -> dict[str, float | None]:
+        passes = [decision(at, *some, quotas=(quota,)) for at, some in ((0, [first]), (6, [second, other]))]
+        recorded = gather(passes, runs, 40 * SECOND)
+        assert recorded is not None
+        return starts(play(recorded, None))
+
+    # What was used then (77) is not what is used now.
+    one = Quota("user", "ann", {"cuda.device": 1}, {"cuda.device": 77}, None, 3)
+    assert played(one) == {"a": 0, "b": 10, "c": 6}
+    assert played(replace(one, scope="project", name="p")) == {"a": 0, "b": 10, "c": 6}
+    assert played(replace(one, scope="project", name="q")) == {"a": 0, "b": 5, "c": 10}, "for want of room"
+    assert played(replace(one, scope="group", name="g", limits={}, sessions=1)) == {"a": 0, "b": 10, "c": 20}
+    assert played(replace(one, limits={}, sessions=2)) == {"a": 0, "b": 5, "c": 10}
 
 
 def test_nothing_was_decided() -> None:

@@ -50,7 +50,8 @@ class Fixed:
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """``floor``: from when on an agent is so, when all of it is free; ``policies`` and ``quotas`` alike.
-    ``cancelled``: sessions that left the queue without a place; they are not played."""
+    ``cancelled``: sessions that left the queue without a place; they are not played. ``slot``: what is
+    measured."""
 
     group: str
     begin: int
@@ -62,6 +63,10 @@ class Recorded:
     quotas: tuple[tuple[int, tuple[Quota, ...]], ...]
     cursors: Mapping[str, AgentId]
     cancelled: int
+    slot: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slot", _most_asked(self.arrivals))
 
     @property
     def policy(self) -> Policy:
@@ -77,16 +82,6 @@ class Recorded:
     def endless(self) -> int:
         """Sessions of which it is not known how long they run."""
         return sum(arrival.runs is None for arrival in self.arrivals)
-
-    @property
-    def slot(self) -> str:
-        """What is measured: of the families of devices the one that was asked for most, else cpu."""
-        asked: dict[str, int] = {}
-        for arrival in self.arrivals:
-            for slot, amount in arrival.item.shape.asked.items():
-                if slot.endswith(SHARES):
-                    asked[slot] = asked.get(slot, 0) + amount
-        return max(sorted(asked), key=lambda slot: asked[slot]) if asked else "cpu"
 
 
 @dataclass(slots=True)
@@ -170,6 +165,16 @@ def gather(decisions: Iterable[Decision], runs: Iterable[RunView], end: int) -> 
         cursors=first.snapshot.cursors,
         cancelled=cancelled,
     )
+
+
+def _most_asked(arrivals: Iterable[Arrival]) -> str:
+    """Of the families of devices the one that was asked for most, as it is asked for; cpu, where none was."""
+    asked: dict[str, int] = {}
+    for arrival in arrivals:
+        for slot, amount in arrival.item.shape.asked.items():
+            if slot.endswith(SHARES):
+                asked[slot] = asked.get(slot, 0) + amount
+    return max(sorted(asked), key=lambda slot: asked[slot]) if asked else "cpu"
 
 
 def empty(agent: AgentState) -> AgentState:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -17,9 +17,6 @@ from fairlead.manager.scheduling.custom import Selector
 from fairlead.manager.scheduling.demand import DEVICE, SHARES
 from fairlead.manager.scheduling.model import Quota, Running, Take
 from fairlead.manager.scheduling.planners import Planners
-
-# At the same moment: room comes back and the world changes before those who want room are there.
-_FREED, _CHANGED, _CAME = range(3)
 
 
 def play(
@@ -119,32 +116,32 @@ class _World:
         self.started: dict[KernelId, int] = {}
         self.busy: dict[int, int] = {}
         self.passes = 0
-        self.events: list[tuple[int, int, int, Any]] = []
+        self.events: list[tuple[int, int, Any]] = []
         for at, agent in recorded.floor:
-            self._plan(at, _CHANGED, agent)
+            self._expect(at, agent)
         for at, quotas in recorded.quotas:
-            self._plan(at, _CHANGED, quotas)
+            self._expect(at, quotas)
         if policy is None:
             for at, each in recorded.policies:
-                self._plan(at, _CHANGED, each)
+                self._expect(at, each)
         for fixed in recorded.fixed:
-            self._plan(fixed.begin, _CHANGED, fixed)
+            self._expect(fixed.begin, fixed)
         for arrival in recorded.arrivals:
-            self._plan(max(recorded.begin, arrival.at), _CAME, arrival)
-        heapify(self.events)
+            self._expect(max(recorded.begin, arrival.at), arrival)
 
-    def _plan(self, at: int, order: int, what: Any) -> None:
-        self.events.append((at, order, next(self._number), what))
+    def _expect(self, at: int, what: Any) -> None:
+        """Of what happens at one moment all is there before it is planned: its order is of no importance."""
+        heappush(self.events, (at, next(self._number), what))
 
-    def happen(self, event: tuple[int, int, int, Any]) -> None:
-        at, _, _, what = event
+    def happen(self, event: tuple[int, int, Any]) -> None:
+        at, _, what = event
         if isinstance(what, Arrival):
             self.pending[what.item.session_id] = what.item
             self._runs[what.item.kernel_id] = what.runs
         elif isinstance(what, Fixed):
             self._put(what.agent_id, what.running, at)
             if what.end is not None:
-                self._end_at(max(at, what.end), what.agent_id, what.running)
+                self._expect(max(at, what.end), _End(what.agent_id, what.running))
         elif isinstance(what, AgentState):
             self._empty[what.agent_id] = what
             self._change(what.agent_id)
@@ -158,9 +155,6 @@ class _World:
             self.busy[at] = self._used
         else:
             self._quotas = what
-
-    def _end_at(self, at: int, agent_id: AgentId, running: Running) -> None:
-        heappush(self.events, (at, _FREED, next(self._number), _End(agent_id, running)))
 
     def decide(self, now: int) -> None:
         self.passes += 1
@@ -197,7 +191,7 @@ class _World:
             )
             self._put(kernel.agent_id, running, now)
             if runs is not None:
-                self._end_at(now + runs, kernel.agent_id, running)
+                self._expect(now + runs, _End(kernel.agent_id, running))
 
     def _put(self, agent_id: AgentId, running: Running, now: int) -> None:
         self._on.setdefault(agent_id, {})[running.kernel_id] = running
