@@ -43,8 +43,9 @@ class Lanes:
         self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
         self._families: dict[Kind, dict[frozenset[str], list[int]]] = {}
         self._segments: dict[tuple[int, ...], list[Key]] = {}
-        self._in: list[list[list[Key]]] = [[] for _ in rooms]  # the sorted lists that each agent is in
-        self._out: list[list[list[Key]]] = [[] for _ in rooms]  # and would be in, were it not set aside
+        # The sorted lists that each agent is in, and, of those set aside, would be in.
+        self._in: list[tuple[list[Key], ...]] = [()] * len(rooms)
+        self._out: dict[int, tuple[list[Key], ...]] = {}
         self._steps: dict[Demand, int | None] = {}
         for room in rooms:
             room.key = self._key(room)
@@ -128,14 +129,12 @@ class Lanes:
         """It is offered to nobody any more."""
         for segment in self._in[room.rank]:
             del segment[bisect_left(segment, room.key)]
-        self._out[room.rank] += self._in[room.rank]
-        self._in[room.rank] = []
+        self._out[room.rank], self._in[room.rank] = self._in[room.rank], ()
 
     def restore(self, room: Room) -> None:
         for segment in self._out[room.rank]:
             insort(segment, room.key)
-        self._in[room.rank] += self._out[room.rank]
-        self._out[room.rank] = []
+        self._in[room.rank] = self._out.pop(room.rank)
 
     def step(self, demand: Demand) -> int | None:
         """What a key loses by ``demand``. None: it asks for something that nobody has."""
@@ -164,11 +163,16 @@ class Lanes:
         segment = self._segments.get(ranks)
         if segment is None:
             segment = self._segments[ranks] = []
+            before: tuple[list[Key], ...] = ()
+            after: tuple[list[Key], ...] = (segment,)  # most are in the same ones
             for rank in ranks:
-                room = self._rooms[rank]
-                (self._out if room.guarded else self._in)[rank].append(segment)
-                if not room.guarded:
-                    segment.append(room.key)
+                if rank in self._out:
+                    self._out[rank] = (*self._out[rank], segment)
+                    continue
+                if self._in[rank] is not before:
+                    before, after = self._in[rank], (*self._in[rank], segment)
+                self._in[rank] = after
+                segment.append(self._rooms[rank].key)
             segment.sort()
         return segment
 
