@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planned_worlds import NOW, any_world, policies
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.manager.decisions import Damaged, Decision, Reader, Writer
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.model import Running, Take
+from fairlead.manager.scheduling.model import KernelAsk, Quota, Running, Take
+from fairlead.manager.scheduling.policy import Preemption
 
 WORLD = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
 
@@ -179,23 +180,23 @@ def told(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
     return read([body for number, body in enumerate(bodies) if number != skip])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"available": False}, {"draining": True}, {"fenced": True}, {"arch": "aarch64"}, {"max_kernels": 3},
-        {"labels": {"zone": "a"}}, {"runtimes": frozenset({"fake"})}, {"engines": frozenset({"vllm"})},
-        {"free": {"cpu": 999}}, {"capacity": {"cpu": 5000}}, {"free": {"mem": 1}}, {"kernels": 2},
-        {"devices": ()},
-        {"devices": (replace(GPU, free=0),)}, {"devices": (replace(GPU, healthy=False),)},
-        {"devices": (replace(GPU, capacity=900),)}, {"devices": (replace(GPU, numa=1),)},
-        {"devices": (replace(GPU, peers=frozenset({DeviceId("x")})),)},
-        {"devices": (GPU, replace(GPU, free=1))},
-        {"devices": (replace(GPU, slot="rocm.device"),)}, {"devices": (replace(GPU, quantum=1000),)},
-        {"devices": (replace(GPU, minimum=10),)}, {"devices": (replace(GPU, parent=DeviceId("p")),)},
-        {"devices": (replace(GPU, device_id=DeviceId("g9")),)}, {"running": (RUNS,)},
-        {"running": (replace(RUNS, ends=91),)}, {"running": (replace(RUNS, ending=True),)},
-    ],
-)  # fmt: skip
+AGENT_CHANGES: list[dict[str, Any]] = [
+    {"available": False}, {"draining": True}, {"fenced": True}, {"arch": "aarch64"}, {"max_kernels": 3},
+    {"labels": {"zone": "a"}}, {"runtimes": frozenset({"fake"})}, {"engines": frozenset({"vllm"})},
+    {"free": {"cpu": 999}}, {"capacity": {"cpu": 5000}}, {"free": {"mem": 1}}, {"kernels": 2},
+    {"devices": ()},
+    {"devices": (replace(GPU, free=0),)}, {"devices": (replace(GPU, healthy=False),)},
+    {"devices": (replace(GPU, capacity=900),)}, {"devices": (replace(GPU, numa=1),)},
+    {"devices": (replace(GPU, peers=frozenset({DeviceId("x")})),)},
+    {"devices": (GPU, replace(GPU, free=1))},
+    {"devices": (replace(GPU, slot="rocm.device"),)}, {"devices": (replace(GPU, quantum=1000),)},
+    {"devices": (replace(GPU, minimum=10),)}, {"devices": (replace(GPU, parent=DeviceId("p")),)},
+    {"devices": (replace(GPU, device_id=DeviceId("g9")),)}, {"running": (RUNS,)},
+    {"running": (replace(RUNS, ends=91),)}, {"running": (replace(RUNS, ending=True),)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", AGENT_CHANGES)
 def test_each_change_of_an_agent_is_told_there_and_back(change: dict[str, Any]) -> None:
     before = (
         replace(AGENT, running=(RUNS,)) if "running" in change and change["running"] != (RUNS,) else AGENT
@@ -204,18 +205,63 @@ def test_each_change_of_an_agent_is_told_there_and_back(change: dict[str, Any]) 
     assert [bare(one.snapshot) for one in told(*worlds)] == worlds
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"revision": 2, "priority": 11}, {"retries": 1}, {"bypassed": 1}, {"since": 8},
-        {"dependencies": "unmet", "waits_on": (SessionId("x"),)},
-        {"revision": 2, "kernel_id": KernelId("k2")},
-        {"revision": 2, "avoid": frozenset({AgentId("a")})}, {"revision": 2, "user": "eve"},
-    ],
-)  # fmt: skip
+SESSION_CHANGES: list[dict[str, Any]] = [
+    {"revision": 2, "priority": 11}, {"retries": 1}, {"bypassed": 1}, {"since": 8},
+    {"dependencies": "unmet", "waits_on": (SessionId("x"),)},
+    {"revision": 2, "kernel_id": KernelId("k2")},
+    {"revision": 2, "avoid": frozenset({AgentId("a")})}, {"revision": 2, "user": "eve"},
+    {"revision": 2, "created": 4}, {"revision": 2, "runtime": "fake"}, {"revision": 2, "engine": "vllm"},
+    {"revision": 2, "slots": {"mem": 1}}, {"revision": 2, "project": "q"}, {"revision": 2, "arch": "x86_64"},
+    {"revision": 2, "session_type": "batch"}, {"revision": 2, "labels": {"zone": "a"}},
+    {"revision": 2, "others": (KernelAsk(KernelId("k3"), {"cpu": 1}),), "mode": "multi-node"},
+    {"revision": 2, "designated": frozenset({AgentId("a")})}, {"revision": 2, "runs_for": 5},
+    {"revision": 2, "endpoint_id": EndpointId("e")}, {"revision": 2, "not_before": 6},
+    {"revision": 2, "starts_at": 6},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", SESSION_CHANGES)
 def test_each_change_of_a_session_is_told_there_and_back(change: dict[str, Any]) -> None:
     worlds = [Snapshot("g", (AGENT,), (item,)) for item in (ITEM, replace(ITEM, **change), ITEM)]
     assert [bare(one.snapshot) for one in told(*worlds)] == worlds
+
+
+def named(kind: type) -> set[str]:
+    return {field.name for field in fields(kind) if field.init}
+
+
+def test_what_planners_are_given_is_kept_field_by_field() -> None:
+    """Whoever gives them more must keep it too (``decisions/forms.py``), and add it to the changes above."""
+    assert set().union(*AGENT_CHANGES) == named(AgentState) - {"agent_id"}
+    assert set().union(*SESSION_CHANGES) == named(Pending) - {"session_id"}
+    devices = [device for change in AGENT_CHANGES for device in change.get("devices", ())]
+    changed = {
+        name
+        for device in devices
+        for name in named(DeviceState)
+        if getattr(device, name) != getattr(GPU, name)
+    }
+    assert changed == named(DeviceState)
+    every = Running(
+        SessionId("r"), KernelId("rk"), (Take("cpu", DeviceId(""), 5),), 90, 3, 11, "ann", "p",
+        EndpointId("e"), True, True,
+    )  # fmt: skip
+    plain = Running(SessionId("x"), KernelId("xk"), ())
+    assert all(getattr(every, name) != getattr(plain, name) for name in named(Running)), "each is otherwise"
+    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4)
+    world = Snapshot(
+        "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
+    )
+    assert all(getattr(world, name) for name in named(Snapshot) - {"pending"})
+    assert [one.snapshot for one in told(world)] == [world]
+    policy = Policy(
+        "skip", 3, "dispersed", "drf", 7, 8, "pack", "even", "project", {"p": 2}, frozenset({"batch"}),
+        ("mem",), (frozenset({"cuda", "rocm"}),), Preemption("end", 5, "oldest", 6),
+    )  # fmt: skip
+    assert all(getattr(policy, name) != getattr(Policy(), name) for name in named(Policy))
+    passed = Writer("g").note(world, policy, Plan((), ()), NOW, 0, 0)
+    assert passed is not None
+    assert [one.policy for one in read([b"".join(Writer("g").write([passed], {}))])] == [policy]
 
 
 def test_what_is_read_without_a_segment_in_between_does_not_add_up() -> None:
