@@ -156,6 +156,19 @@ def test_the_first_end_that_is_known_is_not_the_answer_where_too_little_ends() -
     planner.tell_agents([_busy("c", 6, 7)])
     (reservation,) = planner.decide(NOW).reservations
     assert (reservation.agents, reservation.starts) == (("c",), NOW + 7)
+    planner.tell_agents([_busy("b", 7, 7)])
+    (reservation,) = planner.decide(NOW).reservations
+    assert (reservation.agents, reservation.starts) == (("b",), NOW + 7), "the first of equals"
+
+
+def test_what_starts_in_this_pass_ends_as_well() -> None:
+    """The head needs all of an agent: a has it again when what starts there now has ended, before b has."""
+    planner = resident(cpus=4)
+    planner.tell_agents([_busy("b", 9, 9)])
+    planner.tell_sessions([wants("s0", 2, runs_for=5), wants("s1", 4, created=1)])
+    answer = planner.decide(NOW)
+    assert where(answer) == {"s0": ["a"]}
+    assert [(one.agents, one.starts) for one in answer.reservations] == [(("a",), NOW + 5)]
 
 
 def _busy(name: str, *ends: int) -> AgentState:
