@@ -163,6 +163,7 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
     [
         ((), ""),
         ((("cuda.shares", "A", 500), ("cuda.device", "B", 1000), ("cuda.shares", "A", 500)), "A,B"),
+        ((("cuda-1g10gb.device", "MIG-1", 1000), ("cuda-slice.device", "MIG-2", 0)), "MIG-1"),
         ((("rocm.device", "R", 1000),), ""),
     ],
 )

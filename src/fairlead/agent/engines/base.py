@@ -78,9 +78,9 @@ def needs_port(spec: KernelSpec) -> bool:
 
 def visible_devices(spec: KernelSpec) -> str:
     """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel takes none."""
-    granted = [
-        grant.device_id for grant in spec.devices if grant.slot.startswith("cuda.") and grant.amount > 0
-    ]
+    # A slice of a GPU is a slot of its own, like cuda-1g10gb.device.
+    families = ("cuda.", "cuda-")
+    granted = [grant.device_id for grant in spec.devices if grant.slot.startswith(families) and grant.amount]
     return ",".join(dict.fromkeys(granted))
 
 
