@@ -49,7 +49,7 @@ def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 
     if reason := lacks():
         pytest.skip(reason)
-    engine = PrivateEngine(reachable_dir, gpus=True)
+    engine = PrivateEngine(reachable_dir, gpus=True, live_restore=True)
     try:
         engine.start()
         import_python(engine.socket, reachable_dir)

@@ -148,6 +148,8 @@ async def test_what_is_created_runs_and_can_be_found(bench: Bench) -> None:
     runtime = bench.runtime()
     await runtime.probe()
     launch = bench.launch()
+    await runtime.prepare(launch)
+    assert await runtime.find() == {}
     handle = await runtime.create(launch)
     assert handle.runtime == runtime.name
     await until(runtime, handle, S.RUNNING)

@@ -17,9 +17,11 @@ from fairlead.agent.runtimes.docker import Away, DockerRuntime, Engine, Rules
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
+from tests.wire.agent_harness import Manager, manager
 
 from .engine import PrivateEngine, lacks
 from .images import PYTHON_IMAGE, import_python
+from .node import Node, containers
 
 MakeRuntime = Callable[..., DockerRuntime]
 
@@ -58,11 +60,11 @@ def mortal_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
 
 
 @pytest.fixture(scope="module")
-def engine_without_gpus(reachable_dir: Path) -> Iterator[PrivateEngine]:
-    """A second engine, which has never heard of NVIDIA."""
+def plain_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
+    """A second engine, as one is installed: without live-restore, and never heard of NVIDIA."""
     if reason := lacks():
         pytest.skip(reason)
-    engine = PrivateEngine(reachable_dir, gpus=False)
+    engine = PrivateEngine(reachable_dir, gpus=False, live_restore=False)
     try:
         engine.start()
         import_python(engine.socket, reachable_dir)
@@ -91,3 +93,26 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
             for handle in (await runtime.find()).values():
                 await runtime.destroy(handle)
         await runtime.close()
+
+
+@pytest_asyncio.fixture
+async def boss() -> AsyncIterator[Manager]:
+    async with manager() as made:
+        yield made
+
+
+@pytest_asyncio.fixture
+async def node(boss: Manager, tmp_path: Path, mortal_engine: PrivateEngine) -> AsyncIterator[Node]:
+    """A running agent. What it runs is ended after the test, by orders."""
+    made = Node(boss, tmp_path, mortal_engine)
+    boss.order()
+    await made.start()
+    yield made
+    if not mortal_engine.runs:
+        mortal_engine.start()
+    await made.kill()
+    boss.order()
+    await made.start()
+    await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
+    await made.kill()
+    assert containers(mortal_engine) == {}

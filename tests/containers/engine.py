@@ -39,9 +39,10 @@ def lacks() -> str:
 
 
 class PrivateEngine:
-    """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers)."""
+    """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers).
+    ``live_restore``: its containers outlive it."""
 
-    def __init__(self, folder: Path, *, gpus: bool) -> None:
+    def __init__(self, folder: Path, *, gpus: bool, live_restore: bool) -> None:
         number = next(_numbers)
         # Its name is that of a name space in containerd too, should ours find one on the machine.
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
@@ -55,6 +56,7 @@ class PrivateEngine:
             hook = self._bin / "nvidia-container-runtime-hook"
             hook.write_text(_HOOK)
             hook.chmod(0o755)
+        self._more = ["--live-restore"] if live_restore else []
         config = {"deprecated-key-path": str(folder / "key.json")}
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,7 +87,7 @@ class PrivateEngine:
             "dockerd",
             *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
             *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/x"),
-            *("--pidfile", f"{folder}/docker.pid", "--bridge", self._bridge, "--live-restore"),
+            *("--pidfile", f"{folder}/docker.pid", "--bridge", self._bridge, *self._more),
             *("--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"p-{folder.name}"),
             *("--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip-forward=false"),
         ]

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
 import signal
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest_asyncio
 
 from fairlead.common.messages import LogRequest, Report
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
-from tests.wire.agent_harness import TOKEN, Manager, kernel, manager, seen
+from tests.wire.agent_harness import Manager, seen
 
 from .engine import PrivateEngine
-from .images import PYTHON_IMAGE
+from .node import Node, contained, containers
 
 SLEEP = ("python3", "-c", "import time; time.sleep(3600)")
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(3600)"
@@ -31,75 +26,6 @@ SERVE = """
 import http.server
 http.server.test(http.server.SimpleHTTPRequestHandler, port={port}, bind="0.0.0.0")
 """
-AGENT = """
-import asyncio, sys
-from pathlib import Path
-from fairlead.agent import Agent
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, CommonSettings
-
-async def main():
-    target, home, token, socket, ports = sys.argv[1:]
-    settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
-                             port_range=ports, docker=f"unix://{socket}")
-    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-class Node:
-    """An agent in a process of its own."""
-
-    def __init__(self, boss: Manager, home: Path, engine: PrivateEngine) -> None:
-        ports = 26000 + os.getpid() % 100 * 30
-        self._words = [boss.target, str(home), TOKEN, str(engine.socket), f"{ports}-{ports + 29}"]
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        words = ("-c", AGENT, *self._words)
-        self._process = await asyncio.create_subprocess_exec(sys.executable, *words)
-
-    async def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
-            self._process = None
-
-
-@pytest_asyncio.fixture
-async def boss() -> AsyncIterator[Manager]:
-    async with manager() as made:
-        yield made
-
-
-@pytest_asyncio.fixture
-async def node(boss: Manager, tmp_path: Path, mortal_engine: PrivateEngine) -> AsyncIterator[Node]:
-    """A running agent. What it runs is ended after the test, by orders."""
-    made = Node(boss, tmp_path, mortal_engine)
-    boss.order()
-    await made.start()
-    yield made
-    if not mortal_engine.runs:
-        mortal_engine.start()
-    await made.kill()
-    boss.order()
-    await made.start()
-    await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
-    await made.kill()
-    assert containers(mortal_engine) == {}
-
-
-def contained(*command: str, **fields: Any) -> KernelSpec:
-    given = {"runtime": "docker", "image": PYTHON_IMAGE, "slots": {"cpu": 500, "mem": 128 << 20}}
-    return kernel(*command, **given | fields)
-
-
-def containers(engine: PrivateEngine) -> dict[str, str]:
-    """Kernel ids and states."""
-    with contextlib.closing(engine.api()) as api:
-        return {row["Labels"]["fairlead.kernel"]: row["State"] for row in api.containers(all=True)}
 
 
 async def until_ended(boss: Manager, spec: KernelSpec) -> Any:

@@ -59,8 +59,13 @@ async def run(runtime: Runtime, order: Launch) -> tuple[Seen, str]:
 
 async def refused(runtime: Runtime, order: Launch) -> CreateFailed:
     """Why it was; and nothing of it is left, which the engine does only when it is told to."""
-    with pytest.raises(CreateFailed) as caught:
+
+    async def begin() -> None:
+        await runtime.prepare(order)
         await runtime.create(order)
+
+    with pytest.raises(CreateFailed) as caught:
+        await begin()
     assert order.kernel_id not in await runtime.find()
     return caught.value
 
@@ -114,10 +119,8 @@ async def test_a_gpu_is_asked_for_by_its_id(make_runtime: MakeRuntime) -> None:
     assert (seen.exit_code, said) == (0, "GPU-aaa,GPU-bbb\n")
 
 
-async def test_where_docker_cannot_give_gpus(
-    make_runtime: MakeRuntime, engine_without_gpus: PrivateEngine
-) -> None:
-    runtime = make_runtime(engine_without_gpus.socket)
+async def test_where_docker_cannot_give_gpus(make_runtime: MakeRuntime, plain_engine: PrivateEngine) -> None:
+    runtime = make_runtime(plain_engine.socket)
     failed = await refused(runtime, launch(devices=("GPU-aaa",)))
     assert failed.reason is Reason.NO_NVIDIA_RUNTIME
     assert "toolkit" in failed.next_step

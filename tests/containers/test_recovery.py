@@ -136,6 +136,19 @@ async def test_an_engine_that_ends_and_comes_back(
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_an_engine_that_takes_its_containers_along(
+    make_runtime: MakeRuntime, plain_engine: PrivateEngine, how: signal.Signals
+) -> None:
+    runtime = make_runtime(plain_engine.socket)
+    handle = await runtime.create(launch())
+    plain_engine.stop(how)
+    assert (await runtime.observe(handle)).state is S.UNKNOWN
+    plain_engine.start()
+    await until(runtime, handle, S.EXITED)
+    assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # by the engine
+
+
 async def test_an_engine_that_hangs(make_runtime: MakeRuntime, mortal_engine: PrivateEngine) -> None:
     runtime = make_runtime()
     handle = await runtime.create(launch())
@@ -149,10 +162,10 @@ async def test_an_engine_that_hangs(make_runtime: MakeRuntime, mortal_engine: Pr
 
 
 async def test_another_engine_than_before_says_nothing_about_it(
-    make_runtime: MakeRuntime, engine_without_gpus: PrivateEngine
+    make_runtime: MakeRuntime, plain_engine: PrivateEngine
 ) -> None:
     handle = await make_runtime().create(launch())
-    moved = make_runtime(engine_without_gpus.socket)
+    moved = make_runtime(plain_engine.socket)
     seen = await moved.observe(handle)
     assert seen.state is S.UNKNOWN
     assert "another Docker Engine" in seen.detail

@@ -14,7 +14,7 @@ from tests.e2e.parts import Platform, until
 
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
-from .test_agent import containers
+from .node import containers
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(180)]

@@ -11,10 +11,11 @@ import structlog
 
 from fairlead.agent import reconcile as policy
 from fairlead.agent.ledger import Entry, check_id
-from fairlead.agent.life import NEVER_STARTED, Life, Surroundings
+from fairlead.agent.life import NEVER_STARTED, Life
 from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
+from fairlead.agent.surroundings import Surroundings
 from fairlead.common.errors import InvalidInput, NotFound
 from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import LogRequest, Observation, Orders

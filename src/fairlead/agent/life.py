@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
 
-import aiohttp
 import structlog
 
 from fairlead.agent import launching, preflight
-from fairlead.agent.engines import ENGINES, Engine, Invocation, Site, needs_port
+from fairlead.agent.engines import ENGINES, Engine, Invocation, needs_port
+from fairlead.agent.fetching import fetch
 from fairlead.agent.launching import Place
-from fairlead.agent.ledger import Entry, Ledger
-from fairlead.agent.logs import LogStore
+from fairlead.agent.ledger import Entry
 from fairlead.agent.news import Changed, may_wait
 from fairlead.agent.outcome import Doom, Outcome, judge
-from fairlead.agent.ports import NoPort, Ports
+from fairlead.agent.ports import NoPort
 from fairlead.agent.readiness import Readiness
 from fairlead.agent.reconcile import ENDED
 from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, Seen
-from fairlead.common.clock import Clock
+from fairlead.agent.surroundings import Surroundings
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import Observation
 from fairlead.common.reasons import Reason
@@ -35,29 +34,12 @@ from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("fairlead.agent.life")
+T = TypeVar("T")
 # A supervisor kills at the end of the grace; if all is not over soon after, the agent does it itself.
 _STOP_MARGIN_S = 3.0
 _AGAIN_S = 1.0
 _ASK_AGAIN_S = 10.0
 NEVER_STARTED = "the agent was killed just before it started it"
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every kernel of an agent shares. ``pretending``: names of runtimes that run no real engine;
-    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME."""
-
-    clock: Clock
-    ledger: Ledger
-    ports: Ports
-    logs: LogStore
-    runtimes: dict[str, Runtime]
-    pretending: frozenset[str]
-    site: Site
-    host: str
-    http: aiohttp.ClientSession
-    work_dir: Callable[[KernelId], Path]
-    contained: frozenset[str] = frozenset()
 
 
 class _Refused(Exception):
@@ -145,9 +127,14 @@ class Life:
                 await self._remember()
             elif self.entry.handle is None:
                 await self._prepare()
-                if self._withdrawn or self._doom:
+                launch = launching.launch(
+                    self.entry.spec, self._invocation(engine), self.entry.port, self._place()
+                )
+                if self._place().contained:
+                    await self._fetch(runtime, launch)
+                if self._unwanted():
                     return self._verdict(Seen(ObservedState.GONE))
-                self.entry = replace(self.entry, handle=await self._create(runtime, self._invocation(engine)))
+                self.entry = replace(self.entry, handle=await self._create(runtime, launch))
                 await self._remember()
             assert self.entry.handle is not None
         except _Refused as refused:
@@ -195,9 +182,18 @@ class Life:
     def _invocation(self, engine: Engine) -> Invocation:
         return launching.invocation(engine, self.entry.spec, self.entry.port, self._place())
 
-    async def _create(self, runtime: Runtime, invocation: Invocation) -> Handle:
-        launch = launching.launch(self.entry.spec, invocation, self.entry.port, self._place())
-        creating = spawn(f"create.{launch.kernel_id}", _try_create(runtime, launch))
+    def _unwanted(self) -> bool:
+        return self._withdrawn or self._doom is not None
+
+    async def _fetch(self, runtime: Runtime, launch: Launch) -> None:
+        self._show(ObservedState.PREPARING)
+        work = _tried(runtime.prepare(launch))
+        failed = await fetch(f"fetch.{launch.kernel_id}", work, self._poke, lambda: not self._unwanted())
+        if failed is not None:
+            raise _Refused(failed.reason, str(failed))
+
+    async def _create(self, runtime: Runtime, launch: Launch) -> Handle:
+        creating = spawn(f"create.{launch.kernel_id}", _tried(runtime.create(launch)))
         try:
             created = await asyncio.shield(creating)
         except asyncio.CancelledError:
@@ -229,7 +225,7 @@ class Life:
             if seen.state is ObservedState.UNKNOWN:
                 self._show(ObservedState.UNKNOWN)
                 rest_s = _AGAIN_S
-            elif self._withdrawn or self._doom:
+            elif self._unwanted():
                 rest_s = await self._press(runtime, handle)
             else:
                 rest_s = await self._settle(seen)
@@ -382,8 +378,9 @@ class Life:
             self._log.error("cannot write the ledger", error=str(error))
 
 
-async def _try_create(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
+async def _tried(work: Coroutine[Any, Any, T]) -> T | CreateFailed:
+    """A failure that is expected is an answer: it is not logged as that of a task."""
     try:
-        return await runtime.create(launch)
+        return await work
     except CreateFailed as error:
         return error

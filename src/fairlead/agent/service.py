@@ -20,11 +20,11 @@ from fairlead.agent import inventory, preflight
 from fairlead.agent.containers import Presence, docker_runtime
 from fairlead.agent.keeper import Keeper
 from fairlead.agent.ledger import Begun, Ledger
-from fairlead.agent.life import Surroundings
 from fairlead.agent.link import Link
 from fairlead.agent.logs import LogStore
 from fairlead.agent.ports import Ports
 from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
+from fairlead.agent.surroundings import Surroundings
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId

@@ -108,6 +108,12 @@ class Runtime(Protocol):
         """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
         ...
 
+    async def prepare(self, launch: Launch) -> None:
+        """Fetch what ``create`` needs, like its image. It may take long and may be cancelled.
+
+        Raises ``CreateFailed``."""
+        ...
+
     async def create(self, launch: Launch) -> Handle:
         """Start it and return before it is ready. The same kernel id again starts nothing and returns the
         same kernel. Raises ``CreateFailed``."""

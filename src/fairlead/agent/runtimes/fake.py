@@ -54,6 +54,9 @@ class FakeRuntime:
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
 
+    async def prepare(self, launch: Launch) -> None:
+        pass
+
     async def create(self, launch: Launch) -> Handle:
         handle = Handle(self.name, {"kernel_id": launch.kernel_id})
         if launch.kernel_id in self.world.kernels:

@@ -72,6 +72,9 @@ class ProcessRuntime:
         """HOME and working directory of a kernel."""
         return self._folder(kernel_id) / "work"
 
+    async def prepare(self, launch: Launch) -> None:
+        pass
+
     async def create(self, launch: Launch) -> Handle:
         return await asyncio.to_thread(self._create, launch)
 

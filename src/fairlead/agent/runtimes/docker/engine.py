@@ -78,8 +78,15 @@ class Engine:
             raise Away(f"no answer within {timeout_s:g} s") from None
 
     async def pull(self, image: str) -> None:
-        """Raises ``Refused`` with the registry's or the engine's own words, ``Away``."""
-        await asyncio.get_running_loop().run_in_executor(self._pulls, self._ask, lambda _: self._pull(image))
+        """Raises ``Refused`` with the registry's or the engine's own words, ``Away``. When it is cancelled,
+        the engine is told at its next word about progress."""
+        unwanted = threading.Event()
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._pulls, self._ask, lambda _: self._pull(image, unwanted)
+            )
+        finally:
+            unwanted.set()
 
     async def logs(self, container: str, tail: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         """What a container wrote, both outputs in order. ``tail``: the last lines only; 0: all."""
@@ -172,12 +179,14 @@ class Engine:
         if api is not None:
             api.close()
 
-    def _pull(self, image: str) -> None:
+    def _pull(self, image: str, unwanted: threading.Event) -> None:
         api, _ = self._dial(_PULL_SILENCE_S)
         try:
             for step in api.pull(image, stream=True, decode=True):
                 if "error" in step:
                     raise Refused(str(step["error"]), 404)
+                if unwanted.is_set():
+                    return
         finally:
             api.close()
 

@@ -7,8 +7,8 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -67,26 +67,17 @@ class DockerRuntime:
         await self._engine.call(lambda api: api.ping(), _LOOK_S)
         return Capabilities(runs_engines=True, contained=True)
 
+    async def prepare(self, launch: Launch) -> None:
+        await asyncio.to_thread(self._check, launch)
+        with _as_create_failed():
+            await self._have_image(launch.image)
+
     async def create(self, launch: Launch) -> Handle:
-        if not image_allowed(launch.image, self._rules.images):
-            raise CreateFailed(
-                f"image {launch.image!r} is not allowed on this node",
-                reason=Reason.IMAGE_NOT_ALLOWED,
-                clean=True,
-                next_step=f"agent.docker_images there allows: {', '.join(self._rules.images)}",
-            )
-        address = await asyncio.to_thread(self._prepare, launch)
+        address = await asyncio.to_thread(self._check, launch)
         self._beginning.add(launch.kernel_id)
         try:
-            await self._have_image(launch.image)
-            return await self._begin(launch, address)
-        except Refused as error:
-            reason, next_step = meaning(str(error))
-            raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
-        except Away as error:
-            raise CreateFailed(
-                error.message, reason=Reason.DOCKER_AWAY, clean=error.unsent, next_step=error.next_step
-            ) from None
+            with _as_create_failed():
+                return await self._begin(launch, address)
         finally:
             self._beginning.discard(launch.kernel_id)
 
@@ -187,8 +178,15 @@ class DockerRuntime:
 
     # Beginning.
 
-    def _prepare(self, launch: Launch) -> str:
+    def _check(self, launch: Launch) -> str:
         """What can be known before the engine is asked; the IP on which its port is published."""
+        if not image_allowed(launch.image, self._rules.images):
+            raise CreateFailed(
+                f"image {launch.image!r} is not allowed on this node",
+                reason=Reason.IMAGE_NOT_ALLOWED,
+                clean=True,
+                next_step=f"agent.docker_images there allows: {', '.join(self._rules.images)}",
+            )
         roots = tuple(os.path.realpath(root) for root in self._rules.mounts)
         for path in launch.paths:
             if not os.path.isabs(path) or not os.path.exists(path):
@@ -333,6 +331,20 @@ class DockerRuntime:
         if container not in self._strangers:
             self._strangers.add(container)
             log.warning("a container carries this agent's label without its seal: left alone", name=name)
+
+
+@contextmanager
+def _as_create_failed() -> Iterator[None]:
+    try:
+        yield
+    except Refused as error:
+        reason, next_step = meaning(str(error))
+        raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
+    except Away as error:
+        reason = Reason.DOCKER_AWAY
+        raise CreateFailed(
+            error.message, reason=reason, clean=error.unsent, next_step=error.next_step
+        ) from None
 
 
 def _container(handle: Handle) -> str:

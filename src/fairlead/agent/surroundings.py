@@ -1,0 +1,35 @@
+"""What all kernels of an agent share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from fairlead.agent.engines import Site
+from fairlead.agent.ledger import Ledger
+from fairlead.agent.logs import LogStore
+from fairlead.agent.ports import Ports
+from fairlead.agent.runtimes import Runtime
+from fairlead.common.clock import Clock
+from fairlead.common.ids import KernelId
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every kernel of an agent shares. ``pretending``: names of runtimes that run no real engine;
+    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME."""
+
+    clock: Clock
+    ledger: Ledger
+    ports: Ports
+    logs: LogStore
+    runtimes: dict[str, Runtime]
+    pretending: frozenset[str]
+    site: Site
+    host: str
+    http: aiohttp.ClientSession
+    work_dir: Callable[[KernelId], Path]
+    contained: frozenset[str] = frozenset()

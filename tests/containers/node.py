@@ -1,0 +1,63 @@
+"""A whole agent in a process of its own, which offers containers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fairlead.common.spec import KernelSpec
+from tests.wire.agent_harness import TOKEN, Manager, kernel
+
+from .engine import PrivateEngine
+from .images import PYTHON_IMAGE
+
+AGENT = """
+import asyncio, sys
+from pathlib import Path
+from fairlead.agent import Agent
+from fairlead.common.clock import SystemClock
+from fairlead.common.settings import AgentSettings, CommonSettings
+
+async def main():
+    target, home, token, socket, ports = sys.argv[1:]
+    settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
+                             port_range=ports, docker=f"unix://{socket}")
+    async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class Node:
+    """An agent in a process of its own."""
+
+    def __init__(self, boss: Manager, home: Path, engine: PrivateEngine) -> None:
+        ports = 26000 + os.getpid() % 100 * 30
+        self._words = [boss.target, str(home), TOKEN, str(engine.socket), f"{ports}-{ports + 29}"]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        words = ("-c", AGENT, *self._words)
+        self._process = await asyncio.create_subprocess_exec(sys.executable, *words)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+            self._process = None
+
+
+def contained(*command: str, **fields: Any) -> KernelSpec:
+    given = {"runtime": "docker", "image": PYTHON_IMAGE, "slots": {"cpu": 500, "mem": 128 << 20}}
+    return kernel(*command, **given | fields)
+
+
+def containers(engine: PrivateEngine) -> dict[str, str]:
+    """Kernel ids and states."""
+    with contextlib.closing(engine.api()) as api:
+        return {row["Labels"]["fairlead.kernel"]: row["State"] for row in api.containers(all=True)}

@@ -1,0 +1,119 @@
+"""A registry with one small image, on loopback: the parts of its protocol that a pull uses."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+
+
+_JSON = "application/json"
+
+
+def _error(code: str, message: str) -> bytes:
+    return json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+class Registry:
+    """``open``: blobs are given only while it is set. ``refuses``: an HTTP status for all that is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.refuses = 0
+        layer = io.BytesIO()
+        with tarfile.open(fileobj=layer, mode="w") as tar:
+            entry = tarfile.TarInfo("file")
+            entry.size = 5
+            tar.addfile(entry, io.BytesIO(b"hello"))
+        root = {"type": "layers", "diff_ids": [_digest(layer.getvalue())]}
+        config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root, "history": []}
+        self.blobs = {_digest(data): data for data in (layer.getvalue(), json.dumps(config).encode())}
+        (layer_id, layer_data), (config_id, config_data) = self.blobs.items()
+        kind = "application/vnd.docker."
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": {
+                "mediaType": f"{kind}container.image.v1+json",
+                "size": len(config_data),
+                "digest": config_id,
+            },
+            "layers": [
+                {"mediaType": f"{kind}image.rootfs.diff.tar", "size": len(layer_data), "digest": layer_id}
+            ],
+        }
+        self.manifest = json.dumps(manifest).encode()
+        self.digest = _digest(self.manifest)
+        self.address = ""
+
+    def answer(self, path: str) -> tuple[int, bytes, str]:
+        """Status, body and its kind."""
+        self.asked.append(path)
+        if self.refuses:
+            return (
+                self.refuses,
+                b'{"errors": [{"code": "DENIED", "message": "not for you"}]}',
+                "application/json",
+            )
+        if path == "/v2/":
+            return 200, b"{}", _JSON
+        what, name = path.split("/")[-2:]
+        if what == "manifests" and name in ("1", self.digest):
+            return 200, self.manifest, _MANIFEST
+        if what == "blobs" and name in self.blobs:
+            self.open.wait(60)
+            return 200, self.blobs[name], "application/octet-stream"
+        return (
+            404,
+            b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}',
+            "application/json",
+        )
+
+
+@contextmanager
+def registry() -> Iterator[Registry]:
+    made = Registry()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            status, body, kind = made.answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Docker-Content-Digest", _digest(body))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.address = f"127.0.0.1:{server.server_port}"
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield made
+    finally:
+        made.open.set()
+        server.shutdown()
+        server.server_close()
+        serving.join()

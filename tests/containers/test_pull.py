@@ -1,0 +1,86 @@
+"""Images from a registry: when it is asked, what it may answer, and a pull that nobody wants any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.agent.runtimes import CreateFailed
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState as S
+from tests.wire.agent_harness import Manager
+
+from .conftest import MakeRuntime, launch
+from .engine import PrivateEngine
+from .node import Node, contained
+from .registry import Registry, registry
+
+
+@pytest.fixture
+def store(docker_engine: PrivateEngine) -> Iterator[Registry]:
+    """A registry; what was pulled from it is removed after the test."""
+    with registry() as made:
+        yield made
+        with contextlib.closing(docker_engine.api()) as api:
+            for image in api.images():
+                names = [*(image["RepoTags"] or []), *(image["RepoDigests"] or [])]
+                if any(name.startswith(made.address) for name in names):
+                    api.remove_image(image["Id"], force=True)
+
+
+def manifests(store: Registry) -> int:
+    return sum("/manifests/" in path for path in store.asked)
+
+
+async def test_each_policy_asks_when_it_should(make_runtime: MakeRuntime, store: Registry) -> None:
+    order = launch(image=f"{store.address}/team/tool:1")
+    with pytest.raises(CreateFailed, match="docker_pull = never"):
+        await make_runtime(pull="never").prepare(order)
+    assert store.asked == []
+    runtime = make_runtime()
+    await asyncio.gather(*(runtime.prepare(order) for _ in range(4)))
+    once = manifests(store)
+    await runtime.prepare(order)
+    await make_runtime(pull="never").prepare(order)
+    assert manifests(store) == once > 0
+    await make_runtime(pull="always").prepare(order)
+    assert manifests(store) > once
+
+
+async def test_an_image_by_its_digest(make_runtime: MakeRuntime, store: Registry) -> None:
+    runtime = make_runtime()
+    await runtime.prepare(launch(image=f"{store.address}/team/tool@{store.digest}"))
+    wrong = "sha256:" + "0" * 64
+    with pytest.raises(CreateFailed, match="manifest unknown") as caught:
+        await runtime.prepare(launch(image=f"{store.address}/team/tool@{wrong}"))
+    assert caught.value.reason is Reason.IMAGE_MISSING
+
+
+async def test_a_registry_that_refuses(make_runtime: MakeRuntime, store: Registry) -> None:
+    store.refuses = 403
+    with pytest.raises(CreateFailed, match="docker login") as caught:
+        await make_runtime().prepare(launch(image=f"{store.address}/team/tool:1"))
+    assert caught.value.reason is Reason.IMAGE_MISSING
+
+
+async def test_a_session_is_preparing_while_its_image_comes_and_may_be_stopped(
+    boss: Manager, node: Node, store: Registry
+) -> None:
+    store.open.clear()
+    spec = contained("true", image=f"{store.address}/team/tool:1")
+    boss.order(spec)
+    await boss.until_kernel(spec.kernel_id, S.PREPARING)
+    async with asyncio.timeout(10):
+        while not any("/blobs/" in path for path in store.asked):
+            await asyncio.sleep(0.02)
+    boss.order()
+    await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=5)
+    # And its image comes whole for the next.
+    store.open.set()
+    again = contained("true", image=f"{store.address}/team/tool:1")
+    boss.order(again)
+    ended = await boss.until_kernel(again.kernel_id, S.EXITED)
+    assert ended.exit_code == 127, "there is no such program in it, so it was there to be looked at"
