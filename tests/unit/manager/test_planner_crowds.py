@@ -8,7 +8,7 @@ from planner_words import NOW, decide, hold, node, wants, where
 
 from fairlead.common.ids import DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import AgentState, Pending, Policy
+from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy
 from fairlead.manager.scheduling.answer import Hold
 from fairlead.manager.scheduling.model import Quota, Running, Take
 from fairlead.manager.scheduling.resident import Planner
@@ -67,6 +67,35 @@ def test_holds_are_a_sequence_of_what_each_is_told() -> None:
     assert holds != tuple(holds)[1:]
     assert holds == decide([node("a", 1)], [wants(f"s{n}", 2, created=n) for n in range(4)]).holds
     assert holds[0] in holds
+
+
+def test_behind_a_blocked_head_nobody_is_told_of_a_quota() -> None:
+    pending = [wants(f"s{n}", cpu, created=n, user=user) for n, (cpu, user) in enumerate(
+        ((1, "ann"), (3, "bob"), (1, "ann"))
+    )]  # fmt: skip
+    quota = Quota("user", "ann", {}, {}, 0, 0)
+    answer = decide([node("a", 4, free_cpu=2)], pending, hol="strict", quotas=(quota,))
+    assert [(held.reason, held.behind) for held in answer.holds] == [
+        (Reason.QUOTA, None),
+        (Reason.NO_CAPACITY, None),
+        (Reason.NO_CAPACITY, "s1"),
+    ]
+
+
+def test_a_device_that_counts_for_two_is_given_twice() -> None:
+    device = DeviceState(DeviceId("0"), "cuda.device", 2000, 2000)
+    pending = [wants(f"s{n}", created=n, slots={"cuda.device": 1}) for n in range(3)]
+    answer = decide([node("a", 4, devices=(device,))], pending)
+    assert list(where(answer)) == ["s0", "s1"]
+
+
+def test_what_is_left_of_parts_is_that_of_the_next_device() -> None:
+    devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", free) for n, free in enumerate((500, 300)))
+    pending = [
+        wants(f"s{n}", created=n, slots={"cuda.shares": part}) for n, part in enumerate((500, 300, 100))
+    ]
+    answer = decide([node("a", 4, devices=devices)], pending)
+    assert list(where(answer)) == ["s0", "s1"]
 
 
 # --- the planner that stays
@@ -159,6 +188,24 @@ def test_the_first_end_that_is_known_is_not_the_answer_where_too_little_ends() -
     planner.tell_agents([_busy("b", 7, 7)])
     (reservation,) = planner.decide(NOW).reservations
     assert (reservation.agents, reservation.starts) == (("b",), NOW + 7), "the first of equals"
+
+
+def test_of_many_agents_where_it_is_due_the_first_is_the_one() -> None:
+    """More than are asked one by one. y and z should have given enough by now, z before y."""
+    planner = resident(cpus=1)
+    planner.tell_agents(_busy(f"m{n:02}", -9) for n in range(70))
+    planner.tell_agents([_busy("y", -9, -3), _busy("z", -9, -5)])
+    planner.tell_sessions([wants("s0", 4)])
+    (reservation,) = planner.decide(NOW).reservations
+    assert (reservation.agents, reservation.starts) == (("y",), NOW)
+
+
+def test_a_quota_that_limits_something_else_counts_at_once() -> None:
+    planner = resident(Quota("user", "ann", {"cpu": 9000}), free=0)
+    planner.tell_sessions(queue("ann"))
+    assert hold(planner.decide(NOW), "s0").reason is Reason.NO_CAPACITY
+    planner.tell_quotas([Quota("user", "ann", {"mem": 10**9, "cpu": 500})])
+    assert hold(planner.decide(NOW), "s0").reason is Reason.QUOTA
 
 
 def test_what_starts_in_this_pass_ends_as_well() -> None:

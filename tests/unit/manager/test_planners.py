@@ -49,6 +49,12 @@ def test_room_that_came_back_is_given_away() -> None:
     assert placed(planners, snapshot(3)) == [], "who was placed is not in the next snapshot, nor is the room"
 
 
+def test_who_is_not_there_any_more_gets_nothing() -> None:
+    planners = Planners()
+    assert placed(planners, snapshot(1, 2, 3)) == []
+    assert placed(planners, snapshot(2, 4, agent=ROOMY)) == ["s2", "s4"]
+
+
 def test_a_place_that_did_not_hold_is_planned_again() -> None:
     planners = Planners()
     for _ in range(3):
