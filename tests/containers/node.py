@@ -23,9 +23,9 @@ from fairlead.common.clock import SystemClock
 from fairlead.common.settings import AgentSettings, CommonSettings
 
 async def main():
-    target, home, token, socket, ports = sys.argv[1:]
+    target, home, token, ports, docker = sys.argv[1:]
     settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
-                             port_range=ports, docker=f"unix://{socket}")
+                             port_range=ports, docker=docker)
     async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
         await asyncio.Event().wait()
 
@@ -38,11 +38,13 @@ class Node:
 
     def __init__(self, boss: Manager, home: Path, engine: PrivateEngine) -> None:
         ports = 26000 + os.getpid() % 100 * 30
-        self._words = [boss.target, str(home), TOKEN, str(engine.socket), f"{ports}-{ports + 29}"]
+        self._words = [boss.target, str(home), TOKEN, f"{ports}-{ports + 29}"]
+        self._docker = f"unix://{engine.socket}"
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
-        words = ("-c", AGENT, *self._words)
+    async def start(self, docker: str = "") -> None:
+        """``docker``: the setting, if it is not to be that of the engine."""
+        words = ("-c", AGENT, *self._words, docker or self._docker)
         self._process = await asyncio.create_subprocess_exec(sys.executable, *words)
 
     async def kill(self) -> None:

@@ -144,3 +144,17 @@ async def test_an_engine_that_is_away_when_the_agent_starts(
     mortal_engine.start()
     await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=30)
     assert containers(mortal_engine) == {}
+
+
+async def test_an_agent_that_was_told_to_do_without_docker(boss: Manager, node: Node) -> None:
+    spec = contained(*SLEEP)
+    boss.order(spec)
+    await boss.until_kernel(spec.kernel_id, S.RUNNING)
+    for docker, state in (("off", S.UNKNOWN), ("", S.RUNNING)):
+        await node.kill()
+        so_far = len(boss.reports)
+        await node.start(docker)
+        await boss.until(lambda r, n=so_far: len(boss.reports) > n)  # type: ignore[misc]
+        await boss.until_kernel(spec.kernel_id, state)
+    boss.order(spec, another := contained(*SLEEP))
+    await boss.until_kernel(another.kernel_id, S.RUNNING)

@@ -59,7 +59,8 @@ class Keeper:
         for kernel_id, entry in entries.items():
             there = found.pop(kernel_id, None)
             begun = entry.outcome is None and entry.handle is None
-            if begun and (there or entry.spec.runtime not in away):
+            known = entry.spec.runtime in self._around.runtimes and entry.spec.runtime not in away
+            if begun and (there or known):
                 entry = _unfinished(entry, there[1] if there else None)
             self._begin(entry, begun=begun)
         self._strays = found

@@ -119,6 +119,8 @@ class Life:
 
     async def _live(self) -> Outcome:
         try:
+            if self._begun or self.entry.handle is not None:
+                await self._have_its_runtime()
             runtime, engine = self._kinds()
             if self.entry.handle is None and self._begun:
                 self.entry = replace(self.entry, handle=await self._look_for(runtime))
@@ -141,6 +143,18 @@ class Life:
             return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
         self._readiness = self._how_to_ask(engine)
         return await self._watch(runtime, self.entry.handle)
+
+    async def _have_its_runtime(self) -> None:
+        """An agent that was started without the runtime of a kernel cannot know what became of it."""
+        if self.entry.spec.runtime in self._around.runtimes:
+            return
+        self._log.error(
+            "the runtime of a kernel from before is not there any more: it is kept, with its devices",
+            runtime=self.entry.spec.runtime,
+            next_step="start this agent with that runtime again",
+        )
+        self._show(ObservedState.UNKNOWN)
+        await asyncio.Event().wait()
 
     def _kinds(self) -> tuple[Runtime, Engine]:
         spec, runtimes = self.entry.spec, self._around.runtimes

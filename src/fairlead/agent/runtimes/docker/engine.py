@@ -20,7 +20,7 @@ from fairlead.agent.runtimes.docker.rules import Frames
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULLS = 16, 2
-_REQUEST_S, _PULL_SILENCE_S = 20, 300
+_QUESTION_S, _REQUEST_S, _PULL_SILENCE_S = 20.0, 40, 300
 _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _NOT_STREAMED = 400  # the first HTTP status that is a refusal
 
@@ -68,7 +68,7 @@ class Engine:
         self._api: Any = None
         self._connecting = threading.Lock()
 
-    async def call(self, ask: Callable[[Any], T], timeout_s: float = _REQUEST_S) -> T:
+    async def call(self, ask: Callable[[Any], T], timeout_s: float = _QUESTION_S) -> T:
         """``ask`` with the SDK's ``APIClient``, in a thread. Raises ``Away``, ``Refused``, ``Missing``."""
         loop = asyncio.get_running_loop()
         try:

@@ -35,7 +35,7 @@ from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("fairlead.agent.docker")
-_LOOK_S, _ACT_S, _DIE_S = 5.0, 60.0, 5
+_LOOK_S, _ACT_S, _DIE_S = 5.0, 40.0, 5
 _NAME_TAKEN = "is already in use by container"
 _TAIL_LINES = 400
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
@@ -249,6 +249,9 @@ class DockerRuntime:
             return await self._there(launch.kernel_id)
         try:
             await self._engine.call(lambda api: api.start(container), _ACT_S)
+        except Away as error:
+            error.unsent = False  # it is there, begun or not
+            raise
         except Refused:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
@@ -345,6 +348,8 @@ def _as_create_failed() -> Iterator[None]:
         raise CreateFailed(
             error.message, reason=reason, clean=error.unsent, next_step=error.next_step
         ) from None
+    except RuntimeFailed as error:  # there is no SDK to ask with
+        raise CreateFailed(error.message, clean=True, next_step=error.next_step) from None
 
 
 def _container(handle: Handle) -> str:
