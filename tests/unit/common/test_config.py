@@ -187,6 +187,11 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
             r"common.log_format = 'xml' from flag --log-format: .*'text' or 'json'",
         ),
         ("", {"FAIRLEAD_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
+        ("", {"FAIRLEAD_AGENT__DOCKER_MOUNTS": "/a"}, {}, r"docker_mounts = '/a' .* is not JSON.*\["),
+        ("", {"FAIRLEAD_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not a full path: begin it with /"),
+        ("", {"FAIRLEAD_AGENT__DOCKER": "tcp://node:2375"}, {}, r"write auto, off, or unix:///path"),
+        ("[agent]\ndocker_shm = 'big'", {}, {}, r"'big' is not a size"),
+        ("[agent]\ndocker_user = 'root'", {}, {}, r"agent.docker_user = 'root' .*pattern"),
         ("", {"FAIRLEAD_AGENT__LABELS": '{"a": [1]}'}, {}, r"agent.labels = {'a': \[1\]} .*valid string"),
         (
             "",
@@ -276,3 +281,10 @@ def test_an_empty_link_token_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link-token").write_text("\n")
     with pytest.raises(ConfigError, match=r"which should hold common.link_token, is empty"):
         link_token(Settings(), tmp_path, ManualClock())
+
+
+def test_lists_are_given_in_the_file_and_in_the_environment(tmp_path: Path) -> None:
+    text = '[agent]\ndocker_mounts = ["/models", "/data"]\ndocker_images = ["a/*"]'
+    settings = load(written(tmp_path, text), {"FAIRLEAD_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
+    assert settings.agent.docker_mounts == ("/models", "/data")
+    assert settings.agent.docker_images == ("b", "c")
