@@ -38,20 +38,26 @@ class Lifekeeper:
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()
+        touched, self._touched = self._touched, set()
         if self._looked_at is None or now - self._looked_at >= LOOK_S:
             deep = self._looked_at is None or now - self._looked_deep_at >= LOOK_DEEP_S
-            self._touched.clear()
             self._looked_at = None  # until the look has succeeded
-            await self._judge(None, deep)
+            # Those that run are only looked for in a deep look: what was told of them must not be lost here.
+            await self._judge(None, also=touched, deep=deep)
             self._looked_at = now
             if deep:
                 self._looked_deep_at = now
-        elif self._touched:
-            touched, self._touched = self._touched, set()
+        elif touched:
             await self._judge(touched)
 
-    async def _judge(self, among: Collection[SessionId] | None, deep: bool = False) -> None:
-        facts, now = await self._store.unsettled(among, deep=deep)
+    async def _judge(
+        self,
+        among: Collection[SessionId] | None,
+        *,
+        also: Collection[SessionId] = (),
+        deep: bool = False,
+    ) -> None:
+        facts, now = await self._store.unsettled(among, also=also, deep=deep)
         moves = [move for one in facts if (move := judge(one, now, self._lost_grace_s)) is not None]
         if not moves:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection
+from math import ceil
 from weakref import WeakValueDictionary
 
 import grpc
@@ -147,10 +148,10 @@ class Links:
         self.loop.nudge()
 
     async def _tick(self) -> None:
-        now = self._clock.monotonic()
-        if now - self._polled_at >= 0.8 * POLL_S / PARTS:
-            self._polled_at = now
-            self._dirty.update(self._next_part())
+        waited = self._clock.monotonic() - self._polled_at
+        if waited >= 0.8 * POLL_S / PARTS:
+            self._polled_at += waited
+            self._dirty.update(self._next_part(waited))
         # Orders looked up before a stream's first report was taken in are not for it: that report may say
         # that a kernel is gone, and if it were ordered after that it would be run a second time.
         attached = {a: link for a in self._dirty if (link := self._attached.get(a)) is not None}
@@ -174,11 +175,11 @@ class Links:
             for link in attached.values():
                 link.looking = False
 
-    def _next_part(self) -> list[AgentId]:
-        """Those whose turn it is to be looked at without a ring."""
-        if not self._unpolled:
-            self._unpolled = list(self._attached)
-        count = -(-len(self._attached) // PARTS)
+    def _next_part(self, waited_s: float) -> list[AgentId]:
+        """Those whose turn it is to be looked at without a ring: the more, the longer nobody was."""
+        count = ceil(len(self._attached) * min(1.0, waited_s / POLL_S))
+        if len(self._unpolled) < count:
+            self._unpolled += self._attached
         part, self._unpolled = self._unpolled[:count], self._unpolled[count:]
         return part
 

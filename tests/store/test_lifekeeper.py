@@ -1,0 +1,37 @@
+"""When the lifekeeper looks at what: everything now and then, what it was told of at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import ObservedState, Status
+from fairlead.manager.loops import lifekeeper
+from fairlead.manager.store import Store
+
+from .conftest import FakeAgent, schedule
+
+
+@pytest.mark.parametrize("look_s", [0.0, 3600.0], ids=["everything is looked at", "only what it was told of"])
+async def test_what_it_was_told_of_is_judged_at_the_next_tick(
+    store: Store, monkeypatch: pytest.MonkeyPatch, look_s: float
+) -> None:
+    """Also of sessions that run, which a look at everything leaves to the rare deep one."""
+    keeper = lifekeeper.Lifekeeper(store, SystemClock(), 120)
+    await keeper._tick()  # a deep look, of which there is no second one here
+    monkeypatch.setattr(lifekeeper, "LOOK_S", look_s)
+    monkeypatch.setattr(lifekeeper, "LOOK_DEEP_S", 3600.0)
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.create_session(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")
+    assert await schedule(store) == 1
+    for state, more, status in (
+        (ObservedState.RUNNING, {}, Status.RUNNING),
+        (ObservedState.EXITED, {"exit_code": 0, "reason": Reason.EXIT_ZERO}, Status.TERMINATED),
+    ):
+        agent.see(made.kernels[0].id, state, **more)
+        await agent.report()
+        await keeper._tick()
+        assert (await store.get_session(made.id)).status is status
