@@ -47,6 +47,9 @@ INFOS = st.builds(
     offers=st.lists(OFFERS, max_size=3).map(tuple),
     labels=LABELS,
     identity=TEXT,
+    max_kernels=st.none() | st.integers(1, 2**31 - 1),
+    share_quantum=st.integers(1, 1000),
+    share_minimum=st.integers(1, 1000),
 )
 OBSERVATIONS = st.builds(
     m.Observation,

@@ -110,6 +110,9 @@ class Agent:
             offers=self._offers,
             labels=dict(self._settings.labels),
             identity=self._begun.identity,
+            max_kernels=self._settings.max_kernels,
+            share_quantum=round(1000 * self._settings.share_quantum),
+            share_minimum=round(1000 * self._settings.share_minimum),
         )
         keeper = self._keeper
         return Report(info, self.incarnation, keeper.taken, keeper.observations(), keeper.draining)

@@ -176,6 +176,7 @@ class AgentView(View):
     last_seen: datetime
     offers: list[OfferView]
     kernels: int
+    max_kernels: int | None = None
 
 
 class GroupView(View):

@@ -40,6 +40,9 @@ class AgentInfo:
 
     ``identity`` is made at random with its state directory and travels with it: the same ``agent_id`` with
     another identity is another agent. "" for one that has none.
+
+    ``max_kernels``: so many run there at a time; None: as many as fit. A part of a device is a multiple of
+    ``share_quantum`` and at least ``share_minimum``, both in 1/1000 of it.
     """
 
     agent_id: AgentId
@@ -52,6 +55,9 @@ class AgentInfo:
     offers: tuple[SlotOffer, ...]
     labels: dict[str, str] = field(default_factory=dict)
     identity: str = ""
+    max_kernels: int | None = None
+    share_quantum: int = 1
+    share_minimum: int = 1
 
 
 @dataclass(frozen=True, slots=True)

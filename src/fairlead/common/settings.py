@@ -54,9 +54,16 @@ def _check_size(value: str) -> str:
     return value
 
 
+def _check_share(value: float) -> float:
+    if abs(value * 1000 - round(value * 1000)) > 1e-6:
+        raise ValueError(f"{value} has more than three decimals: GPUs are shared in thousandths")
+    return value
+
+
 AbsolutePath = Annotated[str, AfterValidator(_check_absolute)]
 Address = Annotated[str, AfterValidator(_check_address)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
+Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
 
 class Section(BaseModel):
@@ -107,6 +114,12 @@ class AgentSettings(Section):
     ``/nvlink`` those of each half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
     """Only these GPUs, by index or id, in this order: ``0, 2``. None: all."""
+    share_quantum: Share = 0.001
+    """A part of a GPU is a multiple of this: with 0.25 it is given in quarters, with 1 only whole."""
+    share_minimum: Share = 0.001
+    """And at least this; none is broken up so that less would be left of it."""
+    max_kernels: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """So many kernels run here at a time. None: as many as fit."""
     port_range: PortRange = "21000-21999"
     """Ports for kernels."""
     reserved_mem: str = "512MiB"

@@ -113,7 +113,7 @@ def print_agent(out: Console, view: AgentView, now: datetime) -> None:
         ("runtimes", ", ".join(view.runtimes)),
         ("engines", ", ".join(view.engines)),
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
-        ("kernels", str(view.kernels)),
+        ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
     ]
     print_facts(out, facts)
     _heading(out, "offers")

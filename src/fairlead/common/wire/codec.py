@@ -38,6 +38,9 @@ def _info_to_wire(info: m.AgentInfo) -> a.AgentInfo:
         engines=info.engines,
         labels=info.labels,
         identity=info.identity,
+        max_kernels=info.max_kernels or 0,
+        share_quantum=info.share_quantum,
+        share_minimum=info.share_minimum,
         offers=[
             a.SlotOffer(
                 slot=o.slot,
@@ -66,6 +69,9 @@ def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
         engines=tuple(info.engines),
         labels=dict(info.labels),
         identity=info.identity,
+        max_kernels=info.max_kernels or None,
+        share_quantum=info.share_quantum or 1,
+        share_minimum=info.share_minimum or 1,
         offers=tuple(
             m.SlotOffer(
                 o.slot,

@@ -6,9 +6,10 @@ import re
 from collections import Counter
 
 from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
+from fairlead.common.slots import WHOLE_DEVICE
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MOST = 2**63 - 1
+_MOST, _MOST_KERNELS = 2**63 - 1, 2**31 - 1
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -34,6 +35,10 @@ def _wrong_info(info: AgentInfo) -> str:
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
         if count > 1 or not slot or "\0" in slot + device:
             return f"slot {_short(slot)} of device {_short(device)} is offered {count} times, or has no name"
+    if not (1 <= info.share_quantum <= WHOLE_DEVICE and 1 <= info.share_minimum <= WHOLE_DEVICE):
+        return f"share_quantum {info.share_quantum} or share_minimum {info.share_minimum} is no part of 1000"
+    if info.max_kernels is not None and not 0 < info.max_kernels <= _MOST_KERNELS:
+        return f"max_kernels {info.max_kernels} is not 1 to {_MOST_KERNELS}"
     for offer in info.offers:
         if wrong := _wrong_place(offer):
             return f"device {_short(offer.device_id)}: {wrong}"

@@ -284,6 +284,9 @@ def _facts_of(report: Report) -> dict[str, object]:
         "runtimes": list(info.runtimes),
         "engines": list(info.engines),
         "labels": info.labels,
+        "max_kernels": info.max_kernels,
+        "share_quantum": info.share_quantum,
+        "share_minimum": info.share_minimum,
         "draining": report.draining,
     }
 

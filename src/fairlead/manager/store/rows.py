@@ -205,15 +205,21 @@ def pending(row: Row) -> Pending:
 
 @lru_cache(maxsize=65_536)
 def _device(
-    device: str, slot: str, free: int, capacity: int, healthy: bool, near: str, peers: frozenset[DeviceId]
+    device: str,
+    slot: str,
+    free: int,
+    capacity: int,
+    healthy: bool,
+    near: str,
+    peers: frozenset[DeviceId],
+    parts: tuple[int, int],
 ) -> DeviceState:
     """Of the devices of a thousand agents, most are as they were: whole and free, or given away.
 
-    ``near``: ``numa|island|parent``, "" where its agent does not tell.
+    ``near``: ``numa|island|parent``, "" where its agent does not tell. ``parts``: quantum and minimum.
     """
-    if not near:
-        return DeviceState(DeviceId(device), slot, free, capacity, healthy)
-    numa, _, parent = near.split("|")
+    numa, _, parent = near.split("|") if near else ("", "", "")
+    quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is given whole
     return DeviceState(
         DeviceId(device),
         slot,
@@ -223,7 +229,8 @@ def _device(
         numa=int(numa) if numa else None,
         peers=peers - {DeviceId(device)},
         parent=DeviceId(parent),
-        quantum=WHOLE_DEVICE if parent else 1,  # a slice is given whole
+        quantum=quantum,
+        minimum=minimum,
     )
 
 
@@ -283,6 +290,8 @@ def agent_states(
     found = []
     for row in rows:
         free, capacity, devices = {}, {}, []
+        parts = row["share_quantum"], row["share_minimum"]
+        known = kernels.get(AgentId(row["id"]), ())
         if row["slots"] is not None:
             near = row["near"]
             islands = _islands(tuple(row["devices"]), tuple(near)) if near else {}
@@ -295,7 +304,7 @@ def agent_states(
                 left = max(0, offered - used)
                 if device:
                     peers = islands.get(where, _ALONE)
-                    devices.append(_device(device, slot, left, offered, healthy, where, peers))
+                    devices.append(_device(device, slot, left, offered, healthy, where, peers, parts))
                 else:
                     free[slot], capacity[slot] = left, offered
         found.append(
@@ -310,8 +319,9 @@ def agent_states(
                 draining=row["draining"],
                 arch=row["arch"],
                 labels=row["labels"],
-                kernels=len(kernels.get(AgentId(row["id"]), ())),
-                running=kernels.get(AgentId(row["id"]), ()),
+                max_kernels=row["max_kernels"],
+                kernels=len(known) if row["max_kernels"] is None else row["kernels"],
+                running=known,
             )
         )
     return tuple(found)
@@ -346,6 +356,7 @@ def agent_view(row: Row) -> api.AgentView:
         last_seen=row["last_seen"],
         offers=[api.OfferView(**offer) for offer in row["offers"]],
         kernels=row["kernels"],
+        max_kernels=row["max_kernels"],
     )
 
 

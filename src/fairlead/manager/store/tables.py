@@ -69,6 +69,9 @@ agents = _table(
         "draining": Boolean(),
         "connected_at": _TZ,
         "last_seen": _TZ,
+        "max_kernels": [Integer()],
+        "share_quantum": Integer(),
+        "share_minimum": Integer(),
     },
 )
 

@@ -7,20 +7,22 @@
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
-        arch text, runtimes text[], engines text[], labels jsonb, draining boolean)
+        arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
+        share_quantum integer, share_minimum integer)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address FROM agents a JOIN input i ON i.id = a.id
 ), now_known AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
-                             runtimes, engines, labels, draining)
+                             runtimes, engines, labels, draining, max_kernels, share_quantum, share_minimum)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
-           labels, draining
+           labels, draining, max_kernels, share_quantum, share_minimum
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
         incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
-        labels = excluded.labels, draining = excluded.draining, last_seen = now(),
+        labels = excluded.labels, draining = excluded.draining, max_kernels = excluded.max_kernels,
+        share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum, last_seen = now(),
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
     WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)
           THEN excluded.stream = 0 OR a.stream < excluded.stream
