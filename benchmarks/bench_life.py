@@ -1,6 +1,6 @@
 """Sessions created over HTTP and driven to RUNNING and to their end, all durable, by played agents over gRPC.
 
-    python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 800 1000] [--agents 200]
+    python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 1000 1100] [--agents 200]
 
 Postgres, a manager, `fairlead simulate` and this load are processes of their own. First ``--many`` agents
 that have nothing to do, then arrivals at ``--rate`` a second; then on ``--agents`` the same, and
@@ -223,7 +223,7 @@ async def main() -> None:
         "--sustain",
         type=float,
         nargs="+",
-        default=[800.0, 1000.0],
+        default=[1000.0, 1100.0],
         help="arrivals a second in the last parts",
     )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "life.json")

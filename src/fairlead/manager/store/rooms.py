@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from math import inf
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
@@ -55,7 +56,10 @@ class Rooms:
     def changed(self, agents: Collection[AgentId] | None) -> None:
         """These have more or less room, or are otherwise not as they were. None: any may."""
         if agents is None:
-            self._groups.clear()
+            # They stay what they are to whoever is just reading them.
+            for known in self._groups.values():
+                self._stale |= known.agents.keys()
+                known.round_at = -inf  # and who is there at all is asked first
         else:
             self._stale.update(agents)
 
