@@ -76,9 +76,14 @@ class Reserver:
         for room in self._able():
             later = room.agent.later
             # One kernel fits nowhere now, and so on none of these before the first end there.
-            if alone and best is not None and later is not None and not room.booked:  # noqa: SIM102
-                if not later or later[0][0] >= best[0]:
-                    continue
+            if (
+                alone
+                and best is not None
+                and later is not None
+                and not room.booked
+                and (not later or later[0][0] >= best[0])
+            ):
+                continue
             if room.rank in taken or not all(room.could_ever_fit(demand) for demand in demands):
                 continue
             at = earliest(room, demands, self._fraction, self._now, best[0] if best else None)
