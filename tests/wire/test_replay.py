@@ -15,14 +15,14 @@ import agent_harness as h
 import asyncpg
 import pytest
 import pytest_asyncio
+from played_manager import played
 from typer.testing import CliRunner
 
 from fairlead import replay  # noqa: F401 - it registers its commands
-from fairlead.agent.simulate import Cast, Faults, Range, Script, Simulation
 from fairlead.cli import app
 from fairlead.common.clock import SystemClock
 from fairlead.common.keys import KeySpec
-from fairlead.common.settings import AgentSettings, ManagerSettings
+from fairlead.common.settings import ManagerSettings
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import TERMINAL
 from fairlead.manager import Manager
@@ -78,17 +78,8 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(empty_database: str, tmp_path: Path) -> AsyncIterator[World]:
-    settings = ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
-    async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as manager:
-        agents = AgentSettings(manager=manager.link_address, report_interval_s=0.5)
-        script = Script(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.1))
-        playing = Simulation(Cast(agents=1, gpus=4), script, Faults(), agents, clock=CLOCK, token=h.TOKEN)
-        assert manager.first_key is not None
-        url = f"http://{manager.api_address}"
-        async with playing, Client(url, manager.first_key) as client, asyncio.timeout(110):
-            while not await client.list_agents():
-                await asyncio.sleep(0.01)
-            yield World(client, url, manager.first_key, empty_database)
+    async with played(empty_database, tmp_path, within_s=110) as (client, url, key):
+        yield World(client, url, key, empty_database)
 
 
 async def test_log_verify_and_replay_of_sessions_that_really_ran(world: World) -> None:

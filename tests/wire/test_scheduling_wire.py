@@ -7,19 +7,16 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import agent_harness as h
 import pytest
 import pytest_asyncio
+from played_manager import played
 
-from fairlead.agent.simulate import Cast, Faults, Range, Script, Simulation
 from fairlead.common.api import SessionView
 from fairlead.common.clock import SystemClock
 from fairlead.common.options import GroupOptions, PreemptionOptions, QuotaLimits
 from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, ManagerSettings
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import TERMINAL, Result, Status
-from fairlead.manager import Manager
 from fairlead.sdk import ApiError, Client
 
 CLOCK = SystemClock()
@@ -28,17 +25,8 @@ CLOCK = SystemClock()
 @pytest_asyncio.fixture
 async def client(empty_database: str, tmp_path: Path) -> AsyncIterator[Client]:
     """Of a manager with one played agent of four devices, attached."""
-    settings = ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
-    async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as manager:
-        agents = AgentSettings(manager=manager.link_address, report_interval_s=0.5)
-        script = Script(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.1))
-        playing = Simulation(Cast(agents=1, gpus=4), script, Faults(), agents, clock=CLOCK, token=h.TOKEN)
-        assert manager.first_key is not None
-        url = f"http://{manager.api_address}"
-        async with playing, Client(url, manager.first_key) as made, asyncio.timeout(60):
-            while not await made.list_agents():
-                await asyncio.sleep(0.01)
-            yield made
+    async with played(empty_database, tmp_path, within_s=60) as (made, _, _):
+        yield made
 
 
 async def ask(client: Client, name: str, **more: object) -> SessionView:
