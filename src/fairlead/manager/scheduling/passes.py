@@ -74,6 +74,9 @@ class Pass:
         self._said: dict[Claim | None, Body] = {}
         self._of_shape: dict[Shape, Body] = {}  # the same, for whom no quota stands in the way
         self._said_by: dict[Account, list[Claim]] = {}  # until more is charged to this one
+        self._said_since: list[
+            Claim
+        ] = []  # not sorted into ``_said_by`` yet: where nothing is placed, none is
         self._plain = policy.session_types is None and not policy.exclusive
         # With backfill only the first that is refused has rights by that; and what makes room is decided anew
         # for each.
@@ -129,11 +132,21 @@ class Pass:
     def _say(self, claim: Claim, body: Body) -> None:
         self._said[claim] = body
         if self._has_quotas:
+            self._said_since.append(claim)
+
+    def _charge(self, item: Pending) -> None:
+        """What was said to those whose quota it takes of may be otherwise now."""
+        said_by = self._said_by
+        for claim in self._said_since:
             for account, _, _ in self.quotas.terms(claim):
-                said = self._said_by.get(account)
+                said = said_by.get(account)
                 if said is None:
-                    said = self._said_by[account] = []
+                    said = said_by[account] = []
                 said.append(claim)
+        self._said_since.clear()
+        for account, _, _ in self.quotas.charge(item):
+            for claim in said_by.pop(account, ()) if said_by else ():
+                self._said.pop(claim, None)
 
     def _quickly(self, item: Pending) -> Place | Body:
         """``_try`` for most sessions of most groups, which the best agent that they fit on will do for."""
@@ -259,9 +272,7 @@ class Pass:
     def _placed(self, item: Pending, place: Place) -> None:
         self.places.append(place)
         if self._has_quotas:
-            for account, _, _ in self.quotas.charge(item):
-                for claim in self._said_by.pop(account, ()) if self._said_by else ():
-                    self._said.pop(claim, None)
+            self._charge(item)
         if self._ranks is not None:
             self._ranks.append(item.rank)
 
@@ -303,6 +314,7 @@ class Pass:
         self._said.clear()
         self._of_shape.clear()
         self._said_by.clear()
+        self._said_since.clear()
 
     @property
     def has_head(self) -> bool:

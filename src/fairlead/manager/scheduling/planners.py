@@ -39,7 +39,9 @@ class _Kept:
         self.planner.tell_quotas(
             quota
             for name, quota in quotas.items()
-            if quota.scope == "group" or quota.name in self.counted or self.quotas.get(name) != quota
+            if quota.scope == "group"
+            or quota.name in self.counted
+            or ((known := self.quotas.get(name)) is not quota and known != quota)
         )
         self.planner.tell_rest(snapshot.cursors, snapshot.usage)
         self.agents, self.quotas = agents, quotas

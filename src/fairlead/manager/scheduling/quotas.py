@@ -37,6 +37,12 @@ def _needs(limited: Limited, shape: Shape) -> Needs:
     return tuple([(index, amount) for index, amount in asked if amount])
 
 
+@lru_cache(maxsize=65_536)
+def _limits(items: tuple[tuple[str, int], ...], sessions: bool) -> tuple[Mapping[str, int], Limited]:
+    limits = in_shares(dict(items))
+    return limits, _limited(tuple(limits), sessions)
+
+
 class Account:
     """One quota. ``left``: of each of its limits, and then of its sessions."""
 
@@ -49,8 +55,8 @@ class Account:
 
     def reset(self, quota: Quota) -> bool:
         """It is another one, or used otherwise. Whether it limits the same things as before."""
-        before, self.quota, self._limits = self.limited, quota, in_shares(quota.limits)
-        self.limited = _limited(tuple(self._limits), quota.sessions is not None)
+        before, self.quota = self.limited, quota
+        self._limits, self.limited = _limits(tuple(quota.limits.items()), quota.sessions is not None)
         used = in_shares(quota.used)
         self.left[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
         if quota.sessions is not None:
