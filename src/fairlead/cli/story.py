@@ -85,3 +85,13 @@ def why_failed(reason: Reason, detail: str) -> tuple[str, str]:
     known = REASONS[reason]
     words = known.text or "it failed"
     return f"{words} ({reason})" + (f": {detail}" if detail else ""), known.next_step
+
+
+def next_steps(view: SessionView) -> list[tuple[str, str]]:
+    """What can be done with a session now, in words and as a command; nothing for one that has ended."""
+    if view.status not in LIVE or view.endpoint is not None:
+        return []
+    steps = [("its log", f"fairlead logs -f {view.name}")] if view.kernels else []
+    if view.status is not Status.TERMINATING:
+        steps.append(("end it", f"fairlead stop {view.name}"))
+    return steps

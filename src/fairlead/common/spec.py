@@ -99,7 +99,8 @@ class Workload(Model):
     args: list[NoNul] = Field([], description="Further arguments for the engine, passed as they are.")
     command: list[NoNul] = Field(
         [],
-        description="For custom: program and arguments; `{port}` and `{model}` are replaced.",
+        description="For custom: program and arguments; `{port}` and `{model}` are replaced. An interactive "
+        "session may leave it out: it idles until it is stopped.",
     )
     probe: Probe | None = Field(None, description="For custom engines that answer requests.")
     env: Env = {}
@@ -130,6 +131,10 @@ class Workload(Model):
         True, description="May be stopped for one of higher priority, where its resource group does that."
     )
 
+    def _may_idle(self) -> bool:
+        """Whether it may have no program of its own: somebody works in it."""
+        return False
+
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
         if self.runtime == "docker" and not self.image:
@@ -137,9 +142,9 @@ class Workload(Model):
         if self.image and self.runtime != "docker":
             raise ValueError(f"`image` is for runtime 'docker', not {self.runtime!r}")
         if self.engine == "custom":
-            if not self.command:
+            if not self.command and not self._may_idle():
                 raise ValueError("engine 'custom' needs `command`: the program and its arguments")
-            if not self.command[0]:
+            if self.command and not self.command[0]:
                 raise ValueError("the first word of `command` is empty: it must be a program")
         else:
             if not self.model:
@@ -188,6 +193,9 @@ class SessionSpec(Workload):
     starts_at: AwareDatetime | None = Field(
         None, description="Batch: not before this time, in RFC 3339; pending_timeout_s counts from it."
     )
+
+    def _may_idle(self) -> bool:
+        return self.type is SessionType.INTERACTIVE
 
     @model_validator(mode="after")
     def _type_has_its_features(self) -> Self:

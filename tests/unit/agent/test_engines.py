@@ -110,6 +110,7 @@ def test_custom_replaces_its_words_and_nothing_else() -> None:
     assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
     assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "FAIRLEAD_SECRET": "hush"}
     assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
+    assert launch(replace(spec, command=())).argv == ("sleep", "infinity"), "it idles for who works in it"
     assert launch(replace(spec, probe_path=""), port=0).probes == ()
     assert "PORT" not in launch(spec, port=0).env
     assert [ENGINES["custom"].ready(status, b"") for status in (200, 204, 301, 503)] == [

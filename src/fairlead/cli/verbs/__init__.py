@@ -1,7 +1,21 @@
 """One module per verb, or per few that belong together; importing one registers it."""
 
-from fairlead.cli.verbs import agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, stop, why
+from fairlead.cli.verbs import (
+    agent,
+    batch,
+    chat,
+    groups,
+    keys,
+    listing,
+    logs,
+    plan,
+    quota,
+    serve,
+    start,
+    stop,
+    why,
+)
 
-registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, stop, why)
+registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, start, stop, why)
 
 __all__ = ["registered"]

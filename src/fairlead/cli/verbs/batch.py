@@ -9,14 +9,15 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.text import Text
 
-from fairlead.cli import parse
+from fairlead.cli import creating, parse
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
+from fairlead.cli.creating import Env, Gpus, Group, Name, Resources, Strict
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
 from fairlead.cli.story import ended, why_failed
-from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, where
+from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority
 from fairlead.cli.waiting import until_session
 from fairlead.common.api import SessionView
 from fairlead.common.reasons import Reason
@@ -31,11 +32,11 @@ _NOT_YET = frozenset({Status.PENDING, *STARTING})
 def run(
     cli: Cli,
     command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
-    name: Annotated[str | None, typer.Option(help="Name of the session; else one is made up.")] = None,
-    resources: Annotated[list[str] | None, typer.Option(help="Like cpu=2 or mem=4GiB; repeat it.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")] = None,
-    group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
+    name: Name = None,
+    resources: Resources = None,
+    gpus: Gpus = None,
+    env: Env = None,
+    group: Group = None,
     timeout: Annotated[float | None, typer.Option(help="Longest run in seconds; then it is ended.")] = None,
     retries: Annotated[
         int | None, typer.Option(min=0, max=20, help="Run it again so often if it fails.")
@@ -52,7 +53,7 @@ def run(
     label: Labels = None,
     on: On = None,
     priority: Priority = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Refuse what no agent could ever hold.")] = False,
+    strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
 ) -> None:
     """Run a program on a node, show its output, and exit with its exit code.
@@ -70,30 +71,21 @@ def run(
 
 def batch_spec(given: Mapping[str, Any]) -> SessionSpec:
     """What ``run`` was given as options, by the names of its parameters."""
-    asked: dict[str, Any] = {
-        "name": given["name"],
-        "resources": parse.resources(given["resources"] or [], given["gpus"]),
-        "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
-        "resource_group": given["group"],
+    own = {
         "timeout_s": given["timeout"],
         "retries": given["retries"],
         "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
         "dependency_failed": given["if_failed"],
         "starts_at": given["starts_at"],
-        **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
     }
-    named = {field: value for field, value in asked.items() if value is not None}
-    fixed = {"type": SessionType.BATCH, "engine": "custom", "command": given["command"]}
-    return SessionSpec.model_validate(fixed | named)
+    return creating.session_spec(SessionType.BATCH, given, own)
 
 
 def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
     made: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
-        made.append(await _create(client, spec, cli.clock.new_id(), strict))
-        for warning in made[0].warnings:
-            cli.say(printable(f"fairlead: warning: {warning}", one_line=True))
+        made.append(await creating.create(cli, client, spec, strict=strict))
         return await _follow(cli, client, made[0]) if wait else made[0]
 
     try:
@@ -110,14 +102,6 @@ def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
         print(view.name)
     if ended(view):
         raise typer.Exit(_exit_code(cli, view))
-
-
-async def _create(client: Client, spec: SessionSpec, key: str, strict: bool) -> SessionView:
-    """Once more when no answer came: whether the first was made or not, the key makes it one session."""
-    try:
-        return await client.create_session(spec, idempotency_key=key, strict=strict)
-    except Unreachable:
-        return await client.create_session(spec, idempotency_key=key, strict=strict)
 
 
 async def _follow(cli: Cli, client: Client, made: SessionView) -> SessionView:

@@ -17,7 +17,7 @@ from fairlead.cli.render import (
     show_age,
     show_duration,
 )
-from fairlead.cli.story import why_failed
+from fairlead.cli.story import next_steps, why_failed
 from fairlead.common.api import AgentView, EndpointView, HistoryEntry, SessionView
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.slots import show_amount, show_slots
@@ -67,6 +67,9 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
     _story(out, history)
     kernel = current_kernel(view)
     _log(out, kernel.log_tail if kernel else "", f"fairlead logs {view.name}")
+    if steps := next_steps(view):
+        _heading(out, "next steps")
+        print_facts(out, steps)
 
 
 def print_endpoint(

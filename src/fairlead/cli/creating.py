@@ -1,0 +1,53 @@
+"""What all verbs that create a session share: their options, the spec made of these, and the creation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from fairlead.cli import parse
+from fairlead.cli.context import Cli
+from fairlead.cli.render import printable
+from fairlead.cli.verbs.placement import where
+from fairlead.common.api import SessionView
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import SessionType
+from fairlead.sdk import Client, Unreachable
+
+Name = Annotated[str | None, typer.Option(help="Name of the session; else one is made up.")]
+Resources = Annotated[list[str] | None, typer.Option(help="Like cpu=2 or mem=4GiB; repeat it.")]
+Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
+Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")]
+Group = Annotated[str | None, typer.Option(help="Resource group.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no agent could ever hold.")]
+
+
+def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec:
+    """What was ``given`` as the shared options, by the names of the parameters, with the ``own`` fields of a
+    verb; None: not given. Raises ``InvalidInput`` or ``ValidationError``."""
+    asked: dict[str, Any] = {
+        "name": given["name"],
+        "resources": parse.resources(given["resources"] or [], given["gpus"]),
+        "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
+        "resource_group": given["group"],
+        **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
+        **own,
+    }
+    named = {field: value for field, value in asked.items() if value is not None}
+    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
+    return SessionSpec.model_validate(fixed | named)
+
+
+async def create(cli: Cli, client: Client, spec: SessionSpec, *, strict: bool) -> SessionView:
+    """Make it, and say what its asker should know. Once more when no answer came: whether the first was made
+    or not, the key makes it one session."""
+    key = cli.clock.new_id()
+    try:
+        made = await client.create_session(spec, idempotency_key=key, strict=strict)
+    except Unreachable:
+        made = await client.create_session(spec, idempotency_key=key, strict=strict)
+    for warning in made.warnings:
+        cli.say(printable(f"fairlead: warning: {warning}", one_line=True))
+    return made
