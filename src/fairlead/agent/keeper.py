@@ -10,8 +10,9 @@ from dataclasses import replace
 import structlog
 
 from fairlead.agent import reconcile as policy
+from fairlead.agent.beginning import NEVER_STARTED
 from fairlead.agent.ledger import Entry, check_id
-from fairlead.agent.life import NEVER_STARTED, Life
+from fairlead.agent.life import Life
 from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed

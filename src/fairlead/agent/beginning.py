@@ -1,0 +1,156 @@
+"""The beginning of one kernel on this node: its checks, its port, what must be fetched, its creation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fairlead.agent import launching, preflight
+from fairlead.agent.course import Course
+from fairlead.agent.ending import Ending
+from fairlead.agent.engines import ENGINES, Engine, Invocation, needs_port
+from fairlead.agent.fetching import fetch
+from fairlead.agent.launching import Place
+from fairlead.agent.outcome import Outcome
+from fairlead.agent.ports import NoPort
+from fairlead.agent.readiness import Readiness
+from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
+from fairlead.common.reasons import Reason
+from fairlead.common.status import ObservedState
+from fairlead.common.tasks import spawn
+
+T = TypeVar("T")
+NEVER_STARTED = "the agent was killed just before it started it"
+
+
+class _Refused(Exception):
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason, self.detail = reason, detail
+
+
+class Beginning:
+    """``begun``: an earlier run of the agent may have started it, and its runtime could not say yet."""
+
+    def __init__(self, course: Course, ending: Ending, *, begun: bool) -> None:
+        self._course, self._ending, self._begun = course, ending, begun
+
+    async def begin(self) -> Outcome | tuple[Runtime, Handle, Readiness | None]:
+        """What it ended with before it ran; else how to watch it, and how to ask whether it is ready."""
+        course = self._course
+        try:
+            if self._begun or course.entry.handle is not None:
+                await self._have_its_runtime()
+            runtime, engine = self._kinds()
+            if course.entry.handle is None and self._begun:
+                course.entry = replace(course.entry, handle=await self._ending.look_for(runtime))
+                if course.entry.handle is None:
+                    return Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+                await course.remember()
+            elif course.entry.handle is None:
+                await self._prepare()
+                launch = launching.launch(
+                    course.entry.spec, self._invocation(engine), course.entry.port, self._place()
+                )
+                if self._place().contained:
+                    await self._fetch(runtime, launch)
+                if course.unwanted():
+                    return course.verdict(Seen(ObservedState.GONE))
+                course.entry = replace(course.entry, handle=await self._create(runtime, launch))
+                await course.remember()
+            assert course.entry.handle is not None
+        except _Refused as refused:
+            return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
+        return runtime, course.entry.handle, self._how_to_ask(engine)
+
+    async def _have_its_runtime(self) -> None:
+        """An agent that was started without the runtime of a kernel cannot know what became of it."""
+        if self._course.entry.spec.runtime in self._course.around.runtimes:
+            return
+        self._course.log.error(
+            "the runtime of a kernel from before is not there any more: it is kept, with its devices",
+            runtime=self._course.entry.spec.runtime,
+            next_step="start this agent with that runtime again",
+        )
+        self._course.show(ObservedState.UNKNOWN)
+        await asyncio.Event().wait()
+
+    def _kinds(self) -> tuple[Runtime, Engine]:
+        spec, runtimes = self._course.entry.spec, self._course.around.runtimes
+        if spec.runtime not in runtimes:
+            known = ", ".join(runtimes)
+            raise _Refused(
+                Reason.CREATE_FAILED, f"this agent has no runtime {spec.runtime!r}; it has: {known}"
+            )
+        if spec.engine not in ENGINES:
+            known = ", ".join(ENGINES)
+            raise _Refused(
+                Reason.ENGINE_MISSING, f"this agent knows no engine {spec.engine!r}; it knows: {known}"
+            )
+        return runtimes[spec.runtime], ENGINES[spec.engine]
+
+    async def _prepare(self) -> None:
+        """Checks, a port, and the intent in the ledger: after this, it is never begun a second time."""
+        spec, around = self._course.entry.spec, self._course.around
+        if spec.runtime not in around.pretending and not self._place().contained:
+            lack = await asyncio.to_thread(preflight.missing, spec, around.site)
+            if lack is not None:
+                raise _Refused(*lack)
+        if needs_port(spec):
+            try:
+                self._course.entry = replace(self._course.entry, port=around.ports.take())
+            except NoPort as error:
+                raise _Refused(Reason.PORT_TAKEN, str(error)) from None
+        try:
+            await asyncio.to_thread(around.ledger.write, self._course.entry)
+        except OSError as error:
+            raise _Refused(Reason.CREATE_FAILED, f"the agent cannot write its ledger: {error}") from None
+
+    def _place(self) -> Place:
+        around = self._course.around
+        contained = self._course.entry.spec.runtime in around.contained
+        work_dir = str(around.work_dir(self._course.entry.kernel_id))
+        return Place(contained, around.host, around.site, work_dir, os.environ)
+
+    def _invocation(self, engine: Engine) -> Invocation:
+        return launching.invocation(engine, self._course.entry.spec, self._course.entry.port, self._place())
+
+    async def _fetch(self, runtime: Runtime, launch: Launch) -> None:
+        self._course.show(ObservedState.PREPARING)
+        work = _tried(runtime.prepare(launch))
+        failed = await fetch(
+            f"fetch.{launch.kernel_id}", work, self._course.wished, lambda: not self._course.unwanted()
+        )
+        if failed is not None:
+            raise _Refused(failed.reason, str(failed))
+
+    async def _create(self, runtime: Runtime, launch: Launch) -> Handle:
+        creating = spawn(f"create.{launch.kernel_id}", _tried(runtime.create(launch)))
+        try:
+            created = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # The agent closes: what is half begun must be there to be found by its next start.
+            await asyncio.wait([creating])
+            raise
+        if isinstance(created, Handle):
+            return created
+        if not created.clean:
+            await self._ending.destroy_what_is_there(runtime)
+        raise _Refused(created.reason, str(created))
+
+    def _how_to_ask(self, engine: Engine) -> Readiness | None:
+        course, probes = self._course, self._invocation(engine).probes
+        if not probes or course.entry.spec.runtime in course.around.pretending:
+            return None
+        host = f"[{course.around.host}]" if ":" in course.around.host else course.around.host
+        return Readiness(course.around.http, engine, probes, f"http://{host}:{course.entry.port}")
+
+
+async def _tried(work: Coroutine[Any, Any, T]) -> T | CreateFailed:
+    """A failure that is expected is an answer: it is not logged as that of a task."""
+    try:
+        return await work
+    except CreateFailed as error:
+        return error
