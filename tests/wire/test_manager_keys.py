@@ -6,7 +6,7 @@ import pytest
 from manager_harness import client, manager
 
 from fairlead.common.keys import KeySpec
-from fairlead.common.spec import SessionSpec
+from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.manager import Manager
 from fairlead.sdk import ApiError, Client
 
@@ -31,3 +31,39 @@ async def test_a_key_from_its_making_to_its_end(manager: Manager, client: Client
     with pytest.raises(ApiError) as refused:
         await client.revoke_key("admin")
     assert (refused.value.status, "last administrator" in str(refused.value)) == (409, True)
+
+
+async def test_a_member_sees_its_project_and_changes_its_own(manager: Manager, client: Client) -> None:
+    """Another's session of the same project is shown and left alone; one of another project is not there."""
+
+    def asked_by(user: str, project: str) -> Client:
+        return Client(f"http://{manager.api_address}", secrets[user, project])
+
+    owners = [("ann", "vision"), ("bob", "vision"), ("cy", "speech")]
+    made = [await client.create_key(KeySpec(name=u, user=u, project=p)) for u, p in owners]
+    secrets = {owner: key.secret for owner, key in zip(owners, made, strict=True)}
+    async with asked_by(*owners[0]) as ann, asked_by(*owners[1]) as bob, asked_by(*owners[2]) as cy:
+        for who, name in ((ann, "hers"), (bob, "his"), (cy, "far")):
+            await who.create_session(SessionSpec(name=name, command=["x"]))
+        model = EndpointSpec(name="m", engine="custom", command=["x"], probe={"path": "/"}, replicas=0)
+        assert (await bob.create_endpoint(model)).user == "bob"
+
+        assert {s.name for s in (await ann.list_sessions()).items} == {"hers", "his"}
+        assert {s.name for s in (await client.list_sessions()).items} == {"hers", "his", "far"}
+        assert (await ann.get_session("his")).user == "bob"
+        assert len(await ann.history("his")) == 1
+        for act in (ann.stop_session("his"), ann.delete_endpoint("m"), ann.scale_endpoint("m", 2)):
+            with pytest.raises(ApiError) as refused:
+                await act
+            assert (refused.value.status, "'bob'" in str(refused.value)) == (403, True)
+        far = (await cy.get_session("far")).id
+        for look in (ann.get_session("far"), ann.stop_session(far), ann.history(far), ann.why("far")):
+            with pytest.raises(ApiError) as refused:
+                await look
+            assert refused.value.status == 404
+        # A name is looked for among what may be seen: an ended one of its own, not a live one of others.
+        await ann.stop_session("hers")
+        await cy.create_session(SessionSpec(name="hers", command=["x"]))
+        assert (await ann.get_session("hers")).user == "ann"
+        assert (await client.get_session("hers")).user == "cy"
+        assert (await client.stop_session("his")).user == "bob"

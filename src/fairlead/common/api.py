@@ -138,6 +138,8 @@ class EndpointView(View):
     retry_at: datetime | None = None
     revision: int
     created_at: datetime
+    user: str = Field("", description="Whose it is, by the API key that it was made with.")
+    project: str = ""
     spec: EndpointSpec
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last few that ended.")
 

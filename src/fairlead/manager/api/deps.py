@@ -48,7 +48,9 @@ class ApiStore(Protocol):
         """Why no agent of its group could ever hold it, line by line; nothing if one could."""
         ...
 
-    async def get_session(self, ref: str) -> SessionView: ...
+    async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
+        """``project``: only one of that."""
+        ...
 
     async def list_sessions(
         self,
@@ -58,6 +60,7 @@ class ApiStore(Protocol):
         type: SessionType | None,
         name: str | None,
         endpoint: str | None,
+        project: str | None,
         cursor: str | None,
         limit: int,
     ) -> Page[SessionView]: ...

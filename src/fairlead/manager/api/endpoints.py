@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.common.api import EndpointView, Page, Scale
 from fairlead.common.spec import EndpointSpec
+from fairlead.manager.api import rights
 from fairlead.manager.api.route import Call, NoQuery
 from fairlead.manager.api.sessions import PageQuery
 
@@ -21,8 +22,9 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.store.delete_endpoint(call.path("name"), actor=call.actor)
+    return await call.deps.store.delete_endpoint(await rights.changed_endpoint(call), actor=call.actor)
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
-    return await call.deps.store.scale_endpoint(call.path("name"), call.body.replicas, actor=call.actor)
+    name = await rights.changed_endpoint(call)
+    return await call.deps.store.scale_endpoint(name, call.body.replicas, actor=call.actor)

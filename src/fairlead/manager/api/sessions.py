@@ -16,6 +16,7 @@ from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import Model, NoNul, SessionSpec
 from fairlead.common.status import SessionType, Status
 from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.manager.api import rights
 from fairlead.manager.api.route import Call, Items, NoQuery
 
 # A log that stays silent is answered with a status all the same, so that a follower knows it is connected.
@@ -104,26 +105,27 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
         type=query.type,
         name=query.name,
         endpoint=query.endpoint,
+        project=rights.project_of(call),
         cursor=query.cursor,
         limit=query.limit,
     )
 
 
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.store.get_session(call.path("ref"))
+    return await rights.seen(call)
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.store.stop_session(call.path("ref"), actor=call.actor)
+    return await call.deps.store.stop_session(await rights.changed_ref(call), actor=call.actor)
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](items=await call.deps.store.history(call.path("ref")))
+    return Items[HistoryEntry](items=await call.deps.store.history(await rights.seen_ref(call)))
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk get a status of their own; later ones cut the stream off."""
-    session = await call.deps.store.get_session(call.path("ref"))
+    session = await rights.seen(call)
     query = call.query
     chunks = call.deps.logs.read(session, tail_lines=query.tail, follow=query.follow, attempt=query.attempt)
     # In a task of its own: waiting only so long for it must not cancel the reading.

@@ -146,6 +146,8 @@ class Endpoints:
             retry_at=plan.retry_at,
             revision=row["revision"],
             created_at=row["created_at"],
+            user=row["owner"],
+            project=row["project"],
             spec=facts.spec,
             sessions=[v for v in shown if v.status not in TERMINAL]
             + [v for v in shown if v.status in TERMINAL][:5],

@@ -53,15 +53,16 @@ class Sessions(Creates):
 
     # -- look --
 
-    async def _find(self, ref: str) -> SessionId:
-        row = await self._db.fetchrow(SQL["session_ref"], rows.as_id(ref), ref)
+    async def _find(self, ref: str, project: str | None = None) -> SessionId:
+        row = await self._db.fetchrow(SQL["session_ref"], rows.as_id(ref), ref, project)
         if row is None:
             raise NotFound(f"no session {ref!r}", next_step="`fairlead ps --all` lists them")
         return SessionId(row["id"])
 
-    async def get_session(self, ref: str) -> api.SessionView:
-        """By id, else by name: the live one, else the newest. Raises ``NotFound``."""
-        page = await self._list(tables.sessions.c.id == await self._find(ref), limit=1)
+    async def get_session(self, ref: str, *, project: str | None = None) -> api.SessionView:
+        """By id, else by name: the live one, else the newest. ``project``: only of that one. Raises
+        ``NotFound``."""
+        page = await self._list(tables.sessions.c.id == await self._find(ref, project), limit=1)
         if not page.items:
             raise NotFound(f"no session {ref!r}")
         return page.items[0]
@@ -74,6 +75,7 @@ class Sessions(Creates):
         type: SessionType | None = None,
         name: str | None = None,
         endpoint: str | None = None,
+        project: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> api.Page[api.SessionView]:
@@ -84,7 +86,8 @@ class Sessions(Creates):
             wanted.append(s.status.in_(sorted(statuses)))
             if statuses <= LIVE:
                 wanted.append(_LIVE)
-        for column, value in ((s.resource_group, resource_group), (s.type, type), (s.name, name)):
+        equal = ((s.resource_group, resource_group), (s.type, type), (s.name, name), (s.project, project))
+        for column, value in equal:
             if value is not None:
                 wanted.append(column == str(value))
         if endpoint is not None:

@@ -110,12 +110,13 @@ class MemoryStore(MemoryKeys):
         gpus = parse_slots(spec.resources).get("cuda.device", 0)
         return [f"1 agent: needs {gpus} cuda.device, has 8 even when empty"] if gpus > 8 else []
 
-    async def get_session(self, ref: str) -> SessionView:
+    async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
         await self.ping()
-        for view in self.sessions:
+        seen = [view for view in self.sessions if project in (None, view.project)]
+        for view in seen:
             if view.id == ref or (view.name == ref and view.status in LIVE):
                 return view
-        for view in reversed(self.sessions):
+        for view in reversed(seen):
             if view.name == ref:
                 return view
         raise NotFound(f"no session {ref!r}", next_step="`fairlead ps --all` lists them")
@@ -128,6 +129,7 @@ class MemoryStore(MemoryKeys):
         type: SessionType | None,
         name: str | None,
         endpoint: str | None,
+        project: str | None,
         cursor: str | None,
         limit: int,
     ) -> Page[SessionView]:
@@ -140,6 +142,7 @@ class MemoryStore(MemoryKeys):
             and type in (None, view.type)
             and name in (None, view.name)
             and endpoint in (None, view.endpoint)
+            and project in (None, view.project)
         ]
         shown, following = _page(kept, cursor, limit)
         return Page[SessionView](items=shown, next=following)
@@ -186,6 +189,8 @@ class MemoryStore(MemoryKeys):
             ready=0,
             revision=1,
             created_at=self._clock.now(),
+            user=owner.user,
+            project=owner.project,
             spec=spec,
         )
         self.endpoints[spec.name] = view

@@ -28,7 +28,7 @@ async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
     answer, page = await api.ask("GET", "/v1/sessions")
     assert (answer.status, page) == (200, {"items": [made], "next": None})
 
-    answer, why = await api.ask("GET", "/v1/sessions/job/why", key=MEMBER_KEY)
+    answer, why = await api.ask("GET", "/v1/sessions/job/why")
     assert (answer.status, why["session_id"], why["status"]) == (200, made["id"], "PENDING")
     answer, _ = await api.ask("GET", "/v1/sessions/nobody/why")
     assert answer.status == 404
@@ -36,7 +36,7 @@ async def test_a_session_is_created_read_listed_and_stopped(api: Api) -> None:
     answer, stopped = await api.ask("POST", "/v1/sessions/job/stop")
     assert (answer.status, stopped["status"]) == (202, "CANCELLED")
 
-    answer, history = await api.ask("GET", f"/v1/sessions/{made['id']}/history", key=MEMBER_KEY)
+    answer, history = await api.ask("GET", f"/v1/sessions/{made['id']}/history")
     assert answer.status == 200
     assert [(row["event"], row["to_status"], row["actor"]) for row in history["items"]] == [
         ("create", "PENDING", "key:root"),
