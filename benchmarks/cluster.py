@@ -32,6 +32,7 @@ class Cluster:
     dsn: str
     host: str
     port: int
+    link: int
     key: str
     pids: dict[str, int]
 
@@ -91,7 +92,7 @@ async def cluster(
             manager = stack.enter_context(process(*command, env=env, log=home / "manager.log"))
             key = await _key(home, manager)
             pids = {"manager": manager.pid, "postgres": postgres.pid or 0}
-            made = Cluster(postgres.dsn, "127.0.0.1", api, key, pids)
+            made = Cluster(postgres.dsn, "127.0.0.1", api, link, key, pids)
             await _answers(made, home)
             if agents:
                 played = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)

@@ -1,0 +1,342 @@
+"""What Fairlead adds to starting a kernel: create → RUNNING against the floor, measured in the same rounds.
+
+    python benchmarks/start.py [--rounds 20] [--kernels 50] [--runtimes process docker]
+
+Postgres (durable), a manager and an agent are processes of their own; the Docker Engine is a private one, as
+of tests/containers (root on Linux). The floor of ``docker`` is create and start of the same image with
+exactly the agent's options by Docker's own SDK, over a connection that is open; that of ``process`` is
+``posix_spawn`` of the same program. Each round measures the floor and Fairlead one after the other, in turns
+of who is first. Times of Fairlead are from sending the request to the row of RUNNING in the history. Then 16
+at once, against 16 threads with the SDK; last, what the agent uses while ``--kernels`` run and nothing
+happens. Leaves every measurement in ``benchmarks/results/start.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import uvloop
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.containers.engine import PrivateEngine, lacks  # noqa: E402
+from tests.containers.images import PYTHON_IMAGE, import_python  # noqa: E402
+
+from cluster import Cluster, cluster, process  # noqa: E402
+from fairlead.agent.runtimes import Launch  # noqa: E402
+from fairlead.agent.runtimes.docker import Rules  # noqa: E402
+from fairlead.agent.runtimes.docker.rules import container_config, host_config  # noqa: E402
+from fairlead.common.clock import SystemClock  # noqa: E402
+from fairlead.common.ids import KernelId  # noqa: E402
+from measuring import cpu_s, machine, machine_line, median, quantiles_ms, rss_mb  # noqa: E402
+
+AT_ONCE, REST_S = 16, 0.5
+GOAL_MS, GOAL_RATE, GOAL_MB, GOAL_CPU = 20.0, 0.9, 60.0, 1.0
+MEM = 32 << 20
+WORDS = {
+    "process": ["sleep", "3600"],
+    "docker": ["python3", "-S", "-c", "import time; time.sleep(3600)"],
+}
+_STAGES = ("SCHEDULED", "PREPARING", "CREATING", "RUNNING")
+Floor = Callable[[int], Awaitable[float]]
+
+
+@dataclass
+class Found:
+    """Seconds, one for each round; ``stages``: since the request was sent."""
+
+    floor: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    ack: list[float] = field(default_factory=list)
+    stages: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _STAGES})
+    floor_16: list[float] = field(default_factory=list)
+    ours_16: list[float] = field(default_factory=list)
+    idle: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Node:
+    """One agent, the manager that it is attached to, and the engine that it may use."""
+
+    at: Cluster
+    db: asyncpg.Connection
+    pid: int
+    engine: PrivateEngine
+
+    async def create(self, runtime: str, count: int, found: Found | None = None) -> tuple[list[str], float]:
+        """So many at once; the ids, and seconds from the first request to the last row of RUNNING."""
+        body = json.dumps(
+            {
+                "command": WORDS[runtime],
+                "runtime": runtime,
+                "stop_grace_s": 0,
+                "resources": {"cpu": 0.01, "mem": MEM},
+            }
+            | ({"image": PYTHON_IMAGE} if runtime == "docker" else {})
+        ).encode()
+        callers = [self.at.caller() for _ in range(count)]
+        for caller in callers:
+            await caller.call("GET", "/version")  # connected before the clock runs
+        sent = time.time()
+        answers = await asyncio.gather(*(one.call("POST", "/v1/sessions", body) for one in callers))
+        ack = time.time() - sent
+        for caller in callers:
+            caller.close()
+        ids = [json.loads(answer)["id"] for status, answer in answers if status == 201]
+        if len(ids) != count:
+            raise SystemExit(f"not created: {answers[0]}")
+        moments = await self._reached(ids, "RUNNING")
+        if found is not None:
+            found.ack.append(ack)
+            for name, moment in moments.items():
+                found.stages[name].append(moment - sent)
+        return ids, moments["RUNNING"] - sent
+
+    async def end(self, ids: list[str]) -> None:
+        caller = self.at.caller()
+        for id_ in ids:
+            await caller.call("POST", f"/v1/sessions/{id_}/stop", b"{}")
+        caller.close()
+        await self._reached(ids, "TERMINATED")
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing of what has ended is left in the engine, and all is at rest."""
+        with client(self.engine) as api:
+            async with asyncio.timeout(60):
+                while await asyncio.to_thread(api.containers, all=True):
+                    await asyncio.sleep(0.05)
+        await asyncio.sleep(REST_S)
+
+    async def _reached(self, ids: list[str], status: str) -> dict[str, float]:
+        """When the last of them came to each status, unix seconds, by the database's clock."""
+        async with asyncio.timeout(120):
+            while True:
+                rows = await self.db.fetch(
+                    "SELECT to_status, count(*) AS count, max(extract(epoch FROM at))::float8 AS at "
+                    "FROM session_history WHERE session_id = ANY ($1::uuid[]) GROUP BY 1",
+                    ids,
+                )
+                seen = {row["to_status"]: row for row in rows}
+                if status in seen and seen[status]["count"] == len(ids):
+                    return {name: seen[name]["at"] for name in _STAGES if name in seen}
+                if "ERROR" in seen:
+                    raise SystemExit(f"a session failed: {await self._why(ids)}")
+                await asyncio.sleep(0.02)
+
+    async def _why(self, ids: list[str]) -> str:
+        rows = await self.db.fetch(
+            "SELECT reason, detail FROM session_history WHERE session_id = ANY ($1::uuid[]) "
+            "AND to_status = 'ERROR'",
+            ids,
+        )
+        return "; ".join(f"{row['reason']}: {row['detail']}" for row in rows)
+
+
+@contextmanager
+def client(engine: PrivateEngine) -> Iterator[Any]:
+    import docker
+
+    api = docker.APIClient(base_url=f"unix://{engine.socket}", timeout=120, max_pool_size=AT_ONCE)
+    try:
+        yield api
+    finally:
+        api.close()
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-start-"))
+    folder.chmod(0o711)
+    engine = PrivateEngine(folder, gpus=False, live_restore=False)
+    try:
+        engine.start()
+        import_python(engine.socket, folder)
+        async with cluster(0) as at:
+            env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+            env |= {
+                "FAIRLEAD_COMMON__LOG_LEVEL": "warning",
+                "FAIRLEAD_COMMON__LINK_TOKEN": "bench",
+                "FAIRLEAD_AGENT__MANAGER": f"127.0.0.1:{at.link}",
+                "FAIRLEAD_AGENT__DOCKER": f"unix://{engine.socket}",
+                "FAIRLEAD_AGENT__DOCKER_PULL": "never",
+                "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+            }
+            with process(
+                "agent", "--home", str(folder / "agent"), env=env, log=folder / "agent.log"
+            ) as agent:
+                db = await asyncpg.connect(at.dsn)
+                try:
+                    await _attached(db, folder)
+                    yield Node(at, db, agent.pid, engine)
+                finally:
+                    await db.close()
+            if said := (folder / "agent.log").read_text().strip():
+                print(f"the agent said, last: {said.splitlines()[-1][:300]}", file=sys.stderr)
+    finally:
+        engine.close()
+
+
+async def _attached(db: asyncpg.Connection, folder: Path) -> None:
+    try:
+        async with asyncio.timeout(60):
+            while not await db.fetchval(
+                "SELECT count(*) FROM agents WHERE status = 'ALIVE' AND 'docker' = ANY (runtimes)"
+            ):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise SystemExit(f"the agent did not come:\n{(folder / 'agent.log').read_text()[-2000:]}") from None
+
+
+def floors(engine: PrivateEngine) -> dict[str, Floor]:
+    """So many at once of the same thing without Fairlead: seconds until the last was started."""
+
+    async def spawned(count: int) -> float:
+        start, pids = time.perf_counter(), []
+        for _ in range(count):
+            pids.append(os.posix_spawnp(WORDS["process"][0], WORDS["process"], os.environ))
+        took = time.perf_counter() - start
+        for pid in pids:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+        return took
+
+    async def contained(count: int) -> float:
+        return await asyncio.to_thread(_contained, engine, count)
+
+    return {"process": spawned, "docker": contained}
+
+
+def _contained(engine: PrivateEngine, count: int) -> float:
+    clock = SystemClock()
+
+    def one(api: Any) -> str:
+        order = Launch(
+            KernelId(clock.new_id()),
+            tuple(WORDS["docker"]),
+            {},
+            image=PYTHON_IMAGE,
+            slots={"cpu": 10, "mem": MEM},
+        )
+        host = api.create_host_config(**host_config(order, Rules(), "127.0.0.1"))
+        made = api.create_container(**container_config(order, Rules(), {"floor": "1"}), host_config=host)[
+            "Id"
+        ]
+        api.start(made)
+        return str(made)
+
+    with client(engine) as api, ThreadPoolExecutor(count) as pool:
+        list(pool.map(lambda _: api.ping(), range(count)))  # threads and connections are there
+        start = time.perf_counter()
+        made = list(pool.map(lambda _: one(api), range(count)))
+        took = time.perf_counter() - start
+        list(pool.map(lambda container: api.remove_container(container, force=True), made))
+    return took
+
+
+async def rounds(at: Node, runtime: str, floor: Floor, options: argparse.Namespace) -> Found:
+    found = Found()
+
+    async def ours(count: int, into: Found | None) -> float:
+        ids, took = await at.create(runtime, count, into)
+        await at.end(ids)
+        return took
+
+    await floor(1)
+    await ours(1, None)  # warm
+    for number in range(options.rounds):
+        if number % 2:
+            found.floor.append(await floor(1))
+        found.ours.append(await ours(1, found))
+        if number % 2 == 0:
+            found.floor.append(await floor(1))
+    for number in range(options.at_once):
+        if number % 2:
+            found.floor_16.append(await floor(AT_ONCE))
+        found.ours_16.append(await ours(AT_ONCE, None))
+        if number % 2 == 0:
+            found.floor_16.append(await floor(AT_ONCE))
+    found.idle = await idle(at, runtime, options)
+    return found
+
+
+async def idle(at: Node, runtime: str, options: argparse.Namespace) -> dict[str, float]:
+    ids: list[str] = []
+    while len(ids) < options.kernels:
+        more, _ = await at.create(runtime, min(AT_ONCE, options.kernels - len(ids)))
+        ids += more
+    await asyncio.sleep(2)
+    before = cpu_s(at.pid)
+    await asyncio.sleep(options.seconds)
+    used = 100 * (cpu_s(at.pid) - before) / options.seconds
+    found = {"kernels": len(ids), "cpu_percent": used, "rss_mb": rss_mb(at.pid)}
+    await at.end(ids)
+    return found
+
+
+def tables(all_found: dict[str, Found]) -> str:
+    lines = [
+        "| runtime | floor p50 / p90 ms | create → RUNNING p50 / p90 ms | added at p50 (goal "
+        f"≤ {GOAL_MS:g} ms) | {AT_ONCE} at once: floor /s | ours /s | ÷ floor (goal ≥ {GOAL_RATE:g}) |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for runtime, found in all_found.items():
+        floor, ours = quantiles_ms(found.floor), quantiles_ms(found.ours)
+        raw, rate = AT_ONCE / median(found.floor_16), AT_ONCE / median(found.ours_16)
+        lines.append(
+            f"| {runtime} | {floor['p50']:.1f} / {floor['p90']:.1f} | {ours['p50']:.1f} / {ours['p90']:.1f} "
+            f"| {ours['p50'] - floor['p50']:.1f} | {raw:.1f} | {rate:.1f} | {rate / raw:.2f} |"
+        )
+    lines += ["", "| runtime | ack p50 ms | " + " | ".join(f"{name} p50 ms" for name in _STAGES) + " |"]
+    lines += ["|---|" + "---:|" * (len(_STAGES) + 1)]
+    for runtime, found in all_found.items():
+        stages = (f"{1000 * median(found.stages[name]):.1f}" for name in _STAGES)
+        lines.append(f"| {runtime} | {1000 * median(found.ack):.1f} | " + " | ".join(stages) + " |")
+    lines.append("")
+    for runtime, found in all_found.items():
+        rest = found.idle
+        lines.append(
+            f"Agent at rest with {rest['kernels']:.0f} kernels of {runtime}: {rest['rss_mb']:.0f} MB (goal < "
+            f"{GOAL_MB:g}), {rest['cpu_percent']:.2f} % of a core (goal < {GOAL_CPU:g})."
+        )
+    return "\n".join(lines)
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="What Fairlead adds to starting a kernel.")
+    parser.add_argument("--rounds", type=int, default=20, help="starts of one (20)")
+    parser.add_argument("--at-once", type=int, default=5, help=f"starts of {AT_ONCE} at once (5)")
+    parser.add_argument("--kernels", type=int, default=50, help="kernels at rest (50)")
+    parser.add_argument(
+        "--seconds", type=float, default=15, help="how long the agent at rest is watched (15)"
+    )
+    parser.add_argument("--runtimes", nargs="+", choices=sorted(WORDS), default=["process", "docker"])
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "start.json")
+    options = parser.parse_args()
+    if why := lacks():
+        raise SystemExit(f"this benchmark needs a Docker Engine of its own: {why}")
+    about, found = machine(), {}
+    async with node() as at:
+        for runtime in options.runtimes:
+            found[runtime] = await rounds(at, runtime, floors(at.engine)[runtime], options)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps({"machine": about} | {k: vars(v) for k, v in found.items()}, indent=1))
+    print(tables(found) + "\n\n" + machine_line(about))
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
