@@ -59,6 +59,22 @@ async def test_an_image_by_its_digest(make_runtime: MakeRuntime, store: Registry
     assert caught.value.reason is Reason.IMAGE_MISSING
 
 
+async def test_an_image_that_was_removed_meanwhile_is_pulled_again(
+    make_runtime: MakeRuntime, docker_engine: PrivateEngine, store: Registry
+) -> None:
+    order = launch("no-such-program", image=f"{store.address}/team/tool:1")
+    runtime = make_runtime()
+    await runtime.prepare(order)
+    with contextlib.closing(docker_engine.api()) as api:
+        api.remove_image(order.image)
+    so_far = manifests(store)
+    await runtime.prepare(order)
+    assert manifests(store) == so_far, "it was seen here, so the engine is not asked"
+    handle = await runtime.create(order)
+    assert manifests(store) > so_far
+    assert handle.state["container"]
+
+
 async def test_a_registry_that_refuses(make_runtime: MakeRuntime, store: Registry) -> None:
     store.refuses = 403
     with pytest.raises(CreateFailed, match="docker login") as caught:

@@ -58,8 +58,9 @@ class Beginning:
                     await self._fetch(runtime, launch)
                 if course.unwanted():
                     return course.verdict(Seen(ObservedState.GONE))
+                course.show(ObservedState.CREATING)
                 course.entry = replace(course.entry, handle=await self._create(runtime, launch))
-                await course.remember()
+                course.unwritten = True
             assert course.entry.handle is not None
         except _Refused as refused:
             return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)

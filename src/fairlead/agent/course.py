@@ -20,8 +20,9 @@ log = structlog.get_logger("fairlead.agent.life")
 
 
 class Course:
-    """``entry`` is what the ledger keeps of it, ``state`` what is reported, ``wished`` is set whenever a wish
-    has come (``withdrawn``, ``doom``) or something else is worth another look."""
+    """``entry`` is what the ledger keeps of it, but for its newest while ``unwritten``; ``state`` is what is
+    reported. ``wished`` is set whenever a wish has come (``withdrawn``, ``doom``) or something else is worth
+    another look."""
 
     def __init__(self, entry: Entry, around: Surroundings, changed: Changed) -> None:
         self.entry, self.around, self._changed = entry, around, changed
@@ -30,6 +31,7 @@ class Course:
             self.state = entry.outcome.state
         self.doom = entry.doom
         self.withdrawn = False
+        self.unwritten = False
         self.wished = asyncio.Event()
         self.log = log.bind(kernel=entry.kernel_id, session=entry.spec.session_name)
 
@@ -58,7 +60,7 @@ class Course:
             self._changed(may_wait(state))
 
     async def remember(self) -> None:
-        entry = self.entry
+        entry, self.unwritten = self.entry, False
         await self.persist(lambda: self.around.ledger.write(entry))
 
     async def persist(self, write: Callable[[], None]) -> None:

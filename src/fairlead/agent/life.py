@@ -126,6 +126,9 @@ class Life:
                 rest_s = await self._press(runtime, handle)
             else:
                 rest_s = await self._settle(seen)
+            if self._course.unwritten:
+                # After the news, which need not wait: until then the runtime finds what was meant to begin.
+                await self._course.remember()
             await self._rest(runtime, handle, seen.state, rest_s)
 
     async def _settle(self, seen: Seen) -> float | None:
@@ -134,9 +137,12 @@ class Life:
             self._course.show(ObservedState.RUNNING)
             return None
         if seen.state is ObservedState.RUNNING and (self._readiness is None or self._served):
-            # First on disk: what was once told to be ready stays so, whatever becomes of this agent.
             self._course.entry = replace(self._course.entry, ready=True)
-            await self._course.remember()
+            self._course.unwritten = True
+            if self._readiness is not None:
+                # First on disk: what was once told to be ready stays so, whatever becomes of this agent.
+                # Of what is ready as soon as it runs, the next one sees that too.
+                await self._course.remember()
             self._course.show(ObservedState.RUNNING)
             return None
         self._course.show(ObservedState.CREATING)

@@ -132,6 +132,7 @@ class Agent:
         process = ProcessRuntime(
             self.state, logs, log_max_bytes=settings.log_max_bytes, log_keep_files=settings.log_keep_files
         )
+        stack.callback(process.close)
         pretending = await self._probe((process, FakeRuntime(logs)))
         docker = await asyncio.to_thread(docker_runtime, settings, self.state, logs, clock)
         if docker is not None:

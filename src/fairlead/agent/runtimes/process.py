@@ -36,13 +36,15 @@ from fairlead.agent.runtimes.base import (
     Seen,
 )
 from fairlead.agent.runtimes.process_shim import SHIM_MARK
+from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
 from fairlead.agent.runtimes.process_tree import Tree
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
 log = structlog.get_logger("fairlead.agent.process")
-_SAY_TIMEOUT_MS = 15_000
 _HURRY_S = 3.0
+# Not at once: its start would take the processor from the kernel that has just begun.
+_RESTOCK_S = 0.2
 
 
 class ProcessRuntime:
@@ -58,6 +60,11 @@ class ProcessRuntime:
         self._boot_id = procfs.boot_id()
         self._shim = state / "process_shim.pyc"
         self._compile = threading.Lock()
+        self._spares = Spares(self._shim, {KERNEL_MARK: "", OWNER_MARK: self._owner, PORT_MARK: "65535"})
+
+    def close(self) -> None:
+        """Ends what was started ahead; kernels go on."""
+        self._spares.close()
 
     async def probe(self) -> Capabilities:
         if not hasattr(os, "pidfd_open") or procfs.stat(os.getpid()) is None:
@@ -66,6 +73,7 @@ class ProcessRuntime:
                 next_step="mount /proc, or use another runtime",
             )
         await asyncio.to_thread(self._compile_shim)
+        self._restock()
         return Capabilities(runs_engines=True)
 
     def work_dir(self, kernel_id: KernelId) -> Path:
@@ -76,7 +84,9 @@ class ProcessRuntime:
         pass
 
     async def create(self, launch: Launch) -> Handle:
-        return await asyncio.to_thread(self._create, launch)
+        handle = await asyncio.to_thread(self._create, launch)
+        asyncio.get_running_loop().call_later(_RESTOCK_S, self._restock)
+        return handle
 
     async def observe(self, handle: Handle) -> Seen:
         try:
@@ -238,6 +248,12 @@ class ProcessRuntime:
             source = Path(__file__).with_name("process_shim.py")
             py_compile.compile(str(source), cfile=str(self._shim), doraise=True)
 
+    def _restock(self) -> None:
+        try:
+            self._spares.restock()
+        except OSError as error:
+            log.warning("no supervisor can be started ahead: kernels start slower", error=str(error))
+
     def _create(self, launch: Launch) -> Handle:
         if there := self._remembered(launch.kernel_id):
             return there
@@ -274,6 +290,8 @@ class ProcessRuntime:
             logs = self._logs.folder(launch.kernel_id)
             arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
             marks = {KERNEL_MARK: launch.kernel_id, OWNER_MARK: self._owner, PORT_MARK: str(launch.port)}
+            if done := self._spares.order(arguments, launch.env | marks, marks):
+                return done
             env = launch.env | marks | {SHIM_MARK: "1"}
             shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             pid = os.posix_spawn(
@@ -294,7 +312,7 @@ class ProcessRuntime:
             say_w = -1
             poll = select.poll()
             poll.register(say_r, select.POLLIN)
-            return pid, os.read(say_r, 100).decode() if poll.poll(_SAY_TIMEOUT_MS) else ""
+            return pid, os.read(say_r, 100).decode() if poll.poll(SAY_TIMEOUT_MS) else ""
         finally:
             os.close(say_r)
             if say_w >= 0:

@@ -3,7 +3,8 @@
 Run by the process runtime as ``python -I -S process_shim.py STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
 PROGRAM [ARG ...]``, with the engine's environment as its own and file descriptor 3 as a pipe on which it says
 once ``started PID START``, ``exec ERRNO`` or ``busy``. Standard library only, and little of it: every import
-delays the start of every kernel.
+delays the start of every kernel. With ``--spare`` alone it is started ahead: it waits for its arguments and
+environment on file descriptor 4 (``process_spare.py``), and ends where none come.
 
 * It is a child subreaper, so nothing that the engine starts can escape it; when the main program ends,
   everything left of it is killed before the exit is made known.
@@ -25,7 +26,7 @@ import sys
 
 READY_FD = 3
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-SHIM_MARK = "FAIRLEAD_SHIM"
+SHIM_MARK, SPARE_ROOM, ORDER_END = "FAIRLEAD_SHIM", "FAIRLEAD_SPARE", "end of order"
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
@@ -134,9 +135,8 @@ class Shim:
     def _on_alarm(self, *_: object) -> None:
         self.expired = True
 
-    def start(self, argv: list[str]) -> int:
+    def start(self, argv: list[str], env: dict[str, str]) -> int:
         """0, or the errno with which the program could not be run."""
-        env = {name: value for name, value in os.environ.items() if name != SHIM_MARK}
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
         self.main = os.fork()
@@ -281,10 +281,48 @@ def _say(text: str) -> None:
         pass  # the agent died meanwhile; its successor reads the files
 
 
+def _await_order() -> tuple[list[str], dict[str, str]]:
+    """What a spare is told: its marks, its arguments, the environment of its program; each with its end."""
+    pieces = []
+    while piece := os.read(READY_FD + 1, 65_536):
+        pieces.append(piece)
+    os.close(READY_FD + 1)
+    words = os.fsdecode(b"".join(pieces)).split("\0")
+    if words.pop() != ORDER_END or len(words) != int(words[0]):
+        os._exit(0)  # the agent has ended, or does not want it any more
+    count = int(words[1]) + 2
+    marks, (number, *rest) = words[2:count], words[count:]
+    _show_marks(marks)
+    arguments, env = rest[: int(number)], rest[int(number) :]
+    log = os.open(f"{arguments[0]}/shim.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for fd in (1, 2):
+        os.dup2(log, fd)
+    os.close(log)
+    return arguments, dict(word.split("=", 1) for word in env)
+
+
+def _show_marks(marks: list[str]) -> None:
+    """In /proc/PID/environ, which is the memory in which our environment was put when we were started."""
+    start, end = (int(word) for word in _read("/proc/self/stat").rpartition(")")[2].split()[47:49])
+    room = end - start
+    text = os.fsencode("".join(f"{mark}\0" for mark in [*marks, f"{SHIM_MARK}=1"]))
+    if len(text) > room:
+        os._exit(1)
+    memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
+    os.pwrite(memory, text.ljust(room, b"\0"), start)
+    os.close(memory)
+
+
 def main() -> None:
-    os.closerange(READY_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    spare = sys.argv[1:] == ["--spare"]
+    os.closerange(READY_FD + 1 + spare, os.sysconf("SC_OPEN_MAX"))
     os.set_inheritable(READY_FD, False)
-    state, logs, max_bytes, keep, grace, *argv = sys.argv[1:]
+    if spare:
+        arguments, env = _await_order()
+    else:
+        arguments = sys.argv[1:]
+        env = {name: value for name, value in os.environ.items() if name != SHIM_MARK}
+    state, logs, max_bytes, keep, grace, *argv = arguments
     lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -296,7 +334,7 @@ def main() -> None:
     _set(PR_SET_CHILD_SUBREAPER, 1)
     shim = Shim(state, Log(logs, int(max_bytes), int(keep)), float(grace))
     shim.handle_signals()
-    failure = shim.start(argv)
+    failure = shim.start(argv, env)
     if failure:
         _replace(f"{state}/exit", f'{{"code": 127, "oom": 0, "forced": 0, "exec": {failure}}}')
         return _say(f"exec {failure}\n")

@@ -57,6 +57,7 @@ class DockerRuntime:
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._pulling: dict[str, asyncio.Lock] = {}
         self._strangers: set[str] = set()
+        self._images_here: set[str] = set()
 
     async def close(self) -> None:
         await self._watch.close()
@@ -210,10 +211,13 @@ class DockerRuntime:
 
     async def _have_image(self, image: str) -> None:
         rules = self._rules
+        if image in self._images_here and rules.pull != "always":
+            return  # if it was removed meanwhile, the engine says so when a container is to be made of it
         async with self._pulling.setdefault(image, asyncio.Lock()):
             try:
                 if rules.pull != "always":
                     await self._engine.call(lambda api: api.inspect_image(image))
+                    self._images_here.add(image)
                     return
             except Missing:
                 if rules.pull == "never":
@@ -233,6 +237,7 @@ class DockerRuntime:
                     clean=True,
                     next_step="check its name, its registry, and `docker login` of the agent's user",
                 ) from None
+            self._images_here.add(image)
 
     async def _begin(self, launch: Launch, address: str) -> Handle:
         labels = self._sealer.labels(launch.kernel_id, launch.port)
@@ -242,7 +247,13 @@ class DockerRuntime:
             return str(api.create_container(**rest, host_config=api.create_host_config(**host))["Id"])
 
         try:
-            container = await self._engine.call(make, _ACT_S)
+            try:
+                container = await self._engine.call(make, _ACT_S)
+            except Missing:
+                # Of the image: it was here before, and was removed.
+                self._images_here.discard(launch.image)
+                await self._have_image(launch.image)
+                container = await self._engine.call(make, _ACT_S)
         except Refused as error:
             if _NAME_TAKEN not in str(error):
                 raise
