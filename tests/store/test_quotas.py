@@ -210,7 +210,7 @@ async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_d
     old = await asyncpg.connect(empty_database)
     try:
         async with old.transaction():
-            assert await old.fetch(SQL["session_place"], term, *one, *takes)
+            assert await old.fetch(SQL["session_place"], term, *one, *takes, [], [], [], ["a"])
             taking = asyncio.create_task(store.take_lease("new", 60))
             blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             async with asyncio.timeout(10):

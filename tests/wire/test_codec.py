@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.common import messages as m
 from fairlead.common.deltas import Delta
+from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
@@ -87,6 +88,17 @@ REPORT_DELTAS = st.builds(
     draining=st.booleans(),
     orders_wanted=st.booleans(),
 )
+MEMBERSHIPS = st.builds(
+    Membership,
+    hostname=TEXT,
+    role=st.sampled_from(["main", "sub"]),
+    index=st.integers(1, 2**31 - 1),
+    mode=st.sampled_from(["single-node", "multi-node"]),
+    group=TEXT,
+    peers=st.lists(st.builds(Peer, hostname=TEXT, address=TEXT), max_size=3).map(tuple),
+    private_key=TEXT,
+    public_key=TEXT,
+)
 KERNELS = st.builds(
     KernelSpec,
     kernel_id=TEXT,
@@ -109,6 +121,7 @@ KERNELS = st.builds(
     stop_grace_s=SECONDS,
     endpoint_id=st.none() | TEXT.filter(bool),
     image=TEXT,
+    cluster=st.none() | MEMBERSHIPS,
 )
 ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
 ORDERS_DELTAS = st.builds(

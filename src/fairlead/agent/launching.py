@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from fairlead.agent import clustering
 from fairlead.agent.engines.base import (
     Engine,
     Invocation,
@@ -19,6 +20,8 @@ from fairlead.common.spec import KernelSpec
 
 # A container has an address of its own, and the node reaches it by publishing its port.
 _ANY_ADDRESS = "0.0.0.0"
+# Where a container of a cluster finds its keys.
+_SSH = "/etc/fairlead/ssh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,26 @@ def invocation(engine: Engine, spec: KernelSpec, port: int, place: Place) -> Inv
 
 
 def launch(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launch:
+    told = _alone(spec, call, port, place)
+    cluster = spec.cluster
+    if cluster is None:
+        return told
+    folder = _SSH if place.contained else f"{place.work_dir}/.ssh"
+    return replace(
+        told,
+        env=told.env | clustering.facts(cluster, place.contained, folder),
+        files=clustering.ssh_files(cluster, place.contained, folder),
+        hostname=cluster.hostname,
+        network=cluster.group if clustering.private(cluster, place.contained) else "",
+        hosts={peer.hostname: peer.address for peer in cluster.peers},
+    )
+
+
+def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launch:
+    if spec.cluster is not None:
+        # Before what its user sets, so that he may set it otherwise.
+        more = clustering.defaults(spec.cluster, place.contained)
+        call = replace(call, defaults=call.defaults | more)
     if place.contained:
         env = contained_environment(spec, call)
     else:

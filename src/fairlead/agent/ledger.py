@@ -24,6 +24,7 @@ from fairlead.agent.runtimes.base import Handle
 from fairlead.common.clock import Clock
 from fairlead.common.errors import InvalidInput, StartupError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
@@ -203,5 +204,11 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
                 DeviceGrant(d["slot"], DeviceId(d["device_id"]), d["amount"]) for d in data["devices"]
             ),
             "endpoint_id": EndpointId(endpoint) if endpoint else None,
+            "cluster": _membership(data["cluster"]) if data.get("cluster") else None,
         }
     )
+
+
+def _membership(data: dict[str, Any]) -> Membership:
+    peers = tuple(Peer(peer["hostname"], peer["address"]) for peer in data["peers"])
+    return Membership(**data | {"group": KernelId(data["group"]), "peers": peers})

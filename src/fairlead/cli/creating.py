@@ -12,6 +12,7 @@ from fairlead.cli.context import Cli
 from fairlead.cli.render import printable
 from fairlead.cli.verbs.placement import where
 from fairlead.common.api import SessionView
+from fairlead.common.errors import InvalidInput
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import SessionType
 from fairlead.sdk import Client, Unreachable
@@ -21,7 +22,32 @@ Resources = Annotated[list[str] | None, typer.Option(help="Like cpu=2 or mem=4Gi
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
 Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")]
 Group = Annotated[str | None, typer.Option(help="Resource group.")]
+Size = Annotated[
+    int | None,
+    typer.Option("--cluster", min=1, help="So many kernels that know each other: main1, sub1, ..."),
+]
+Mode = Annotated[
+    str | None, typer.Option("--cluster-mode", help="single-node (as if not given) or multi-node.")
+]
+OnLoss = Annotated[
+    str | None, typer.Option("--on-kernel-loss", help="end (as if not given), or degrade: go on without it.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no agent could ever hold.")]
+
+
+def _cluster(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    asked = {
+        "size": given["cluster"],
+        "mode": given["cluster_mode"],
+        "on_kernel_loss": given["on_kernel_loss"],
+    }
+    named = {field: value for field, value in asked.items() if value is not None}
+    if named and "size" not in named:
+        raise InvalidInput(
+            "--cluster-mode and --on-kernel-loss are about clusters",
+            next_step="say also how many kernels it has, like --cluster 4",
+        )
+    return named or None
 
 
 def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec:
@@ -32,6 +58,7 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
         "resources": parse.resources(given["resources"] or [], given["gpus"]),
         "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
         "resource_group": given["group"],
+        "cluster": _cluster(given),
         **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
         **own,
     }

@@ -98,7 +98,7 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = view.hold.text if view.hold else str(view.reason)
-    row = [view.name, view.type, view.status, (kernel and kernel.agent_id) or ""]
+    row = [view.name, view.type, view.status, agents_of(view)]
     row += [show_age(now, view.created_at), why]
     if wide:
         row += [view.id, view.resource_group, show_slots(view.slots), str(view.attempt), view.endpoint or ""]
@@ -125,5 +125,15 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
 
 
 def current_kernel(view: SessionView) -> KernelView | None:
-    """The kernel of the newest attempt."""
-    return max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
+    """The main kernel of the newest attempt."""
+    mains = [kernel for kernel in view.kernels if kernel.role == "main"]
+    return max(mains, key=lambda kernel: kernel.attempt, default=None)
+
+
+def agents_of(view: SessionView) -> str:
+    """Where the kernels of the newest attempt are."""
+    names = [k.agent_id for k in view.kernels if k.attempt == view.attempt and k.agent_id]
+    if len(names) <= 1:
+        kernel = current_kernel(view)
+        return (kernel and kernel.agent_id) or ""
+    return ",".join(dict.fromkeys(names))

@@ -6,7 +6,7 @@ Requests are in ``common.spec``. Times are RFC 3339 in UTC; slots are in base un
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -52,7 +52,9 @@ class DeviceView(View):
 
 class KernelView(View):
     id: str
-    role: str
+    role: Literal["main", "sub"] = Field("main", description="In a cluster one is main, the others sub.")
+    index: int = Field(1, description="From 1 within its role.")
+    hostname: str = Field("main1", description="Role and index: its name in its session.")
     attempt: int
     status: Status
     agent_id: str | None

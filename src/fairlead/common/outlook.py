@@ -40,6 +40,7 @@ class WhyView(Outlook):
 
 
 class KernelPlaceView(View):
+    hostname: str = "main1"
     agent_id: str
     devices: list[DeviceView]
 

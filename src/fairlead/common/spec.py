@@ -18,6 +18,7 @@ from pydantic import (
 
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.membership import Membership
 from fairlead.common.slots import parse_slots
 from fairlead.common.status import SessionType
 
@@ -168,6 +169,35 @@ def _dependency(value: Any) -> Any:
     return {"session": value} if isinstance(value, str) else value
 
 
+class SubKernels(Model):
+    """What the kernels beside main1 have of their own; what is left out is as main1's."""
+
+    command: list[NoNul] = []
+    image: Image | None = None
+    env: Env = Field({}, description="Beside that of main1, and before it.")
+    resources: Resources | None = None
+
+
+class Cluster(Model):
+    """A session of several kernels that start and end together: main1, sub1, sub2 and so on."""
+
+    size: Annotated[int, Field(ge=1, le=128)] = Field(description="Kernels, main1 included; 1: no cluster.")
+    mode: Literal["single-node", "multi-node"] = Field(
+        "single-node", description="All on one agent, or each on an agent of its own."
+    )
+    on_kernel_loss: Literal["end", "degrade"] = Field(
+        "end",
+        description="When one of the subs is lost while it runs: the session ends, or goes on without it. "
+        "Without main1 it always ends.",
+    )
+    sub: SubKernels | None = Field(None, description="How the subs differ from main1.")
+
+
+def _no_cluster_of_one(value: Cluster | None) -> Cluster | None:
+    """One kernel is a session as any other."""
+    return None if value is not None and value.size == 1 else value
+
+
 class SessionSpec(Workload):
     """A session as asked for: the body of ``POST /v1/sessions``."""
 
@@ -193,6 +223,9 @@ class SessionSpec(Workload):
     starts_at: AwareDatetime | None = Field(
         None, description="Batch: not before this time, in RFC 3339; pending_timeout_s counts from it."
     )
+    cluster: Annotated[Cluster | None, AfterValidator(_no_cluster_of_one)] = Field(
+        None, description="Several kernels, each with `resources` of its own; none: one kernel."
+    )
 
     def _may_idle(self) -> bool:
         return self.type is SessionType.INTERACTIVE
@@ -210,6 +243,29 @@ class SessionSpec(Workload):
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
             raise ValueError("a custom inference session needs `probe`: how it shows that it is ready")
         return self
+
+    @model_validator(mode="after")
+    def _cluster_can_be_run(self) -> Self:
+        if self.cluster is None:
+            return self
+        if self.engine != "custom":
+            raise ValueError(f"engine {self.engine!r} runs as one kernel: `cluster` needs engine 'custom'")
+        sub = self.cluster.sub
+        if sub is not None and sub.image is not None and self.runtime != "docker":
+            raise ValueError(f"`cluster.sub.image` is for runtime 'docker', not {self.runtime!r}")
+        if sub is not None and sub.command and not sub.command[0]:
+            raise ValueError("the first word of `cluster.sub.command` is empty: it must be a program")
+        if 0 < len(self.agents) < self.cluster.size and self.cluster.mode == "multi-node":
+            raise ValueError(
+                f"a multi-node cluster of {self.cluster.size} needs as many agents, and `agents` names "
+                f"{len(self.agents)}"
+            )
+        return self
+
+    @property
+    def size(self) -> int:
+        """How many kernels it has."""
+        return self.cluster.size if self.cluster is not None else 1
 
 
 class EndpointSpec(Workload):
@@ -263,6 +319,7 @@ class KernelSpec:
     stop_grace_s: float = 10.0
     endpoint_id: EndpointId | None = None
     image: str = ""  # of runtime docker
+    cluster: Membership | None = None  # None: its session has no other kernels
 
     @property
     def answers_requests(self) -> bool:

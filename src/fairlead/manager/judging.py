@@ -6,9 +6,11 @@ the table in ``lifecycle.py``, or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from fairlead.common.membership import MAIN
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import STARTING, TERMINAL, Result, SessionType, Status
@@ -18,6 +20,7 @@ from fairlead.manager.lifecycle import (
     PREP,
     TING,
     Event,
+    KernelFacts,
     Move,
     P,
     R,
@@ -33,6 +36,8 @@ AGAIN = frozenset({Event.RETRY, Event.RERUN, Event.PREEMPT})
 
 def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
     new = after(facts.status, event)
+    if event in AGAIN:
+        more["subs"] = facts.spec.size - 1
     if new is TING or event in AGAIN:
         more.setdefault("kernels_to", TING)
     return Move(
@@ -75,15 +80,51 @@ def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | Non
         return _ended(facts, lost_grace_s)
     if facts.status is TING:
         return _give_up(facts, lost_grace_s) if late else None
-    failed = next((k for k in kernels if k.status in TERMINAL), None)
-    if failed is not None:
-        return _failed(facts, failed.reason or Reason.KERNEL_GONE, failed.detail, lost_grace_s)
+    main, lost = _main(kernels), _lost(facts)
+    if main.status in TERMINAL:
+        well = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
+        return _failed(facts, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, well)
+    if lost and not (facts.status is R and _may_degrade(facts.spec)):
+        return _failed(facts, lost[0].reason or Reason.KERNEL_GONE, _of(lost[0]), lost_grace_s)
     if late:
         if facts.status is R:
             reason = Reason.TIMEOUT if facts.spec.timeout_s is not None else Reason.MAX_LIFETIME
             return _move(facts, Event.FAIL if reason is Reason.TIMEOUT else Event.STOP, lost_grace_s, reason)
         return _failed(facts, Reason.START_TIMEOUT, f"no kernel was ready in {facts.status}", lost_grace_s)
-    return _advance(facts, lost_grace_s)
+    return _degrade(facts, lost, now, lost_grace_s) if lost else _advance(facts, lost_grace_s)
+
+
+def _main(kernels: Sequence[KernelFacts]) -> KernelFacts:
+    return next(kernel for kernel in kernels if kernel.hostname == MAIN)
+
+
+def _lost(facts: SessionFacts) -> list[KernelFacts]:
+    """The subs of a cluster that have ended although they should not have. In a batch session one may be done
+    before main1 is."""
+    done = Reason.EXIT_ZERO if facts.spec.type is SessionType.BATCH else None
+    ended = [kernel for kernel in facts.kernels if kernel.status in TERMINAL and kernel.hostname != MAIN]
+    return [kernel for kernel in ended if kernel.reason is not done]
+
+
+def _may_degrade(spec: SessionSpec) -> bool:
+    return spec.cluster is not None and spec.cluster.on_kernel_loss == "degrade"
+
+
+def _of(kernel: KernelFacts) -> str:
+    """What is known of the end of a sub."""
+    return f"{kernel.hostname}: {kernel.detail or REASONS[kernel.reason].text or 'it is gone'}"
+
+
+def _degrade(
+    facts: SessionFacts, lost: Sequence[KernelFacts], now: datetime, lost_grace_s: float
+) -> Move | None:
+    """It goes on, and says without whom: once for each that is lost. How long it may run stays as it was."""
+    words = f"without {'; without '.join(map(_of, lost))}"
+    if words == facts.detail:
+        return None
+    left = None if facts.deadline_at is None else (facts.deadline_at - now).total_seconds()
+    reason = lost[-1].reason or Reason.KERNEL_GONE
+    return replace(_move(facts, Event.DEGRADED, lost_grace_s, reason, detail=words), deadline_s=left)
 
 
 def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | None:
@@ -99,8 +140,8 @@ def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | Non
 
 
 def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
-    least = min(facts.kernels, key=lambda k: ORDER.index(k.status)).status
-    most = max(facts.kernels, key=lambda k: ORDER.index(k.status)).status
+    live = [ORDER.index(kernel.status) for kernel in facts.kernels if kernel.status not in TERMINAL]
+    least, most = ORDER[min(live)], ORDER[max(live)]
     if facts.status in STARTING and least is R:
         return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
     if facts.status in (S, PREP) and most in (CREA, R):
@@ -110,13 +151,15 @@ def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
     return None
 
 
-def _failed(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
-    """A kernel failed or a start took too long, and something of the session may still be alive."""
+def _failed(
+    facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float, else_: Event = Event.FAIL
+) -> Move:
+    """A kernel ended or a start took too long, and something of the session may still be alive."""
     if may_rerun(facts, reason):
         return _rerun(facts, reason, detail, lost_grace_s)
     if may_retry(facts, reason):
         return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail)
-    return _move(facts, Event.FAIL, lost_grace_s, reason, detail=detail)
+    return _move(facts, else_, lost_grace_s, reason, detail=detail)
 
 
 def may_retry(facts: SessionFacts, reason: Reason) -> bool:
@@ -167,14 +210,14 @@ def _rerun(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float
 
 
 def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
-    """Every kernel has ended: why, and was that well?"""
+    """Every kernel has ended: why, and was that well? Of a cluster main1 tells."""
     if _ran_unseen(facts):
         return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
-    worst = next((k for k in facts.kernels if k.status is Status.ERROR), facts.kernels[0])
+    main = _main(facts.kernels)
     if facts.status is TING:  # the reason for stopping explains more than how the stop went
-        reason, detail = facts.reason or worst.reason, facts.detail
+        reason, detail = facts.reason or main.reason, facts.detail
     else:
-        reason, detail = worst.reason or Reason.KERNEL_GONE, worst.detail
+        reason, detail = main.reason or Reason.KERNEL_GONE, main.detail
         if may_rerun(facts, reason):
             return replace(_rerun(facts, reason, detail, lost_grace_s), kernels_to=None)
         if may_retry(facts, reason):
@@ -190,7 +233,7 @@ def _ran_unseen(facts: SessionFacts) -> bool:
     return (
         facts.spec.type is SessionType.BATCH
         and facts.status in STARTING
-        and all(kernel.reason in PROGRAM_RAN for kernel in facts.kernels)
+        and _main(facts.kernels).reason in PROGRAM_RAN
     )
 
 

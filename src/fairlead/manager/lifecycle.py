@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.membership import MAIN
 from fairlead.common.messages import Observation
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import SessionSpec
@@ -32,6 +33,8 @@ class Event(StrEnum):
     PREPARING = "preparing"
     CREATING = "creating"
     READY = "ready"
+    DEGRADED = "degraded"  # one of a cluster's subs is lost, and it goes on without
+    COMPLETED = "completed"  # main1 of a cluster has ended well: the subs are stopped
     RETRY = "retry"  # a start failed: another agent may do better
     RERUN = "rerun"  # the program of a batch session failed or is gone: run it again, later
     PREEMPT = "preempt"  # it makes room for another, and waits to run again
@@ -58,6 +61,8 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (PREP, Event.CREATING): CREA,
     # A fast kernel is RUNNING, or has ended, before anybody saw it start.
     **{(status, Event.READY): R for status in _STARTING},
+    (R, Event.DEGRADED): R,
+    **{(status, Event.COMPLETED): TING for status in (*_STARTING, R)},
     **{(status, Event.RETRY): P for status in _STARTING},
     **{(status, Event.RERUN): P for status in (*_STARTING, R)},
     **{(status, Event.PREEMPT): P for status in (*_STARTING, R)},
@@ -140,6 +145,7 @@ class KernelFacts:
     detail: str = ""
     exit_code: int | None = None
     agent_id: AgentId | None = None
+    hostname: str = MAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,4 +247,5 @@ class Move:
     result: Result | None = None
     kernels_to: Status | None = None
     deadline_s: float | None = None
+    subs: int = 0  # so many kernels beside main1 come with a new one
     pause_s: float | None = None  # with RERUN: not placed before so many seconds have passed

@@ -137,14 +137,22 @@ class Client:
         return (await self._call(_History, "GET", f"/v1/sessions/{_part(ref)}/history")).items
 
     async def logs(
-        self, ref: str, *, tail: int | None = None, follow: bool = False, attempt: int | None = None
+        self,
+        ref: str,
+        *,
+        tail: int | None = None,
+        follow: bool = False,
+        attempt: int | None = None,
+        kernel: str | None = None,
     ) -> AsyncIterator[bytes]:
         """The log in pieces as they come. ``tail``: only so many last lines. ``follow``: until it ends.
-        ``attempt``: not of the newest attempt but of that one."""
+        ``attempt``: not of the newest attempt but of that one. ``kernel``: of a cluster, of that kernel, like
+        ``sub1``."""
         query = {
             "tail": None if tail is None else str(tail),
             "follow": "true" if follow else None,
             "attempt": None if attempt is None else str(attempt),
+            "kernel": kernel,
         }
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeout, sock_read=None if follow else self._timeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,14 @@ from fairlead.agent.outcome import Doom, Outcome
 from fairlead.agent.runtimes import Handle
 from fairlead.common.errors import InvalidInput
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
+
+MEMBERSHIP = Membership(
+    "main1", "main", 1, "single-node", KernelId("k4"), (Peer("main1", "here"),), "private", "public"
+)
 
 
 def spec(kernel_id: str) -> KernelSpec:
@@ -41,7 +47,7 @@ ENTRIES = [
     Entry(spec("k1"), created_at=12.5),
     Entry(spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True),
     Entry(
-        spec("k3"),
+        replace(spec("k3"), cluster=MEMBERSHIP),
         1.0,
         doom=Doom(Reason.START_TIMEOUT, "late"),
         outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by somebody"),

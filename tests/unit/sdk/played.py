@@ -62,7 +62,6 @@ class Played:
         good = ended and self.exit_code == 0
         kernel = KernelView(
             id=self.id.replace("session", "kernel"),
-            role="main1",
             attempt=1,
             status=self.status,
             agent_id=None if self.status is Status.PENDING else "agent-1",

@@ -53,12 +53,23 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file that a kernel finds when it starts, of its own user and nobody else's to write. ``path`` is
+    absolute, where the kernel sees it; its directory is made."""
+
+    path: str
+    text: str = field(repr=False)
+    mode: int = 0o600
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What to run: ``env`` is the whole environment, nothing is added to it but the runtime's marks.
 
     ``port``: where it will listen, 0 for nowhere. What follows is for runtimes that contain their kernels:
     the ``image``, the limits in ``slots`` (base units), the ids of its GPUs in ``devices``, and the files of
-    the node that it needs to read in ``paths``.
+    the node that it needs to read in ``paths``. And of a cluster: its ``hostname``, the id of the ``network``
+    that it shares with the others on this node ("": none), and ``hosts``, the addresses of those elsewhere.
     """
 
     kernel_id: KernelId
@@ -70,6 +81,10 @@ class Launch:
     slots: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    files: tuple[File, ...] = ()
+    hostname: str = ""
+    network: str = ""
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

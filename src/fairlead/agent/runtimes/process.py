@@ -30,6 +30,7 @@ from fairlead.agent.runtimes.base import (
     PORT_MARK,
     Capabilities,
     CreateFailed,
+    File,
     Handle,
     Launch,
     RuntimeFailed,
@@ -260,6 +261,7 @@ class ProcessRuntime:
         folder = self._folder(launch.kernel_id)
         try:
             self.work_dir(launch.kernel_id).mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(launch.files)
             if not self._shim.exists():
                 self._compile_shim()
             pid, said = self._spawn(launch, folder)
@@ -361,6 +363,14 @@ class ProcessRuntime:
                 poll.poll(int(_HURRY_S * 1000))
         finally:
             os.close(pin)
+
+
+def _write(files: tuple[File, ...]) -> None:
+    for file in files:
+        path = Path(file.path)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode), "w") as opened:
+            opened.write(file.text)
 
 
 def _id(handle: Handle) -> KernelId:

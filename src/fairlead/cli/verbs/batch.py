@@ -12,7 +12,7 @@ from rich.text import Text
 from fairlead.cli import creating, parse
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Name, Resources, Strict
+from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Resources, Size, Strict
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -48,6 +48,9 @@ def run(
         str | None, typer.Option("--if-dependency-fails", help="end (as if not given) or wait.")
     ] = None,
     starts_at: Annotated[str | None, typer.Option(help="Not before, like 2026-12-24T18:00:00Z.")] = None,
+    cluster: Size = None,
+    cluster_mode: Mode = None,
+    on_kernel_loss: OnLoss = None,
     image: Image = None,
     arch: Arch = None,
     label: Labels = None,
@@ -63,6 +66,7 @@ def run(
       fairlead run -- python train.py --epochs 3
       fairlead run --gpus 1 --resources mem=16GiB --timeout 3600 -- ./job.sh
       fairlead run --image python:3.12 -- python -c "print('hello')"
+      fairlead run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
       fairlead run --name eval --after train --no-wait -- python eval.py
     """
     given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}

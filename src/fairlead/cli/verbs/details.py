@@ -21,7 +21,7 @@ from fairlead.cli.story import next_steps, why_failed
 from fairlead.common.api import AgentView, EndpointView, HistoryEntry, SessionView
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.slots import show_amount, show_slots
-from fairlead.common.spec import Workload
+from fairlead.common.spec import SessionSpec, Workload
 from fairlead.common.status import Status
 
 
@@ -39,6 +39,7 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
         ("retries", f"{view.reruns} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", show_slots(view.slots)),
+        ("cluster", _cluster(view.spec)),
         ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
         ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
         *_workload(view.spec),
@@ -61,8 +62,9 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
             devices = " ".join(d.device_id for d in k.devices if d.device_id)
             code = "" if k.exit_code is None else str(k.exit_code)
             address = f"{k.host}:{k.port}" if k.port else ""
-            rows.append((k.role, str(k.attempt), str(k.status), k.agent_id or "", address, devices, code))
-        columns = ("ROLE", "ATTEMPT", "STATUS", "AGENT", "ADDRESS", "DEVICES", "EXIT")
+            row = (k.hostname, str(k.attempt), str(k.status), k.agent_id or "", address, devices, code)
+            rows.append((*row, str(k.reason)))
+        columns = ("KERNEL", "ATTEMPT", "STATUS", "AGENT", "ADDRESS", "DEVICES", "EXIT", "REASON")
         print_table(out, columns, rows)
     _story(out, history)
     kernel = current_kernel(view)
@@ -139,6 +141,13 @@ def _part(slot: str, device_id: str, used: int, capacity: int) -> str:
     if device_id:
         return f"{100 * used // capacity if capacity else 0}%"
     return f"{show_amount(slot, used)}/{show_amount(slot, capacity)}"
+
+
+def _cluster(spec: SessionSpec) -> str:
+    if spec.cluster is None:
+        return ""
+    lost = "ends" if spec.cluster.on_kernel_loss == "end" else "goes on"
+    return f"{spec.size} kernels, {spec.cluster.mode}; it {lost} when a sub is lost"
 
 
 def _workload(spec: Workload) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
     tail: Annotated[int | None, typer.Option(min=1, help="Only so many last lines.")] = None,
     attempt: Annotated[int | None, typer.Option(min=1, help="Of this attempt; else of the newest.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="In a cluster: of this kernel, like sub1.")] = None,
 ) -> None:
     """Print the log of a session; of an endpoint, that of its newest replica.
 
@@ -31,6 +32,7 @@ def logs(
       fairlead logs tiny --tail 20
       fairlead logs -f train-7
       fairlead logs train-7 --attempt 1
+      fairlead logs train-7 --kernel sub1
     """
 
     async def work(client: Client) -> None:
@@ -40,7 +42,7 @@ def logs(
             replica = _newest(found)
             cli.say(f"log of {replica[1]}, the newest replica of {found.name}")
             ref = replica[0]
-        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt):
+        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
 

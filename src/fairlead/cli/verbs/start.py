@@ -10,7 +10,7 @@ from rich.text import Text
 from fairlead.cli import creating
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Name, Resources, Strict
+from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Resources, Size, Strict
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -38,6 +38,9 @@ def start(
     lifetime: Annotated[
         float | None, typer.Option(help="Longest life in seconds; then it is stopped.")
     ] = None,
+    cluster: Size = None,
+    cluster_mode: Mode = None,
+    on_kernel_loss: OnLoss = None,
     image: Image = None,
     arch: Arch = None,
     label: Labels = None,

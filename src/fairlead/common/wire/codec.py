@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead.common import messages as m
 from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
@@ -165,6 +166,32 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
     )
 
 
+def _cluster_to_wire(c: Membership) -> a.Membership:
+    return a.Membership(
+        hostname=c.hostname,
+        role=c.role,
+        index=c.index,
+        mode=c.mode,
+        group=c.group,
+        peers=[a.Peer(hostname=peer.hostname, address=peer.address) for peer in c.peers],
+        private_key=c.private_key,
+        public_key=c.public_key,
+    )
+
+
+def _cluster_from_wire(c: a.Membership) -> Membership:
+    return Membership(
+        hostname=c.hostname,
+        role="main" if c.role == "main" else "sub",
+        index=c.index,
+        mode="multi-node" if c.mode == "multi-node" else "single-node",
+        group=KernelId(c.group),
+        peers=tuple(Peer(peer.hostname, peer.address) for peer in c.peers),
+        private_key=c.private_key,
+        public_key=c.public_key,
+    )
+
+
 def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
     return a.KernelSpec(
         kernel_id=k.kernel_id,
@@ -187,6 +214,7 @@ def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
         stop_grace_s=k.stop_grace_s,
         endpoint_id=k.endpoint_id or "",
         image=k.image,
+        cluster=_cluster_to_wire(k.cluster) if k.cluster is not None else None,
     )
 
 
@@ -212,6 +240,7 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
         stop_grace_s=k.stop_grace_s,
         endpoint_id=EndpointId(k.endpoint_id) if k.endpoint_id else None,
         image=k.image,
+        cluster=_cluster_from_wire(k.cluster) if k.HasField("cluster") else None,
     )
 
 

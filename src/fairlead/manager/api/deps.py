@@ -131,10 +131,16 @@ class ApiStore(Protocol):
 
 class LogSource(Protocol):
     def read(
-        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None
+        self,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None,
+        hostname: str,
     ) -> AsyncIterator[bytes]:
-        """The log of the session's newest attempt, or of ``attempt``: its last ``tail_lines`` lines (0: all
-        that is kept), then what is to come.
+        """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
+        ``tail_lines`` lines (0: all that is kept), then what is to come.
 
         Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the reader leaves.
         """

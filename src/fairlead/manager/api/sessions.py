@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from fairlead.common.api import HistoryEntry, Page, SessionView
 from fairlead.common.errors import FairleadError, NeverFits
+from fairlead.common.membership import MAIN
 from fairlead.common.outlook import PlanView
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.spec import Model, NoNul, SessionSpec
@@ -61,6 +62,7 @@ class LogQuery(Model):
     )
     follow: bool = Field(False, description="Go on as the log grows, until the session ends.")
     attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; else of the newest.")] = None
+    kernel: Annotated[NoNul, Field(description="In a cluster: of this kernel, like sub1.")] = MAIN
 
 
 class CreateQuery(Model):
@@ -127,7 +129,13 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk get a status of their own; later ones cut the stream off."""
     session = await rights.seen(call)
     query = call.query
-    chunks = call.deps.logs.read(session, tail_lines=query.tail, follow=query.follow, attempt=query.attempt)
+    chunks = call.deps.logs.read(
+        session,
+        tail_lines=query.tail,
+        follow=query.follow,
+        attempt=query.attempt,
+        hostname=query.kernel,
+    )
     # In a task of its own: waiting only so long for it must not cancel the reading.
     first = spawn("api.logs", _next(chunks))
     try:

@@ -11,6 +11,7 @@ from fairlead.common.api import KernelView, SessionView
 from fairlead.common.clock import Clock
 from fairlead.common.errors import AgentUnreachable, NotFound
 from fairlead.common.ids import KernelId
+from fairlead.common.membership import MAIN
 from fairlead.common.messages import LogRequest
 from fairlead.common.status import TERMINAL
 from fairlead.common.wire import agent_pb2
@@ -33,14 +34,27 @@ class LogBroker:
         self._readers: dict[str, asyncio.Queue[object]] = {}
 
     async def read(
-        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None = None
+        self,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None = None,
+        hostname: str = MAIN,
     ) -> AsyncIterator[bytes]:
         """The log of a session's newest kernel, or of that of ``attempt``; with ``follow`` until it ends.
+        ``hostname``: of a cluster, which of its kernels.
 
-        Raises ``NotFound`` before the first chunk when there is none yet, ``AgentUnreachable`` when its agent
-        is away and nothing of it was kept here.
+        Raises ``NotFound`` before the first chunk when there is none (yet), ``AgentUnreachable`` when its
+        agent is away and nothing of it was kept here.
         """
-        kernel = await self._kernel(session, follow, attempt)
+        if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
+            raise NotFound(
+                f"session {session.name!r} has no kernel {hostname!r}; it has "
+                f"{', '.join(dict.fromkeys(kernel.hostname for kernel in session.kernels))}",
+                next_step=f"`fairlead describe {session.name}` lists them",
+            )
+        kernel = await self._kernel(session, follow, attempt, hostname)
         attached = self._links.get(kernel.agent_id or "")
         if attached is None:
             if kernel.log_tail:
@@ -72,10 +86,13 @@ class LogBroker:
         finally:
             del self._readers[request.request_id]
 
-    async def _kernel(self, session: SessionView, follow: bool, attempt: int | None) -> KernelView:
+    async def _kernel(
+        self, session: SessionView, follow: bool, attempt: int | None, hostname: str
+    ) -> KernelView:
         """The newest kernel that has an agent; with ``follow``, waits for one while the session lives."""
         while True:
-            placed = [k for k in session.kernels if k.agent_id and attempt in (None, k.attempt)]
+            named = [k for k in session.kernels if k.hostname == hostname]
+            placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
             if placed:
                 return placed[-1]
             if attempt is not None and attempt != session.attempt:

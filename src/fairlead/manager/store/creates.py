@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
@@ -18,8 +18,9 @@ from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import Result, Status
 from fairlead.manager import lifecycle
+from fairlead.manager.keypair import KeyPair, key_pair
 from fairlead.manager.keys import Once, Owner
-from fairlead.manager.store import rows
+from fairlead.manager.store import gangs, rows
 from fairlead.manager.store.bell import Bell
 from fairlead.manager.store.coalesce import Coalescer
 from fairlead.manager.store.db import Database
@@ -42,6 +43,8 @@ class _New:
     secret: str
     once: Once | None
     asked: str | None
+    subs: tuple[gangs.Sub, ...] = ()
+    keys: KeyPair | None = None
 
 
 class Creates:
@@ -108,8 +111,12 @@ class Creates:
         name = spec.name or f"{spec.type}-{made[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()
         asked = _digest(spec) if once else None
-        slots = rows.slots_of(spec)
-        return _New(made, name, spec, slots, endpoint_id, actor, owner, kernel, secret, once, asked)
+        slots = gangs.total_slots(spec)
+        new = _New(made, name, spec, slots, endpoint_id, actor, owner, kernel, secret, once, asked)
+        if spec.cluster is None:
+            return new
+        keys = key_pair(self._clock.secret(32), f"fairlead-{made}")
+        return replace(new, subs=gangs.subs_of(spec, self._clock), keys=keys)
 
     def _made(self, new: _New, row: Any) -> api.SessionView:
         """What was written, without asking for it again."""
@@ -117,14 +124,24 @@ class Creates:
         if created is None:
             raise _refusal(new, row) or _name_taken(new.name)
         self._bell.ring_waiting([SessionId(new.id)])
-        kernel = api.KernelView(
+        first = api.KernelView(
             id=new.kernel_id,
-            role="main1",
             attempt=1,
             status=Status.PENDING,
             agent_id=None,
             status_since=created,
         )
+        subs = [
+            first.model_copy(
+                update={
+                    "id": sub.kernel_id,
+                    "role": "sub",
+                    "index": sub.index,
+                    "hostname": f"sub{sub.index}",
+                }
+            )
+            for sub in new.subs
+        ]
         return api.SessionView(
             id=new.id,
             name=new.name,
@@ -145,7 +162,7 @@ class Creates:
             hold=rows.waits_until(None, new.spec.starts_at, created),
             slots=new.slots,
             spec=new.spec,
-            kernels=[kernel],
+            kernels=[first, *subs],
         )
 
     async def _write_creates(self, items: Sequence[_New]) -> Sequence[Any]:
@@ -171,10 +188,11 @@ class Creates:
             [i.spec.starts_at for i in items],
         )
         made: list[Any] = []
-        if not needs and not self._limited:
+        clusters = any(i.subs for i in items)
+        if not needs and not clusters and not self._limited:
             made = await self._create_line.fetch(SQL["session_create"], *asked)
             self._limited = made[0]["limited"]
-        if needs or self._limited:
+        if needs or clusters or self._limited:
             made = await self._create_line.fetch(
                 SQL["session_create_checked"],
                 *asked,
@@ -183,9 +201,25 @@ class Creates:
                 [d.session for _, _, d in needs],
                 [rows.as_id(d.session) for _, _, d in needs],
                 [d.on for _, _, d in needs],
+                *_of_clusters(items),
             )
             self._limited = made[0]["limited"]
         return made
+
+
+def _of_clusters(items: Sequence[_New]) -> tuple[list[Any], ...]:
+    """The subs, and the key pairs, each with the number of its session among ``items``."""
+    subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
+    keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
+    return (
+        [n for n, _ in subs],
+        [sub.index for _, sub in subs],
+        [sub.kernel_id for _, sub in subs],
+        [sub.secret for _, sub in subs],
+        [n for n, _ in keys],
+        [pair.private_key for _, pair in keys],
+        [pair.public_key for _, pair in keys],
+    )
 
 
 def _digest(spec: SessionSpec) -> str:

@@ -12,7 +12,7 @@ from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.manager.scheduling import AgentState, Pending, Policy, Snapshot, explain, plan
-from fairlead.manager.store import rows
+from fairlead.manager.store import gangs, rows
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 
@@ -31,9 +31,10 @@ class Fits:
     async def never_fits(self, spec: SessionSpec) -> list[str]:
         """Why no agent of its group could hold it, even empty, one line per kind of refusal. Nothing: one
         could, or there is none yet, or nobody can tell now."""
-        slots = rows.slots_of(spec)
+        slots = gangs.main_slots(spec)
+        gang = (spec.cluster.size, spec.cluster.mode, *gangs.sub_slots(spec).items()) if spec.cluster else ()
         wanted = spec.runtime, spec.engine, spec.arch, *sorted(spec.labels.items()), *sorted(spec.agents)
-        asked = spec.resource_group, *slots.items(), None, *wanted
+        asked = spec.resource_group, *slots.items(), None, *wanted, None, *gang
         now = self._clock.monotonic()
         until, lines = self._answers.get(asked, (0.0, []))
         if now < until:
@@ -70,6 +71,8 @@ def _lines(spec: SessionSpec, slots: dict[str, int], agents: tuple[AgentState, .
         runtime=spec.runtime,
         engine=spec.engine,
         slots=slots,
+        others=gangs.unmade(spec),
+        mode=spec.cluster.mode if spec.cluster else "single-node",
         arch=spec.arch or "",
         labels=spec.labels,
         designated=frozenset(AgentId(agent) for agent in spec.agents),

@@ -131,14 +131,16 @@ class Planning:
         self._waiting.changed({place.session_id for place in places} - placed)
         done = len(placed)
         # Also where it was refused: then what we knew of the agent was out of date.
-        self._bell.ring_room({place.agent_id for place in places}, more=False)
+        agents = {kernel.agent_id for place in places for kernel in place.kernels}
+        self._bell.ring_room(agents, more=False)
         if done:
-            self._bell.ring_orders({place.agent_id for place in places})
+            self._bell.ring_orders(agents)
         return done
 
     async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:
         places = [i.place for i in items]
-        takes = [(p.kernel_id, t) for p in places for t in p.takes]
+        takes = [(k.kernel_id, t) for p in places for k in p.kernels for t in k.takes]
+        subs = [(p.session_id, k) for p in places for k in p.others]
         found = await self._place_line.fetch(
             SQL["session_place"],
             max(i.term for i in items),
@@ -151,6 +153,10 @@ class Planning:
             [t.slot for _, t in takes],
             [t.device_id for _, t in takes],
             [t.amount for _, t in takes],
+            [session_id for session_id, _ in subs],
+            [k.kernel_id for _, k in subs],
+            [k.agent_id for _, k in subs],
+            [", ".join(dict.fromkeys(k.agent_id for k in p.kernels)) for p in places],
         )
         done = {row["id"] for row in found}
         return [p.session_id in done for p in places]

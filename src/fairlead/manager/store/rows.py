@@ -13,12 +13,13 @@ from typing import Any
 from fairlead.common import api
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.slots import WHOLE_DEVICE, parse_slots
+from fairlead.common.slots import WHOLE_DEVICE
 from fairlead.common.spec import DeviceGrant, KernelSpec, SessionSpec
 from fairlead.common.status import ObservedState, SessionType, Status
 from fairlead.manager.lifecycle import KernelFacts, SessionFacts
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending
 from fairlead.manager.scheduling.model import Running, Take
+from fairlead.manager.store import gangs
 
 Row = Mapping[str, Any]
 
@@ -79,7 +80,9 @@ def as_id(ref: str) -> str | None:
 def kernel_view(row: Row) -> api.KernelView:
     return api.KernelView(
         id=row["id"],
-        role=row["role"],
+        role=row["cluster_role"],
+        index=row["cluster_index"],
+        hostname=row["hostname"],
         attempt=row["attempt"],
         status=row["status"],
         agent_id=row["agent_id"],
@@ -115,6 +118,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 m["kernel_detail"],
                 m["exit_code"],
                 AgentId(m["agent_id"]) if m["agent_id"] else None,
+                m["hostname"],
             )
             for m in members
         )
@@ -141,7 +145,9 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
 
 def kernel_spec(row: Row) -> KernelSpec:
     """What an agent is told, from a row of ``agent_orders.sql``."""
-    spec = _spec(row["spec"])
+    asked = _spec(row["spec"])
+    main = row["cluster_role"] == "main"
+    spec = asked if main else gangs.as_sub(asked)
     probe = spec.probe
     return KernelSpec(
         kernel_id=KernelId(row["id"]),
@@ -158,12 +164,13 @@ def kernel_spec(row: Row) -> KernelSpec:
         env=dict(spec.env),
         probe_path=probe.path if probe else "",
         probe_period_s=probe.period_s if probe else 0.5,
-        slots=row["slots"],
+        slots=gangs.main_slots(asked) if main else gangs.sub_slots(asked),
         devices=tuple(DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]),
         secret=row["secret"],
         start_timeout_s=spec.start_timeout_s,
         stop_grace_s=spec.stop_grace_s,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        cluster=gangs.membership(row, asked),
     )
 
 
@@ -176,6 +183,7 @@ def pending(row: Row) -> Pending:
     """Its pause and its start time are over, else it would not be here."""
     waits = row["waits_on"] or ()
     failed = tuple(SessionId(other) for other, state in waits if state == "failed")
+    cluster = _spec(row["cluster_spec"]) if row["cluster_spec"] else None
     return Pending(
         session_id=SessionId(row["id"]),
         kernel_id=KernelId(row["kernel_id"]),
@@ -185,7 +193,9 @@ def pending(row: Row) -> Pending:
         retries=row["retries"],
         runtime=row["runtime"],
         engine=row["engine"],
-        slots=row["slots"],
+        slots=gangs.main_slots(cluster) if cluster else row["slots"],
+        others=gangs.asks(cluster, row["subs"]) if cluster else (),
+        mode=cluster.cluster.mode if cluster and cluster.cluster else "single-node",
         avoid=frozenset(AgentId(a) for a in row["avoid"]),
         user=row["owner"],
         project=row["project"],
@@ -358,12 +368,3 @@ def agent_view(row: Row) -> api.AgentView:
         kernels=row["kernels"],
         max_kernels=row["max_kernels"],
     )
-
-
-def slots_of(spec: SessionSpec) -> dict[str, int]:
-    return dict(_slots(tuple(spec.resources.items())))
-
-
-@lru_cache(maxsize=1024)
-def _slots(resources: tuple[tuple[str, str | int | float], ...]) -> dict[str, int]:
-    return parse_slots(dict(resources))

@@ -193,6 +193,7 @@ class Sessions(Creates):
                 newest[move.session_id] = move
         items = list(newest.values())
         again = [i.event in judging.AGAIN for i in items]
+        subs = [(i.session_id, n) for i in items for n in range(1, i.subs + 1)]
         found = await self._move_line.fetch(
             SQL["session_move"],
             [i.session_id for i in items],
@@ -209,6 +210,10 @@ class Sessions(Creates):
             [self._clock.new_id() if a else None for a in again],
             [self._clock.secret() if a else None for a in again],
             [i.pause_s for i in items],
+            [session_id for session_id, _ in subs],
+            [n for _, n in subs],
+            [self._clock.new_id() for _ in subs],
+            [self._clock.secret() for _ in subs],
         )
         done = {row["id"] for row in found}
         self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})

@@ -154,7 +154,7 @@ kernels = _table(
     {
         "id": _ID,
         "session_id": _ID,
-        "role": Text(),
+        "hostname": Text(),
         "attempt": Integer(),
         "status": Text(),
         "agent_id": [Text()],
@@ -167,7 +167,13 @@ kernels = _table(
         "detail": Text(),
         "log_tail": Text(),
         "status_since": _TZ,
+        "cluster_role": Text(),
+        "cluster_index": Integer(),
     },
+)
+
+session_keys = _table(
+    "session_keys", ("session_id",), {"session_id": _ID, "private_key": Text(), "public_key": Text()}
 )
 
 allocations = _table(

@@ -21,7 +21,7 @@ from fairlead.manager.keys import Owner
 from fairlead.manager.outlook import Look, look, waits_for_time, words
 from fairlead.manager.scheduling import Pending, Policy, Snapshot
 from fairlead.manager.selectors import Selectors
-from fairlead.manager.store import rows
+from fairlead.manager.store import gangs, rows
 from fairlead.manager.store.creates import wrong_dependency
 from fairlead.manager.store.db import Database
 from fairlead.manager.store.groups import Groups, policy_of
@@ -87,13 +87,14 @@ class Whys:
             resource_group=spec.resource_group,
             places=[
                 KernelPlaceView(
+                    hostname=f"sub{n}" if n else "main1",
                     agent_id=kernel.agent_id,
                     devices=[
                         DeviceView(slot=take.slot, device_id=take.device_id, amount=take.amount)
                         for take in kernel.takes
                     ],
                 )
-                for kernel in kernels
+                for n, kernel in enumerate(kernels)
             ],
             **dict(told),
         )
@@ -169,7 +170,9 @@ def _pending(spec: SessionSpec, owner: Owner, now: int) -> Pending:
         retries=0,
         runtime=spec.runtime,
         engine=spec.engine,
-        slots=rows.slots_of(spec),
+        slots=gangs.main_slots(spec),
+        others=gangs.unmade(spec),
+        mode=spec.cluster.mode if spec.cluster else "single-node",
         user=owner.user,
         project=owner.project,
         session_type=spec.type,

@@ -304,7 +304,13 @@ class MemoryLogs:
         self.closed = asyncio.Event()
 
     async def read(
-        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None
+        self,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None,
+        hostname: str,
     ) -> AsyncIterator[bytes]:
         self.asked.append((session.name, tail_lines, follow))
         try:

@@ -1,7 +1,15 @@
--- What an agent must know of each of these kernels, with their devices.
+-- What an agent must know of each of these kernels, with their devices; in a cluster also where the others are, and the
+-- key pair that they share.
 SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
        e.name AS endpoint_name,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
-        FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices
+        FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
+       k.hostname, k.cluster_role, k.cluster_index,
+       CASE WHEN s.spec ? 'cluster' THEN (
+           SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname, n.address) ORDER BY p.cluster_role, p.cluster_index)
+           FROM kernels p JOIN agents n ON n.id = p.agent_id
+           WHERE p.session_id = k.session_id AND p.attempt = k.attempt) END AS peers,
+       CASE WHEN s.spec ? 'cluster' THEN (
+           SELECT ARRAY[y.private_key, y.public_key] FROM session_keys y WHERE y.session_id = s.id) END AS keys
 FROM kernels k JOIN sessions s ON s.id = k.session_id LEFT JOIN endpoints e ON e.id = s.endpoint_id
 WHERE k.id = ANY ($1::uuid[])

@@ -10,6 +10,6 @@ CROSS JOIN LATERAL (
     SELECT * FROM (SELECT * FROM sessions d WHERE d.endpoint_id = e.id
                      AND d.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
                    ORDER BY d.created_at DESC LIMIT 10) dead) s
-LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.role = 'main1'
+LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 LEFT JOIN agents a ON a.id = k.agent_id
 ORDER BY s.created_at DESC, s.id DESC

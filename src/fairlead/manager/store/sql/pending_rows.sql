@@ -1,19 +1,24 @@
--- Of these sessions ($1) those that wait, whatever their group, with their kernel and the agents on which this run of
--- their program could not be started. Those that pause after a failure, or are to start later, are left out.
+-- Of these sessions ($1) those that wait, whatever their group, with their main kernel and the agents on which this run of
+-- their program could not be started (of a cluster: those where one of its kernels failed). `subs`: the other kernels of
+-- a cluster. Those that pause after a failure, or are to start later, are left out.
 -- `waits_on`: what each depends on that has not ended as it needs, with whether it still may.
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
              WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.rerun_from
-               AND p.agent_id IS NOT NULL) AS avoid,
+               AND p.agent_id IS NOT NULL AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')) AS avoid,
        s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s,
+       CASE WHEN s.spec ? 'cluster' THEN s.spec::text END AS cluster_spec,
+       CASE WHEN s.spec ? 'cluster' THEN (
+           SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o
+           WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.cluster_role = 'sub') END AS subs,
        CASE WHEN s.dependencies > 0 THEN (
            SELECT jsonb_agg(jsonb_build_array(u.id, dependency_state(d.condition, u.status, u.result)) ORDER BY u.id)
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
            WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) <> 'met') END AS waits_on
-FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING' AND (s.not_before IS NULL OR s.not_before <= now())
   AND (s.starts_at IS NULL OR s.starts_at <= now())

@@ -5,7 +5,7 @@
 -- finds the other's.
 --
 -- This is the short form: it makes nothing at all where waiting sessions are counted (`limited`). That, and
--- dependencies, are for session_create_checked.sql, which takes Postgres several times as long to plan.
+-- dependencies and clusters, are for session_create_checked.sql, which takes Postgres several times as long to plan.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],

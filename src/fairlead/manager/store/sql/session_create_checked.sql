@@ -1,4 +1,5 @@
--- As session_create.sql, with what is asked of some only: dependencies, and quotas of waiting sessions.
+-- As session_create.sql, with what is asked of some only: dependencies, the further kernels of clusters and their keys,
+-- and quotas of waiting sessions.
 --
 -- Create sessions with their first kernel, what they depend on, the first row of their history, and the key under
 -- which each may be asked for again; one row back per input. Nothing is made for a name that is live already (index
@@ -56,6 +57,15 @@ WITH input AS (
 ), kerneled AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT i.kernel_id, i.id, 1, 'PENDING', i.secret FROM input i JOIN made USING (id)
+), subbed AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role, cluster_index)
+    SELECT u.id, i.id, 1, 'PENDING', u.secret, 'sub' || u.index, 'sub', u.index
+    FROM unnest($24::int[], $25::int[], $26::uuid[], $27::text[]) AS u(n, index, id, secret)
+    JOIN input i USING (n) JOIN made ON made.id = i.id
+), paired AS (
+    INSERT INTO session_keys (session_id, private_key, public_key)
+    SELECT i.id, y.private_key, y.public_key FROM unnest($28::int[], $29::text[], $30::text[]) AS y(n, private_key, public_key)
+    JOIN input i USING (n) JOIN made ON made.id = i.id
 ), waits AS (
     INSERT INTO session_dependencies (session_id, depends_on, condition)
     SELECT DISTINCT i.id, d.id, d.condition FROM named d JOIN input i USING (n) JOIN made ON made.id = i.id

@@ -12,18 +12,20 @@ WITH present AS (
 )
 SELECT s.id, s.status, s.revision, s.attempt, s.reruns, s.rerun_from, s.spec::text AS spec, s.reason, s.detail,
        s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
-       k.detail AS kernel_detail, k.exit_code, k.agent_id, now() AS now,
+       k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, now() AS now,
        CASE WHEN s.asks THEN coalesce((SELECT alive FROM present g WHERE g.resource_group = s.resource_group), 0) - (
            SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
              AND NOT a.draining
              AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL))) ELSE 0
+                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL
+                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
        END AS other_agents,
        CASE WHEN s.asks THEN coalesce((SELECT there FROM present g WHERE g.resource_group = s.resource_group), 0) - (
            SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status <> 'LOST'
              AND NOT a.draining
              AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL))) ELSE 0
+                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL
+                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
        END AS untried_agents,
        CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
            SELECT string_agg(format('%s (%s) ended %s, needed was %s', u.name, u.id, concat_ws(' ', u.status,
@@ -32,4 +34,4 @@ SELECT s.id, s.status, s.revision, s.attempt, s.reruns, s.rerun_from, s.spec::te
            WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS broken
 FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
-ORDER BY s.id, k.role
+ORDER BY s.id, k.cluster_role, k.cluster_index

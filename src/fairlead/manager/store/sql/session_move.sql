@@ -1,7 +1,7 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
 -- compare-and-swap on (status, revision), history, and what the move means for its kernels. It names those that waited
 -- for its end. A miss changes nothing and gives no row. `next_kernel` is set for a retry, a rerun and a preemption: a
--- new kernel with a new id.
+-- new kernel with a new id, and for a cluster as many subs.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
@@ -13,9 +13,10 @@ WITH input AS (
     WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
 ), moved AS (
     UPDATE sessions s SET
-        status = i.new, revision = s.revision + 1, status_since = now(), reason = i.reason, detail = i.detail,
+        status = i.new, revision = s.revision + 1, reason = i.reason, detail = i.detail,
         result = coalesce(i.result, s.result), deadline_at = now() + make_interval(secs => i.deadline_s),
-        ready_at = CASE WHEN i.new = 'RUNNING' THEN now() ELSE s.ready_at END,
+        status_since = CASE WHEN i.new = i.old THEN s.status_since ELSE now() END,
+        ready_at = CASE WHEN i.new = 'RUNNING' AND i.old <> i.new THEN now() ELSE s.ready_at END,
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
         reruns = s.reruns + (i.event = 'rerun')::int,
         rerun_from = CASE WHEN i.event IN ('rerun', 'preempt') THEN s.attempt ELSE s.rerun_from END,
@@ -43,6 +44,11 @@ WITH input AS (
 ), fresh AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
+), fresh_subs AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role, cluster_index)
+    SELECT u.id, m.id, m.old_attempt + 1, 'PENDING', u.secret, 'sub' || u.index, 'sub', u.index
+    FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[]) AS u(session_id, index, id, secret)
+    JOIN moved m ON m.id = u.session_id
 )
 SELECT m.id, m.type, m.endpoint_id, e.agent_id,
        CASE WHEN m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')

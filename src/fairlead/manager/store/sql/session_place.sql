@@ -1,4 +1,5 @@
--- PENDING -> SCHEDULED: the session, its kernel, its slots and devices, and the history, or nothing at all.
+-- PENDING -> SCHEDULED: the session, its kernel (`subs`: and the others of a cluster, each on its agent), their slots and
+-- devices, and the history, or nothing at all.
 -- Only under the leader's term. The counters' CHECK (used <= capacity) refuses the statement when the
 -- snapshot was stale; the caller then sends its sessions in halves, down to one by one. They are locked in one
 -- order, as in allocation_release.sql, so that the two cannot wait for each other.
@@ -10,10 +11,12 @@ WITH term AS (
 ), input AS MATERIALIZED (
     -- The old status stands here, where the planner does not see it: it would else compare everybody who waits
     -- (index sessions_pending) with everybody who is placed.
-    SELECT i.*, 'PENDING' AS old FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[])
-    AS i(id, revision, kernel_id, agent_id, deadline_s)
+    SELECT i.*, 'PENDING' AS old FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[], $14::text[])
+    AS i(id, revision, kernel_id, agent_id, deadline_s, places)
 ), takes AS (
     SELECT * FROM unnest($7::uuid[], $8::text[], $9::text[], $10::bigint[]) AS t(kernel_id, slot, device_id, amount)
+), subs AS (
+    SELECT * FROM unnest($11::uuid[], $12::uuid[], $13::text[]) AS u(id, kernel_id, agent_id)
 ), moved AS (
     UPDATE sessions s SET status = 'SCHEDULED', revision = s.revision + 1, status_since = now(),
         deadline_at = now() + make_interval(secs => i.deadline_s), reason = '', detail = '', hold = NULL,
@@ -21,19 +24,23 @@ WITH term AS (
     FROM input i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND EXISTS (SELECT FROM term)
       AND (SELECT a.status = 'ALIVE' AND NOT a.draining FROM agents a WHERE a.id = i.agent_id)
-    RETURNING s.id, s.revision, i.kernel_id, i.agent_id
+      AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND NOT a.draining
+                      WHERE u.id = i.id AND a.id IS NULL)
+    RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places
+), placed AS (
+    SELECT kernel_id, agent_id FROM moved UNION ALL SELECT u.kernel_id, u.agent_id FROM subs u JOIN moved USING (id)
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
-    SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || agent_id FROM moved
+    SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || places FROM moved
 ), kerneled AS (
     UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now()
-    FROM moved m WHERE k.id = m.kernel_id
+    FROM placed m WHERE k.id = m.kernel_id
 ), taken AS (
     INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)
-    SELECT t.kernel_id, m.agent_id, t.slot, t.device_id, t.amount FROM takes t JOIN moved m USING (kernel_id)
+    SELECT t.kernel_id, m.agent_id, t.slot, t.device_id, t.amount FROM takes t JOIN placed m USING (kernel_id)
 ), summed AS (
     SELECT m.agent_id, t.slot, t.device_id, sum(t.amount)::bigint AS amount
-    FROM takes t JOIN moved m USING (kernel_id) GROUP BY 1, 2, 3
+    FROM takes t JOIN placed m USING (kernel_id) GROUP BY 1, 2, 3
 ), locked AS (
     SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
     ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c

@@ -15,7 +15,8 @@ WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND 
     SELECT FROM agents a
     WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
       AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
-                                   AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL))))
+                                   AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL
+                                   AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster')))))
 UNION
 SELECT w.id FROM sessions w
 WHERE $1::boolean AND w.status = 'PENDING' AND w.dependencies > 0 AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'

@@ -1,0 +1,92 @@
+"""What a kernel of a cluster is told: names, ports, keys, and how a user may set it otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.agent.clustering import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
+from fairlead.agent.engines import ENGINES, Site
+from fairlead.agent.launching import Place, invocation, launch
+from fairlead.agent.runtimes import Launch
+from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.membership import Membership, Peer
+from fairlead.common.spec import KernelSpec
+from fairlead.common.status import SessionType
+
+PEERS = (Peer("main1", "192.0.2.1"), Peer("sub1", "192.0.2.2"), Peer("sub2", "192.0.2.3"))
+SUB2 = Membership(
+    "sub2", "sub", 2, "single-node", KernelId("k0"), PEERS, "PRIVATE KEY", "ssh-ed25519 AAAA comment"
+)
+
+
+def told(cluster: Membership | None, contained: bool, **env: str) -> Launch:
+    spec = KernelSpec(
+        KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
+        command=("x",), env=env, cluster=cluster,
+    )  # fmt: skip
+    place = Place(contained, "192.0.2.3", Site(), "/work", {"MASTER_ADDR": "of the agent", "PATH": "/bin"})
+    return launch(spec, invocation(ENGINES["custom"], spec, 0, place), 0, place)
+
+
+def test_alone_it_is_told_nothing() -> None:
+    alone = told(None, contained=True)
+    assert not [name for name in alone.env if "CLUSTER" in name or "MASTER" in name]
+    assert (alone.hostname, alone.network, alone.files, alone.hosts) == ("", "", (), {})
+
+
+@pytest.mark.parametrize(
+    ("mode", "contained", "network", "master", "addresses"),
+    [
+        ("single-node", True, "k0", "main1", "main1,sub1,sub2"),
+        ("multi-node", True, "", "main1", "main1,sub1,sub2"),
+        ("single-node", False, "", "192.0.2.1", "192.0.2.1,192.0.2.2,192.0.2.3"),
+        ("multi-node", False, "", "192.0.2.1", "192.0.2.1,192.0.2.2,192.0.2.3"),
+    ],
+)
+def test_what_it_is_told(mode: str, contained: bool, network: str, master: str, addresses: str) -> None:
+    cluster = replace(SUB2, mode=mode)  # type: ignore[arg-type]
+    made = told(cluster, contained)
+    env = made.env
+    names = ("SIZE", "MODE", "HOSTS", "ADDRESSES", "HOST", "ROLE", "IDX")
+    values = [env[f"FAIRLEAD_CLUSTER_{name}"] for name in names]
+    assert values == ["3", mode, "main1,sub1,sub2", addresses, "sub2", "sub", "2"]
+    assert [env[name] for name in ("MASTER_ADDR", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK")] == [
+        master, "2", "2", "3", "0",
+    ]  # fmt: skip
+    assert (made.network, made.hostname) == (network, "sub2")
+    assert made.hosts == {"main1": "192.0.2.1", "sub1": "192.0.2.2", "sub2": "192.0.2.3"}
+
+
+def test_ports_are_its_own_or_follow_from_the_cluster() -> None:
+    assert (master_port(SUB2, True), ssh_port(SUB2, True, 2)) == (OWN_MASTER_PORT, OWN_SSH_PORT)
+    shared = replace(SUB2, mode="multi-node")
+    ports = {master_port(shared, True), *(ssh_port(shared, True, rank) for rank in range(128))}
+    assert len(ports) == 129
+    assert min(ports) >= 25_000
+    assert max(ports) < 32_768
+    assert master_port(shared, True) == master_port(replace(shared, hostname="main1", role="main"), False)
+    others = {master_port(replace(shared, group=KernelId(f"k{n}")), True) for n in range(100)}
+    assert len(others) > 80
+
+
+def test_a_user_sets_torch_otherwise_but_not_who_it_is() -> None:
+    env = told(SUB2, True, MASTER_PORT="1234", WORLD_SIZE="24").env
+    assert (env["MASTER_PORT"], env["WORLD_SIZE"], env["NODE_RANK"]) == ("1234", "24", "2")
+
+
+@pytest.mark.parametrize(("contained", "folder"), [(True, "/etc/fairlead/ssh"), (False, "/work/.ssh")])
+def test_its_keys_are_files_that_ssh_takes(contained: bool, folder: str) -> None:
+    made = told(SUB2, contained)
+    files = {file.path: (file.mode, file.text) for file in made.files}
+    assert made.env["FAIRLEAD_CLUSTER_SSH"] == folder
+    assert files[f"{folder}/id_ed25519"] == (0o600, "PRIVATE KEY")
+    assert files[f"{folder}/authorized_keys"] == (0o600, "ssh-ed25519 AAAA comment\n")
+    mode, config = files[f"{folder}/config"]
+    assert mode == 0o600
+    for peer in PEERS:
+        assert f"Host {peer.hostname}\n" in config
+    assert f"IdentityFile {folder}/id_ed25519" in config
+    assert "PRIVATE" not in repr(made), "no log shows it"
+    assert "PRIVATE" not in repr(SUB2)
