@@ -48,6 +48,7 @@ class FakeBench:
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, says: str = ""
     ) -> Launch:
         env = {"FAKE_EXIT_CODE": str(code), "FAKE_LOG": says, "FAKE_IGNORE_TERM": "1" if stubborn else ""}
+        env |= {"FAKE_CPU": "1", "FAKE_MEMORY": "1000000"}
         if run_s is not None:
             env["FAKE_RUN_S"] = str(run_s)
         return Launch(_id(), ("pretended",), env, port=4711)
@@ -58,6 +59,10 @@ import os, signal, sys, time
 run_s, code, stubborn, says = sys.argv[1:]
 if stubborn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if says == "busy":
+    end = time.monotonic() + 0.1
+    while time.monotonic() < end:
+        pass
 sys.stdout.write(says)
 sys.stdout.flush()
 time.sleep(float(run_s) if run_s else 3600)
@@ -289,3 +294,24 @@ async def test_many_at_a_time(bench: Bench) -> None:
     handles = await asyncio.gather(*(runtime.create(bench.launch(run_s=0.1, code=n)) for n in range(8)))
     await asyncio.gather(*(until(runtime, handle, S.EXITED) for handle in handles))
     assert [(await runtime.observe(handle)).exit_code for handle in handles] == list(range(8))
+
+
+async def test_what_it_uses(bench: Bench) -> None:
+    runtime = bench.runtime()
+    one, other = bench.launch(says="busy"), bench.launch(says="busy")
+    handles = {launch.kernel_id: await runtime.create(launch) for launch in (one, other)}
+    for handle in handles.values():
+        await until(runtime, handle, S.RUNNING)
+
+    async def measured() -> bool:
+        found = await runtime.usage(handles)
+        return set(found) == set(handles) and all(c.cpu_us > 0 and c.memory > 0 for c in found.values())
+
+    await eventually(measured)
+    assert not set.intersection(*(set(c.pids) for c in (await runtime.usage(handles)).values()))
+    # An agent that has just started knows as much.
+    again = await bench.runtime().usage({one.kernel_id: handles[one.kernel_id]})
+    assert set(again) == {one.kernel_id}
+    await runtime.stop(handles[one.kernel_id], 0)
+    await runtime.destroy(handles[one.kernel_id])
+    assert set(await runtime.usage(handles)) == {other.kernel_id}

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.common import messages as m
+from fairlead.common import usage as u
 from fairlead.common.deltas import Delta
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
-from fairlead.common.wire import agent_pb2, codec, routes_pb2
+from fairlead.common.wire import agent_pb2, codec, routes_pb2, usage_codec
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 WHOLE = st.integers(0, 2**53)
@@ -152,6 +153,38 @@ TABLES = st.builds(
     models=st.lists(ROUTES, max_size=3).map(tuple),
     keys=st.lists(st.builds(m.KeyGrant, sha256=TEXT, expires_at=WHOLE), max_size=3).map(tuple),
 )
+USES = st.builds(
+    u.Use, **dict.fromkeys(("cpu", "memory"), WHOLE),
+    **dict.fromkeys(("rx", "tx", "gpu", "gpu_memory"), st.none() | WHOLE),
+)  # fmt: skip
+KERNEL_USES = st.builds(u.KernelUse, kernel_id=TEXT, use=USES)
+KERNEL_MINUTES = st.builds(
+    u.KernelMinute, kernel_id=TEXT, at=WHOLE, samples=st.integers(0, 2**31), mean=USES, peak=USES
+)
+DEVICE_USES = st.builds(
+    u.DeviceUse,
+    device_id=TEXT,
+    memory=WHOLE,
+    gpu=st.none() | WHOLE,
+    temperature=st.none() | st.integers(-40, 200),
+    power=st.none() | WHOLE,
+)
+USAGE_REPORTS = st.builds(
+    u.UsageReport,
+    agent_id=TEXT,
+    incarnation=TEXT,
+    cpu=WHOLE,
+    memory=WHOLE,
+    kernels=st.lists(KERNEL_USES, max_size=3).map(tuple),
+    devices=st.lists(DEVICE_USES, max_size=3).map(tuple),
+    minutes=st.lists(KERNEL_MINUTES, max_size=3).map(tuple),
+)
+
+
+@given(USAGE_REPORTS)
+def test_usage(report: u.UsageReport) -> None:
+    wire = agent_pb2.UsageReport.FromString(usage_codec.usage_to_wire(report).SerializeToString())
+    assert usage_codec.usage_from_wire(wire) == report
 
 
 @given(REPORTS | REPORT_DELTAS)
@@ -177,6 +210,7 @@ def test_route_tables(table: m.RouteTable) -> None:
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
         *(LOG_REQUESTS, TARGETS, ROUTES, TABLES),
+        *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, USAGE_REPORTS),
     ],
 )
 @given(data=st.data())

@@ -17,6 +17,7 @@ from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
 from fairlead.agent.surroundings import Surroundings
+from fairlead.agent.usage.sampler import Measured
 from fairlead.common.errors import InvalidInput, NotFound
 from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import LogRequest, Observation, Orders
@@ -105,6 +106,16 @@ class Keeper:
         devices: left out, they would pass for gone."""
         strays = (_stray(k) for k in (*self._strays, *self._clearing) if _KERNEL_ID.fullmatch(k))
         return (*(life.observation() for life in self._lives.values()), *strays)
+
+    def measured(self) -> dict[KernelId, Measured]:
+        """Those that run, or are on their way."""
+        return {
+            kernel_id: Measured(
+                entry.spec.runtime, entry.handle, {d.device_id: d.amount for d in entry.spec.devices}
+            )
+            for kernel_id, life in self._lives.items()
+            if (entry := life.entry).handle is not None and life.state not in policy.ENDED
+        }
 
     def logs(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Raises ``NotFound`` when there is no such kernel and no log of it."""

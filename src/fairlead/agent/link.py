@@ -15,7 +15,8 @@ from fairlead.common.errors import FairleadError
 from fairlead.common.exchange import OrdersIn, ReportsOut
 from fairlead.common.messages import LogRequest, Orders, OrdersDelta, Report, WholeReportWanted
 from fairlead.common.tasks import cancel_and_wait, spawn
-from fairlead.common.wire import agent_pb2, codec
+from fairlead.common.usage import UsageReport
+from fairlead.common.wire import agent_pb2, codec, usage_codec
 from fairlead.common.wire.agent_pb2_grpc import AgentLinkStub
 
 log = structlog.get_logger("fairlead.agent.link")
@@ -47,6 +48,7 @@ _PAUSE_S = (0.002, 0.1)
 _LONGEST_REST_S = 1.0
 _CHUNK = 65_536
 _LOG_DEADLINE_S = 300.0  # of a log that is not followed
+_USAGE_S = 4.0
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -85,6 +87,18 @@ class Link:
         self._said = ""
         self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
         self._rest_s = 0.0
+        self._stub: AgentLinkStub | None = None
+
+    async def send_usage(self, report: UsageReport) -> bool:
+        """Whether the manager took it. Not connected, or not taken soon: it did not."""
+        if self._stub is None or not self._obeyed:
+            return False
+        wire = usage_codec.usage_to_wire(report)
+        try:
+            await self._stub.SendUsage(wire, metadata=self._metadata, timeout=_USAGE_S)
+        except _BROKEN:
+            return False
+        return True
 
     def changed(self, within_s: float = 0.0) -> None:
         """There is something new to report, which may wait so long for other news."""
@@ -146,6 +160,7 @@ class Link:
             self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
             self._rest_s = 0.0
             self._stream = next(self._streams)
+            self._stub = stub
             sender = spawn("link.send", self._send(call))
             followers: set[asyncio.Task[None]] = set()
             try:
@@ -162,6 +177,7 @@ class Link:
                         followers.add(task)
                         task.add_done_callback(followers.discard)
             finally:
+                self._stub = None
                 if self._obeyed:
                     self._disconnected()
                 await cancel_and_wait(sender, *followers)

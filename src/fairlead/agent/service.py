@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import structlog
 from fairlead import __version__
 from fairlead.agent import inventory, preflight
 from fairlead.agent.containers import Presence, docker_runtime
+from fairlead.agent.inventory.nvidia import load_nvml
 from fairlead.agent.keeper import Keeper
 from fairlead.agent.ledger import Begun, Ledger
 from fairlead.agent.link import Link
@@ -25,6 +26,7 @@ from fairlead.agent.logs import LogStore
 from fairlead.agent.ports import Ports
 from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
 from fairlead.agent.surroundings import Surroundings
+from fairlead.agent.usage import GpuMeter, Sampler
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId
@@ -35,6 +37,7 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("fairlead.agent")
 _INVENTORY_S, _LOOK_AROUND_S = 30.0, 60.0
+_Loop = tuple[str, Callable[[], Awaitable[None]], float]
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 
 
@@ -162,9 +165,11 @@ class Agent:
         stack.push_async_callback(keeper.close)
         await keeper.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
+        stats = await self._measure(stack, keeper, link)
         for name, tick, interval_s in (
             ("agent.inventory", self._look, _INVENTORY_S),
             ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
+            *stats,
         ):
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=clock))
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
@@ -181,6 +186,23 @@ class Agent:
             logs=keeper.logs,
             connected=self._ready,
         )
+
+    async def _measure(self, stack: AsyncExitStack, keeper: Keeper, link: Link) -> tuple[_Loop, ...]:
+        if not self._settings.stats_interval_s:
+            return ()
+        nvml = None if self._settings.inventory.startswith("fake:") else load_nvml()
+        sampler = Sampler(
+            self.id,
+            self.incarnation,
+            clock=self._clock,
+            runtimes=self._runtimes,
+            running=keeper.measured,
+            devices=lambda: {o.device_id: o.parent for o in self._offers if o.device_id},
+            gpus=GpuMeter(nvml) if nvml is not None else None,
+            send=link.send_usage,
+        )
+        stack.push_async_callback(sampler.close)
+        return (("agent.stats", sampler.tick, self._settings.stats_interval_s),)
 
     async def _probe(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:
         pretending = set()

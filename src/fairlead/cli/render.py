@@ -55,12 +55,16 @@ def show_age(now: datetime, then: datetime) -> str:
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Whole cells when the output is no terminal; on one, cells are cut to its width."""
+    console.print(make_table(columns, rows), crop=console.is_terminal)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(Text(printable(cell, one_line=True), _STYLES.get(cell, "")) for cell in row))
-    console.print(table, crop=console.is_terminal)
+    return table
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:

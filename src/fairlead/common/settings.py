@@ -95,6 +95,8 @@ class ManagerSettings(Section):
     """An agent silent for so long gets no new work."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
     """After so much more silence its kernels are given up."""
+    stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
+    """So long what sessions used is kept, hour by hour; the last two hours minute by minute."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
     """So long what the scheduler decided is kept: `fairlead scheduler log` and `replay`. 0: not at all."""
     decisions_max_bytes: Annotated[int, Field(gt=0)] = 1_073_741_824
@@ -126,6 +128,8 @@ class AgentSettings(Section):
     """Memory kept back for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5
     """Longest time between two reports; a change is reported at once."""
+    stats_interval_s: Annotated[float, Field(ge=0)] = 5
+    """So often what kernels and devices use is measured: `fairlead top`. 0: not at all."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
     """A kernel's log file is rotated at this size."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -36,6 +36,22 @@ class Metrics:
         )
         self._reports = Counter("fairlead_agent_reports_total", "Reports taken in.", registry=self._registry)
 
+        self._usage = Counter(
+            "fairlead_usage_reports_total",
+            "Agents' statistics, by whether a newer one came before they were written.",
+            ["outcome"],
+            registry=self._registry,
+        )
+        group = ["resource_group"]
+        self._used = {
+            name: Gauge(f"fairlead_used_{unit}", f"{what}, by all that runs.", group, registry=self._registry)
+            for name, unit, what in (
+                ("cpu", "processors", "Processors in use"),
+                ("memory", "memory_bytes", "Memory in use"),
+                ("gpu", "devices", "Busy devices"),
+                ("gpu_memory", "device_memory_bytes", "Memory of devices in use"),
+            )
+        }
         self._drift = Gauge(
             "fairlead_drift",
             "Rows that break a check of `fairlead db check` and were not mended.",
@@ -60,6 +76,18 @@ class Metrics:
 
     def decisions_dropped(self, passes: int) -> None:
         self._decided.labels("dropped").inc(passes)
+
+    def usage_taken(self, *, dropped: bool) -> None:
+        """``dropped``: the one before was not written yet, and never will be."""
+        self._usage.labels("dropped" if dropped else "kept").inc()
+
+    def set_usage(self, totals: Iterable[tuple[str, Mapping[str, int]]]) -> None:
+        """By resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
+        for gauge in self._used.values():
+            gauge.clear()
+        for group, used in totals:
+            for name, amount in used.items():
+                self._used[name].labels(group).set(amount / 1000 if name in ("cpu", "gpu") else amount)
 
     def report_taken(self) -> None:
         self._reports.inc()

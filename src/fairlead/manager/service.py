@@ -15,7 +15,15 @@ from fairlead.common.clock import Clock
 from fairlead.common.errors import StartupError, StoreUnavailable
 from fairlead.common.settings import ManagerSettings, split_address
 from fairlead.manager.api import ApiDeps, build_app
-from fairlead.manager.loops import Leader, Lifekeeper, Recorder, ReplicaKeeper, Scheduler, Sweeper
+from fairlead.manager.loops import (
+    Leader,
+    Lifekeeper,
+    Recorder,
+    ReplicaKeeper,
+    Scheduler,
+    Sweeper,
+    UsageKeeper,
+)
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.postgres import EmbeddedPostgres
 from fairlead.manager.rpc import Feed, Links, LinkServer, LogBroker
@@ -69,6 +77,7 @@ class Manager:
         links = Links(store, metrics, clock)
         logs = LogBroker(store, links, clock)
         feed = Feed(store, clock)
+        usage = UsageKeeper(store, metrics, clock)
         keeps_s = settings.decisions_kept_days * 86_400
         recorder = await enter(Recorder(store, metrics, clock)) if keeps_s else None
         keeps = keeps_s, settings.decisions_max_bytes
@@ -77,13 +86,16 @@ class Manager:
             Scheduler(store, leader, metrics, clock, recorder).loop,
             Lifekeeper(store, clock, settings.lost_grace_s).loop,
             ReplicaKeeper(store, leader, clock).loop,
-            Sweeper(store, leader, metrics, clock, *graces, keeps).loop,
+            Sweeper(store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400).loop,
+            usage.loop,
             links.loop,
             feed.loop,
         )
         for loop in loops:
             await enter(loop)
-        server = await enter(LinkServer(settings.link_listen, self._link_token, links, logs, feed))
+        server = await enter(
+            LinkServer(settings.link_listen, self._link_token, links, logs, feed, usage.take)
+        )
         self.link_address = server.address
         self.api_address = await self._serve_api(store, logs, metrics, leader)
         log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)

@@ -32,6 +32,7 @@ from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
+from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.common.status import SessionType, Status
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
 
@@ -207,6 +208,25 @@ class Client:
 
     async def update_group(self, name: str, options: GroupOptions) -> GroupView:
         return await self._call(GroupView, "PUT", f"/v1/groups/{_part(name)}", body=options)
+
+    # -- what is used --
+
+    async def session_stats(self, ref: str, *, spans: str = "none", limit: int = 60) -> SessionStats:
+        """``spans``: with the newest ``limit`` of its "minutes" or "hours"."""
+        query = {"spans": spans, "limit": str(limit)}
+        return await self._call(SessionStats, "GET", f"/v1/sessions/{_part(ref)}/stats", query=query)
+
+    async def agent_stats(self, agent_id: str) -> AgentStats:
+        return await self._call(AgentStats, "GET", f"/v1/agents/{_part(agent_id)}/stats")
+
+    async def top_sessions(self, *, sort: str = "cpu", limit: int = 100) -> list[SessionUse]:
+        """Those that use most of ``sort`` first: cpu, memory, rx, tx, gpu, gpu_memory; created_at: the
+        newest."""
+        query = {"sort": sort, "limit": str(limit)}
+        return (await self._call(Page[SessionUse], "GET", "/v1/stats/sessions", query=query)).items
+
+    async def top_agents(self) -> list[AgentStats]:
+        return (await self._call(Page[AgentStats], "GET", "/v1/stats/agents")).items
 
     # -- quotas --
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 from aiohttp import web
 from played import BORN, Played
 from played_keys import routes as key_routes
+from played_stats import routes as stats_routes
 from pydantic import BaseModel, ValidationError
 
 from fairlead.common.api import (
@@ -107,6 +108,7 @@ class RestManager:
                 web.put("/v1/quotas/{scope}/{name}", self._put_quota),
                 web.delete("/v1/quotas/{scope}/{name}", self._delete_quota),
                 *key_routes(self.keys),
+                *stats_routes(self),
                 web.get("/readyz", self._ready),
                 web.post("/openai/v1/chat/completions", self._chat),
             ]

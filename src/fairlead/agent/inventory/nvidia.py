@@ -22,7 +22,8 @@ _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
 Offers = tuple[SlotOffer, ...]
 
 
-def _load() -> Any:
+def load_nvml() -> Any:
+    """The driver's library; None where its package is not installed."""
     try:
         import pynvml
     except ImportError:
@@ -39,7 +40,7 @@ class NvidiaInventory:
     """
 
     def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
-        self._nvml, self._root = nvml or _load(), root
+        self._nvml, self._root = nvml or load_nvml(), root
         self._ready = self._told = False
         self._seen: dict[int, Offers] = {}
         self._islands: list[str] = []

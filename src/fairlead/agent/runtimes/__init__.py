@@ -1,10 +1,19 @@
 """How kernels run. ``base`` is the seam; ``process``, ``docker`` and ``fake`` are behind it."""
 
-from fairlead.agent.runtimes.base import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, Seen
+from fairlead.agent.runtimes.base import (
+    Counters,
+    CreateFailed,
+    Handle,
+    Launch,
+    Runtime,
+    RuntimeFailed,
+    Seen,
+)
 from fairlead.agent.runtimes.fake import FakeRuntime
 from fairlead.agent.runtimes.process import ProcessRuntime
 
 __all__ = [
+    "Counters",
     "CreateFailed",
     "FakeRuntime",
     "Handle",

@@ -116,6 +116,24 @@ class Seen:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a kernel has used since it began, and uses now: ``cpu_us`` of processor time, ``memory`` in bytes,
+    ``rx`` and ``tx`` in bytes so far (None: it has no network of its own, or it cannot be known). ``pids``:
+    its processes, as this node numbers them.
+
+    ``gpu`` (1/1000 of a device) and ``gpu_memory`` are given only by a runtime whose devices are pretended.
+    """
+
+    cpu_us: int
+    memory: int
+    rx: int | None = None
+    tx: int | None = None
+    pids: tuple[int, ...] = ()
+    gpu: int | None = None
+    gpu_memory: int | None = None
+
+
 class Runtime(Protocol):
     name: str
 
@@ -156,6 +174,11 @@ class Runtime(Protocol):
         """Every kernel of this agent that the outside world knows, whether or not anybody remembers it.
 
         Raises ``RuntimeFailed`` when there was no answer; that is never "none"."""
+        ...
+
+    async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        """What these use, those that can be measured. Called every few seconds with all that run: it must be
+        cheap. Raises ``RuntimeFailed`` when there was no answer."""
         ...
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:

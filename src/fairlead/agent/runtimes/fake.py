@@ -2,17 +2,19 @@
 
 A kernel's environment scripts it: ``FAKE_START_S`` (seconds until it runs, 0), ``FAKE_RUN_S`` (seconds until
 it ends by itself; default 1 for batch, never for others), ``FAKE_EXIT_CODE`` (0), ``FAKE_IGNORE_TERM`` (1:
-ends only when killed) and ``FAKE_LOG`` (what it writes).
+ends only when killed) and ``FAKE_LOG`` (what it writes). Of what it is said to use: ``FAKE_CPU`` (processors,
+0), ``FAKE_MEMORY``, ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices), ``FAKE_RX``, ``FAKE_TX`` (bytes
+a second).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes.base import Capabilities, CreateFailed, Handle, Launch, Seen
+from fairlead.agent.runtimes.base import Capabilities, Counters, CreateFailed, Handle, Launch, Seen
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -26,6 +28,7 @@ class _Kernel:
     exit_code: int | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    begun: float = 0.0
 
     def move(self, state: ObservedState, exit_code: int | None = None) -> None:
         if self.state is ObservedState.EXITED:
@@ -62,12 +65,14 @@ class FakeRuntime:
         if launch.kernel_id in self.world.kernels:
             return handle
         start_s, run_s, code = _script(launch.env)
+        _counters(launch.env, 0.0)
         kernel = self.world.kernels[launch.kernel_id] = _Kernel(launch)
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (folder / "kernel.log").write_text(text)
         loop = asyncio.get_running_loop()
+        kernel.begun = loop.time()
         if start_s > 0:
             kernel.timers.append(loop.call_later(start_s, kernel.move, ObservedState.RUNNING))
         else:
@@ -108,6 +113,10 @@ class FakeRuntime:
             for kernel_id, kernel in self.world.kernels.items()
         }
 
+    async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        now, there = asyncio.get_running_loop().time(), self.world.kernels
+        return {k: _counters(there[k].launch.env, now - there[k].begun) for k in handles if k in there}
+
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
         return self._logs.read(
             KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._lives(handle)
@@ -132,5 +141,22 @@ def _script(env: dict[str, str]) -> tuple[float, float | None, int]:
         elif env.get("FAIRLEAD_SESSION_TYPE") == "batch":
             run_s = 1.0
         return float(env.get("FAKE_START_S", "0")), run_s, int(env.get("FAKE_EXIT_CODE", "0"))
+    except ValueError as error:
+        raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None
+
+
+def _counters(env: dict[str, str], age_s: float) -> Counters:
+    def amount(name: str, scale: float = 1.0) -> int | None:
+        return int(float(env[name]) * scale) if name in env else None
+
+    try:
+        return Counters(
+            cpu_us=amount("FAKE_CPU", 1e6 * age_s) or 0,
+            memory=amount("FAKE_MEMORY") or 0,
+            rx=amount("FAKE_RX", age_s),
+            tx=amount("FAKE_TX", age_s),
+            gpu=amount("FAKE_GPU", 1000),
+            gpu_memory=amount("FAKE_GPU_MEMORY"),
+        )
     except ValueError as error:
         raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from fairlead.agent.runtimes.base import (
     OWNER_MARK,
     PORT_MARK,
     Capabilities,
+    Counters,
     CreateFailed,
     File,
     Handle,
@@ -39,6 +40,7 @@ from fairlead.agent.runtimes.base import (
 from fairlead.agent.runtimes.process_shim import SHIM_MARK
 from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
 from fairlead.agent.runtimes.process_tree import Tree
+from fairlead.agent.runtimes.process_usage import Meter
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -61,6 +63,7 @@ class ProcessRuntime:
         self._boot_id = procfs.boot_id()
         self._shim = state / "process_shim.pyc"
         self._compile = threading.Lock()
+        self._meter = Meter()
         self._spares = Spares(self._shim, {KERNEL_MARK: "", OWNER_MARK: self._owner, PORT_MARK: "65535"})
 
     def close(self) -> None:
@@ -127,6 +130,10 @@ class ProcessRuntime:
 
     async def find(self) -> dict[KernelId, Handle]:
         return await asyncio.to_thread(self._find)
+
+    async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        roots = {kernel_id: self._shim_of(handle) for kernel_id, handle in handles.items()}
+        return await asyncio.to_thread(self._meter.measure, roots)
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
         return self._logs.read(_id(handle), tail_lines, follow, lambda: procfs.alive(*self._shim_of(handle)))

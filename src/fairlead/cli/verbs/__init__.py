@@ -13,9 +13,10 @@ from fairlead.cli.verbs import (
     serve,
     start,
     stop,
+    top,
     why,
 )
 
-registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, start, stop, why)
+registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, start, stop, top, why)
 
 __all__ = ["registered"]

@@ -18,14 +18,22 @@ from fairlead.cli.render import (
     show_duration,
 )
 from fairlead.cli.story import next_steps, why_failed
+from fairlead.cli.verbs.top import use_facts
 from fairlead.common.api import AgentView, EndpointView, HistoryEntry, SessionView
 from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.slots import show_amount, show_slots
+from fairlead.common.slots import WHOLE_DEVICE, show_amount, show_slots
 from fairlead.common.spec import SessionSpec, Workload
-from fairlead.common.status import Status
+from fairlead.common.stats import AgentStats, DeviceStats, SessionStats
+from fairlead.common.status import LIVE, Status
 
 
-def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntry], now: datetime) -> None:
+def print_session(
+    out: Console,
+    view: SessionView,
+    history: Sequence[HistoryEntry],
+    used: SessionStats | None,
+    now: datetime,
+) -> None:
     result = f" ({view.result})" if view.status is Status.TERMINATED else ""
     left = f"{show_age(view.deadline_at, now)} left" if view.deadline_at else ""
     facts = [
@@ -44,6 +52,7 @@ def print_session(out: Console, view: SessionView, history: Sequence[HistoryEntr
         ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
         *_workload(view.spec),
         *_reason(view.reason, view.detail),
+        *_used(used),
     ]
     print_facts(out, facts)
     if view.hold is not None and view.status is Status.PENDING:
@@ -104,7 +113,7 @@ def print_endpoint(
     _log(out, newest.log_tail, f"fairlead logs {view.name}")
 
 
-def print_agent(out: Console, view: AgentView, now: datetime) -> None:
+def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) -> None:
     facts = [
         ("agent", view.id),
         ("status", f"{view.status}{' draining' if view.draining else ''}"),
@@ -120,21 +129,40 @@ def print_agent(out: Console, view: AgentView, now: datetime) -> None:
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
         ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
     ]
+    if used.cpu is not None and used.memory is not None:
+        facts.append(("uses", f"cpu {used.cpu / 1000:.2f}, mem {show_amount('mem', used.memory)}"))
     print_facts(out, facts)
     _heading(out, "offers")
-    columns = ["SLOT", "DEVICE", "MODEL", "USED", "MEMORY", "HEALTH"]
+    in_use = {d.device_id: d for d in used.devices}
+    columns = ["SLOT", "DEVICE", "MODEL", "GIVEN", "BUSY", "MEMORY", "HEALTH"]
     placed = any(o.numa is not None or o.island or o.parent for o in view.offers)
     rows = []
     for o in view.offers:
         row = [o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)]
         row += [
-            show_amount("mem", o.memory_bytes) if o.memory_bytes else "",
+            *_device_use(in_use.get(o.device_id), o.memory_bytes),
             "" if o.healthy else "unhealthy",
         ]
         if placed:
             row += ["" if o.numa is None else str(o.numa), o.island, o.parent]
         rows.append(row)
     print_table(out, columns + (["NUMA", "LINKED", "SLICE OF"] if placed else []), rows)
+
+
+def _device_use(used: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:
+    """How busy it is, and what of its memory is in use."""
+    memory = show_amount("mem", memory_bytes) if memory_bytes else ""
+    if used is None:
+        return "", memory
+    busy = "" if used.gpu is None else f"{used.gpu * 100 // WHOLE_DEVICE}%"
+    return busy, memory if used.memory is None else f"{show_amount('mem', used.memory)}/{memory}"
+
+
+def _used(stats: SessionStats | None) -> list[tuple[str, str]]:
+    """Of the newest attempt, while it runs."""
+    if stats is None or stats.status not in LIVE:
+        return []
+    return [fact for kernel in stats.kernels if kernel.latest for fact in use_facts(kernel.latest)]
 
 
 def _part(slot: str, device_id: str, used: int, capacity: int) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Awaitable
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -15,6 +16,9 @@ from fairlead.cli.verbs.find import find
 from fairlead.cli.waiting import all_endpoints, all_sessions, live_sessions
 from fairlead.common.api import EndpointView
 from fairlead.sdk import Client
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @verb(app)
@@ -76,9 +80,10 @@ def describe(
         else:
             refs = [found.id]
         stories = await asyncio.gather(*(client.history(ref) for ref in refs))
-        return found, dict(zip(refs, stories, strict=True))
+        used = None if isinstance(found, EndpointView) else await client.session_stats(found.id)
+        return found, dict(zip(refs, stories, strict=True)), used
 
-    found, stories = cli.run(work)
+    found, stories, used = cli.run(work)
     if cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
@@ -87,9 +92,9 @@ def describe(
         else:
             details.print_endpoint(cli.out, found, stories, cli.clock.now())
     elif cli.json:
-        cli.print_json({"session": found, "history": stories[found.id]})
+        cli.print_json({"session": found, "history": stories[found.id], "stats": used})
     else:
-        details.print_session(cli.out, found, stories[found.id], cli.clock.now())
+        details.print_session(cli.out, found, stories[found.id], used, cli.clock.now())
 
 
 @verb(app)
@@ -104,11 +109,11 @@ def agents(
       fairlead agents node-7
     """
     if agent_id is not None:
-        one = cli.run(lambda client: client.get_agent(agent_id))
+        one, used = cli.run(lambda c: _both(c.get_agent(agent_id), c.agent_stats(agent_id)))
         if cli.json:
             cli.print_json(one)
         else:
-            details.print_agent(cli.out, one, cli.clock.now())
+            details.print_agent(cli.out, one, used, cli.clock.now())
         return
     found = cli.run(lambda client: client.list_agents())
     now = cli.clock.now()
@@ -122,3 +127,7 @@ def agents(
     else:
         columns = render.AGENT_COLUMNS + (render.AGENT_WIDE if cli.wide else ())
         render.print_table(cli.out, columns, [render.agent_row(a, now, wide=cli.wide) for a in found])
+
+
+async def _both(one: Awaitable[A], other: Awaitable[B]) -> tuple[A, B]:
+    return await asyncio.gather(one, other)

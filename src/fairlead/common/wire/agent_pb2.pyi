@@ -266,3 +266,77 @@ class LogChunk(_message.Message):
 class LogAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Use(_message.Message):
+    __slots__ = ("cpu", "memory", "rx", "tx", "gpu", "gpu_memory")
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    RX_FIELD_NUMBER: _ClassVar[int]
+    TX_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    cpu: int
+    memory: int
+    rx: int
+    tx: int
+    gpu: int
+    gpu_memory: int
+    def __init__(self, cpu: _Optional[int] = ..., memory: _Optional[int] = ..., rx: _Optional[int] = ..., tx: _Optional[int] = ..., gpu: _Optional[int] = ..., gpu_memory: _Optional[int] = ...) -> None: ...
+
+class KernelUse(_message.Message):
+    __slots__ = ("kernel_id", "use")
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    USE_FIELD_NUMBER: _ClassVar[int]
+    kernel_id: str
+    use: Use
+    def __init__(self, kernel_id: _Optional[str] = ..., use: _Optional[_Union[Use, _Mapping]] = ...) -> None: ...
+
+class KernelMinute(_message.Message):
+    __slots__ = ("kernel_id", "at", "samples", "mean", "peak")
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
+    kernel_id: str
+    at: int
+    samples: int
+    mean: Use
+    peak: Use
+    def __init__(self, kernel_id: _Optional[str] = ..., at: _Optional[int] = ..., samples: _Optional[int] = ..., mean: _Optional[_Union[Use, _Mapping]] = ..., peak: _Optional[_Union[Use, _Mapping]] = ...) -> None: ...
+
+class DeviceUse(_message.Message):
+    __slots__ = ("device_id", "memory", "gpu", "temperature", "power")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    memory: int
+    gpu: int
+    temperature: int
+    power: int
+    def __init__(self, device_id: _Optional[str] = ..., memory: _Optional[int] = ..., gpu: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[int] = ...) -> None: ...
+
+class UsageReport(_message.Message):
+    __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    KERNELS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    MINUTES_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    incarnation: str
+    cpu: int
+    memory: int
+    kernels: _containers.RepeatedCompositeFieldContainer[KernelUse]
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceUse]
+    minutes: _containers.RepeatedCompositeFieldContainer[KernelMinute]
+    def __init__(self, agent_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[KernelMinute, _Mapping]]] = ...) -> None: ...
+
+class UsageAck(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -45,6 +45,11 @@ class AgentLinkStub:
                 request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogChunk.SerializeToString,
                 response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.FromString,
                 _registered_method=True)
+        self.SendUsage = channel.unary_unary(
+                '/fairlead.v1.AgentLink/SendUsage',
+                request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.SerializeToString,
+                response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.FromString,
+                _registered_method=True)
 
 
 class AgentLinkServicer:
@@ -65,6 +70,13 @@ class AgentLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendUsage(self, request, context):
+        """What its kernels and devices use now. One that is lost is not sent again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_AgentLinkServicer_to_server(servicer, server):
                     servicer.SendLogs,
                     request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogChunk.FromString,
                     response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.SerializeToString,
+            ),
+            'SendUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendUsage,
+                    request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.FromString,
+                    response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class AgentLink:
             '/fairlead.v1.AgentLink/SendLogs',
             fairlead_dot_common_dot_wire_dot_agent__pb2.LogChunk.SerializeToString,
             fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.AgentLink/SendUsage',
+            fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.SerializeToString,
+            fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.FromString,
             options,
             channel_credentials,
             insecure,

@@ -23,7 +23,18 @@ from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager.api import cluster, decisions, endpoints, explaining, keys, quotas, service, sessions
+from fairlead.common.stats import AgentStats, SessionStats, SessionUse
+from fairlead.manager.api import (
+    cluster,
+    decisions,
+    endpoints,
+    explaining,
+    keys,
+    quotas,
+    service,
+    sessions,
+    stats,
+)
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
@@ -77,6 +88,14 @@ ROUTES: tuple[Route, ...] = (
         "text/plain",
         query=sessions.LogQuery,
     ),
+    route(
+        "GET",
+        f"{_SESSION}/stats",
+        stats.session_stats,
+        "What a session's kernels use, and used",
+        SessionStats,
+        query=stats.SpanChoice,
+    ),
     route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
     route(
         "POST",
@@ -114,6 +133,16 @@ ROUTES: tuple[Route, ...] = (
         status=202,
     ),
     route("GET", "/v1/agents", cluster.list_agents, "List agents", Items[AgentView]),
+    route("GET", "/v1/agents/{id}/stats", stats.agent_stats, "What a node and its devices use", AgentStats),
+    route(
+        "GET",
+        "/v1/stats/sessions",
+        stats.top_sessions,
+        "Sessions that run, with what they use, those that use most first",
+        Items[SessionUse],
+        query=stats.TopQuery,
+    ),
+    route("GET", "/v1/stats/agents", stats.top_agents, "What nodes and devices use", Items[AgentStats]),
     route("GET", "/v1/agents/{id}", cluster.get_agent, "One agent", AgentView),
     route(
         "DELETE",

@@ -6,5 +6,6 @@ from fairlead.manager.loops.recorder import Recorder
 from fairlead.manager.loops.replicas import ReplicaKeeper
 from fairlead.manager.loops.scheduler import Scheduler
 from fairlead.manager.loops.sweeper import Sweeper
+from fairlead.manager.loops.usage import UsageKeeper
 
-__all__ = ["Leader", "Lifekeeper", "Recorder", "ReplicaKeeper", "Scheduler", "Sweeper"]
+__all__ = ["Leader", "Lifekeeper", "Recorder", "ReplicaKeeper", "Scheduler", "Sweeper", "UsageKeeper"]

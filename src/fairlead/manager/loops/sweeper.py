@@ -31,14 +31,16 @@ class Sweeper:
         suspect_after_s: float,
         lost_grace_s: float,
         decisions: tuple[float, int] | None = None,
+        usage_s: float = 7 * 86_400,
     ) -> None:
-        """``decisions``: for so many seconds and in so many bytes what was decided is kept; None: all."""
+        """``decisions``: for so many seconds and in so many bytes what was decided is kept; None: all.
+        ``usage_s``: for so many seconds what was used is kept."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._suspect_after_s, self._lost_grace_s = suspect_after_s, lost_grace_s
         self._interval_s = min(5.0, suspect_after_s / 4)
         self._listening_since: float | None = None
         self._last_tick = 0.0
-        self._decisions = decisions
+        self._decisions, self._usage_s = decisions, usage_s
         self._forgot_at = self._checked_at = self._shrank_at = clock.monotonic()
         self.loop = Loop("sweeper", self._tick, interval_s=self._interval_s, clock=clock)
 
@@ -58,6 +60,7 @@ class Sweeper:
         if now - self._checked_at >= CHECK_EVERY_S and self._leader.term is not None:
             self._checked_at = now
             await self._check()
+            await self._store.forget_usage(self._usage_s)
         if now - self._shrank_at >= SHRINK_EVERY_S and self._leader.term is not None:
             self._shrank_at = now
             if self._decisions is not None:

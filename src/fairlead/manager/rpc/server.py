@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -11,7 +11,8 @@ import structlog
 
 from fairlead.common.errors import StartupError
 from fairlead.common.settings import split_address
-from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec, routes_pb2, routes_pb2_grpc
+from fairlead.common.usage import UsageReport
+from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec, routes_pb2, routes_pb2_grpc, usage_codec
 from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
@@ -35,10 +36,19 @@ OPTIONS = [
 
 
 class LinkServer(agent_pb2_grpc.AgentLinkServicer, routes_pb2_grpc.RouteFeedServicer):
-    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds."""
+    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``usage`` takes what
+    agents say that is used, and returns at once."""
 
-    def __init__(self, address: str, token: str, links: Links, logs: LogBroker, feed: Feed) -> None:
-        self.address = address
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        links: Links,
+        logs: LogBroker,
+        feed: Feed,
+        usage: Callable[[UsageReport], None],
+    ) -> None:
+        self.address, self._usage = address, usage
         self._token, self._links, self._logs, self._feed = token, links, logs, feed
         self._server: grpc.aio.Server | None = None
 
@@ -60,6 +70,11 @@ class LinkServer(agent_pb2_grpc.AgentLinkServicer, routes_pb2_grpc.RouteFeedServ
         await self._check(context)
         await self._logs.receive(request_iterator)
         return agent_pb2.LogAck()
+
+    async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
+        await self._check(context)
+        self._usage(usage_codec.usage_from_wire(request))
+        return agent_pb2.UsageAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         await self._check(context)

@@ -21,10 +21,13 @@ from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
 from fairlead.manager.store.reports import BEATS_EVERY_S
 from fairlead.manager.store.sessions import Sessions
+from fairlead.manager.store.usage import UsageStore
 from fairlead.manager.store.whys import Whys
 
 
-class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys, Decisions):
+class Store(
+    Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys, Decisions, UsageStore
+):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
     ``database``: connections of another make, for a world whose faults are scripted.
@@ -46,6 +49,7 @@ class Store(Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access,
         Checks.__init__(self, self._db, self.bell)
         Whys.__init__(self, self._db, clock, self, self, self, self)
         Decisions.__init__(self, self._db)
+        UsageStore.__init__(self, self._db, self)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 

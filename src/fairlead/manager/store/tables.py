@@ -255,3 +255,21 @@ decisions = _table(
         "body": LargeBinary(),
     },
 )
+
+_USE = {"cpu": BigInteger(), "memory": BigInteger(), "rx": [BigInteger()], "tx": [BigInteger()]}
+_USE |= {"gpu": [BigInteger()], "gpu_memory": [BigInteger()]}
+_PEAKS = {f"{name}_peak": kind for name, kind in _USE.items()}
+
+kernel_usage = _table("kernel_usage", ("kernel_id",), {"kernel_id": _ID, "at": _TZ, **_USE})
+
+kernel_usage_spans = _table(
+    "kernel_usage_spans",
+    ("kernel_id", "seconds", "at"),
+    {"kernel_id": _ID, "seconds": Integer(), "at": _TZ, "samples": Integer(), **_USE, **_PEAKS},
+)
+
+agent_usage = _table(
+    "agent_usage",
+    ("agent_id",),
+    {"agent_id": Text(), "at": _TZ, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()},
+)

@@ -7,7 +7,7 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,15 @@ import structlog
 
 from fairlead.agent.logs import LogStore, tail_text
 from fairlead.agent.runtimes import procfs
-from fairlead.agent.runtimes.base import Capabilities, CreateFailed, Handle, Launch, RuntimeFailed, Seen
+from fairlead.agent.runtimes.base import (
+    Capabilities,
+    Counters,
+    CreateFailed,
+    Handle,
+    Launch,
+    RuntimeFailed,
+    Seen,
+)
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
@@ -28,6 +36,7 @@ from fairlead.agent.runtimes.docker.rules import (
     outside,
 )
 from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
+from fairlead.agent.runtimes.docker.usage import Meter
 from fairlead.agent.runtimes.docker.watch import Watch
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import Reason
@@ -52,6 +61,7 @@ class DockerRuntime:
         self._engine, self._sealer, self._logs = engine, sealer, logs
         self._rules, self._address = rules, address
         self._watch = Watch(engine, sealer.owner)
+        self._meter = Meter(engine)
         self._boot_id = procfs.boot_id()
         self._beginning: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
@@ -153,6 +163,9 @@ class DockerRuntime:
             elif not (row["State"] == "created" and await self._never_begun(marks.kernel_id, container)):
                 found[marks.kernel_id] = self._handle(marks.kernel_id, container, marks.port)
         return found
+
+    async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        return await self._meter.measure({kernel_id: _container(h) for kernel_id, h in handles.items()})
 
     async def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
         kept = self._logs.exists(_id(handle))

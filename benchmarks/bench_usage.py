@@ -1,0 +1,167 @@
+"""What statistics cost: an agent that measures its kernels, and the statements that take a whole fleet in.
+
+    python benchmarks/bench_usage.py [--kernels 50] [--agents 1000] [--per-agent 10] [--seconds 12]
+
+The agent's side: so many real processes under their supervisors, measured again and again by what measures
+them in the agent; prints processor time of one measurement, what that is of a core at one every five seconds,
+and what the process has resident. The manager's side: a durable Postgres that the benchmark starts, and each
+second a fifth of the fleet in one statement, the minutes of a sixtieth of all kernels in another, as it
+happens with a measurement every five seconds; prints the statements' times and what Postgres writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fairlead.agent.logs import LogStore
+from fairlead.agent.runtimes import Launch, ProcessRuntime
+from fairlead.agent.usage.rates import Minutes, use
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import AgentId, DeviceId, KernelId
+from fairlead.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from fairlead.manager.postgres import EmbeddedPostgres
+from fairlead.manager.store import Store, migrate
+from measuring import machine, machine_line, median
+
+EVERY_S = 5.0
+CLOCK = SystemClock()
+
+
+async def agent_side(kernels: int, rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        runtime = ProcessRuntime(home, LogStore(home / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+        await runtime.probe()
+        handles = {}
+        for _ in range(kernels):
+            kernel = KernelId(CLOCK.new_id())
+            launch = Launch(kernel, ("/bin/sh", "-c", "sleep 3600 & sleep 3600"), {"PATH": "/bin:/usr/bin"})
+            handles[kernel] = await runtime.create(launch)
+        try:
+            minutes, before, spent = Minutes(), await runtime.usage(handles), []
+            for number in range(rounds):
+                began = time.process_time()
+                now = await runtime.usage(handles)
+                for kernel, counters in now.items():
+                    minutes.add(
+                        kernel, EVERY_S * number, use(before[kernel], counters, EVERY_S, (None, None))
+                    )
+                before = now
+                spent.append(time.process_time() - began)
+        finally:
+            for handle in handles.values():
+                await runtime.destroy(handle)
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        mean = sum(spent) / len(spent)
+        print(f"agent: {kernels} kernels of 3 processes each, {rounds} measurements")
+        print(f"  one measurement   {1000 * mean:.2f} ms of processor time (longest {1000 * max(spent):.2f})")
+        print(f"  every {EVERY_S:g} s         {100 * mean / EVERY_S:.3f} % of a core")
+        print(f"  resident          {resident:.0f} MiB, this whole benchmark with the manager's modules")
+
+
+async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        Path(folder).chmod(0o711)
+        async with EmbeddedPostgres(
+            Path(folder) / "postgres", bin_dir=None, port=None, clock=CLOCK
+        ) as postgres:
+            await migrate(postgres.dsn)
+            async with Store(postgres.dsn, CLOCK) as store:
+                fleet = await _fleet(store, agents, per_agent)
+                await _load(store, fleet, seconds)
+
+
+async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentId, list[KernelId]]]:
+    """As rows: how they came there is not what is measured."""
+    await store._db.fetch(
+        "INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version,"
+        " arch, runtimes, engines, labels, draining, connected_at, last_seen)"
+        " SELECT 'node-' || n, 'default', 'ALIVE', '', 'i', 1, 'h', '1', 'x', '{}', '{}', '{}', false,"
+        " now(), now()"
+        " FROM generate_series(1, $1) n",
+        agents,
+    )
+    await store._db.fetch(
+        "WITH made AS (INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,"
+        " created_by, owner) SELECT gen_random_uuid(), 's-' || n, 'batch', 'RUNNING', 'default', 10, '{}',"
+        " '{}', 'b', 'b' FROM generate_series(1, $1) n RETURNING id, substr(name, 3)::int AS n)"
+        " INSERT INTO kernels (id, session_id, attempt, status, secret, agent_id)"
+        " SELECT gen_random_uuid(), id, 1, 'RUNNING', 's', 'node-' || (1 + n % $2) FROM made",
+        agents * per_agent,
+        agents,
+    )
+    found: dict[AgentId, list[KernelId]] = {}
+    for row in await store._db.fetch("SELECT id, agent_id FROM kernels"):
+        found.setdefault(AgentId(row["agent_id"]), []).append(KernelId(row["id"]))
+    await store._db.fetch("ANALYZE")
+    return sorted(found.items())
+
+
+async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], seconds: int) -> None:
+    every = [(agent, kernel) for agent, kernels in fleet for kernel in kernels]
+    devices = tuple(DeviceUse(DeviceId(f"GPU-{n}"), n, 420, 55, 70_000) for n in range(8))
+    put_s, minutes_s = [], []
+    wal = "SELECT pg_current_wal_lsn() - '0/0' AS bytes"
+    before = (await store._db.fetchrow(wal))["bytes"]
+    minute = int(CLOCK.now().timestamp()) // 60 * 60
+    for second in range(seconds):
+        began = time.monotonic()
+        one = Use(second, 2**30 + second, 5, 6, 7, 8)
+        part = fleet[second % 5 :: 5]
+        reports = [
+            UsageReport(agent, "i", 4000, 2**31, tuple(KernelUse(k, one) for k in kernels), devices)
+            for agent, kernels in part
+        ]
+        await store.put_usage(reports)
+        put_s.append(time.monotonic() - began)
+        began = time.monotonic()
+        ended = [
+            (UsageReport(agent, "i", 0, 0), KernelMinute(kernel, minute, 12, one, one))
+            for agent, kernel in every[second % 60 :: 60]
+        ]
+        await store.put_usage_minutes(ended)
+        minutes_s.append(time.monotonic() - began)
+        await asyncio.sleep(max(0.0, 1.0 - put_s[-1] - minutes_s[-1]))
+    wrote = (await store._db.fetchrow(wal))["bytes"] - before
+    hot = await store._db.fetchrow(
+        "SELECT n_tup_hot_upd AS hot, n_tup_upd AS all FROM pg_stat_user_tables"
+        " WHERE relname = 'kernel_usage'"
+    )
+    began = time.monotonic()
+    await store.top_sessions(sort="cpu", limit=100)
+    top_s = time.monotonic() - began
+    began = time.monotonic()
+    await store.forget_usage(86_400)
+    sweep_s = time.monotonic() - began
+    print(f"manager: {len(fleet)} agents, {len(every)} kernels, {seconds} s, measured every {EVERY_S:g} s")
+    print(f"  newest values     {len(every) // 5} kernels a statement: {_ms(put_s)}")
+    print(f"  minutes           {len(every) // 60} a statement: {_ms(minutes_s)}")
+    in_place = f"updates in place (HOT): {hot['hot']}/{hot['all']}"
+    print(f"  log of Postgres   {wrote / seconds / 1024:.0f} KiB/s; {in_place}")
+    print(f"  top of all        {1000 * top_s:.0f} ms;  sweeper with nothing to do {1000 * sweep_s:.1f} ms")
+
+
+def _ms(times: list[float]) -> str:
+    return f"median {1000 * median(times):.1f} ms, longest {1000 * max(times):.1f} ms"
+
+
+def main() -> None:
+    asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asks.add_argument("--kernels", type=int, default=50)
+    asks.add_argument("--agents", type=int, default=1000)
+    asks.add_argument("--per-agent", type=int, default=10)
+    asks.add_argument("--seconds", type=int, default=12)
+    given = asks.parse_args()
+    print(machine_line(machine()))
+    asyncio.run(agent_side(given.kernels, 60))
+    asyncio.run(manager_side(given.agents, given.per_agent, given.seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+-- Minutes of kernels that have ended ($1: the agent, $2: its incarnation, $3: the kernel, $4: the beginning in unix
+-- seconds, $5: how many samples, then means and peaks in pairs). The same minute again changes nothing; one that is
+-- far from now by this database's clock is not taken.
+INSERT INTO kernel_usage_spans (kernel_id, seconds, at, samples, cpu, cpu_peak, memory, memory_peak, rx, rx_peak,
+                                tx, tx_peak, gpu, gpu_peak, gpu_memory, gpu_memory_peak)
+SELECT k.id, 60, to_timestamp(i.at), i.samples, i.cpu, i.cpu_peak, i.memory, i.memory_peak, i.rx, i.rx_peak,
+       i.tx, i.tx_peak, i.gpu, i.gpu_peak, i.gpu_memory, i.gpu_memory_peak
+FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::int[], $6::bigint[], $7::bigint[], $8::bigint[],
+            $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+            $16::bigint[], $17::bigint[])
+     AS i(agent_id, incarnation, kernel_id, at, samples, cpu, cpu_peak, memory, memory_peak, rx, rx_peak,
+          tx, tx_peak, gpu, gpu_peak, gpu_memory, gpu_memory_peak)
+JOIN agents a ON a.id = i.agent_id AND a.incarnation = i.incarnation
+JOIN kernels k ON k.id = i.kernel_id AND k.agent_id = i.agent_id
+WHERE to_timestamp(i.at) BETWEEN now() - interval '2 hours' AND now() + interval '10 minutes'
+ON CONFLICT DO NOTHING
