@@ -34,7 +34,7 @@ class SpanView(View):
 
 class KernelStats(View):
     id: str
-    role: str
+    hostname: str = Field(description="Its name in its session, like main1.")
     attempt: int
     status: Status
     agent_id: str | None

@@ -18,7 +18,12 @@ def routes(manager: Any) -> list[web.RouteDef]:
         view = manager._session(request).view()
         kernels = [
             KernelStats(
-                id=k.id, role=k.role, attempt=k.attempt, status=k.status, agent_id=k.agent_id, latest=USED
+                id=k.id,
+                hostname=k.hostname,
+                attempt=k.attempt,
+                status=k.status,
+                agent_id=k.agent_id,
+                latest=USED,
             )
             for k in view.kernels
         ]

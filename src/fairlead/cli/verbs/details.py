@@ -162,7 +162,15 @@ def _used(stats: SessionStats | None) -> list[tuple[str, str]]:
     """Of the newest attempt, while it runs."""
     if stats is None or stats.status not in LIVE:
         return []
-    return [fact for kernel in stats.kernels if kernel.latest for fact in use_facts(kernel.latest)]
+    newest = max((kernel.attempt for kernel in stats.kernels), default=0)
+    told = [k for k in stats.kernels if k.latest is not None and k.attempt == newest]
+    several = len(told) > 1
+    return [
+        (name, f"{text} ({kernel.hostname})" if several else text)
+        for kernel in told
+        if kernel.latest is not None
+        for name, text in use_facts(kernel.latest)
+    ]
 
 
 def _part(slot: str, device_id: str, used: int, capacity: int) -> str:

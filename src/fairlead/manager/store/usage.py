@@ -98,7 +98,7 @@ class UsageStore:
             kernels=[
                 KernelStats(
                     id=row["id"],
-                    role=row["role"],
+                    hostname=row["hostname"],
                     attempt=row["attempt"],
                     status=row["status"],
                     agent_id=row["agent_id"],
