@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead import daemons, rehearse, replay, simulate  # noqa: F401 - they register their commands
+from fairlead import daemons, join, rehearse, replay, simulate, upkeep  # noqa: F401 - they register their commands
 from fairlead.cli import app
 
 

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from fairlead.agent import Agent
 from fairlead.common.clock import Clock
-from fairlead.common.settings import Settings
+from fairlead.common.identity import identity_file
+from fairlead.common.members import JoinTokenSpec, MemberKind
+from fairlead.common.settings import Settings, split_address
 from fairlead.edges import note_connection
+from fairlead.joining import join
 from fairlead.manager import Manager
 from fairlead.proxy import Proxy
 
@@ -23,6 +26,12 @@ def one_node(settings: Settings, manager_link: str) -> Settings:
     agent = settings.agent.model_copy(update={"manager": manager_link, "stop_kernels_on_exit": True})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
     return settings.model_copy(update={"agent": agent, "proxy": proxy})
+
+
+def reached_at(address: str) -> str:
+    """How this machine itself reaches what listens at every address of it."""
+    host, port = split_address(address)
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
 
 
 class AllInOne:
@@ -54,20 +63,33 @@ class AllInOne:
 
     async def _start(self) -> None:
         given, clock, token, home = self._settings, self._clock, self._token, self._home
-        manager = Manager(given.manager, clock=clock, link_token=token, home=home)
+        manager = Manager(
+            given.manager, clock=clock, link_token=token, home=home, link_tls=given.common.link_tls
+        )
         await self._stack.enter_async_context(manager)
         self.first_key, self.url = manager.first_key, f"http://{manager.api_address}"
         self._progress(f"manager and its Postgres: {self.url}")
-        settings = one_node(given, manager.link_address)
+        settings = one_node(given, reached_at(manager.link_address))
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
+        await self._join(manager, "agent", agent.id)
         await self._stack.enter_async_context(agent)
         self._progress(f"agent {agent.id}")
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
+        await self._join(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.openai_url = "http://{}:{}/v1".format(*proxy.address)
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
         self._progress(f"proxy: {self.openai_url}")
         note_connection(home, url=self.url, openai_url=self.openai_url)
+
+    async def _join(self, manager: Manager, kind: MemberKind, name: str) -> None:
+        """Where the links speak TLS, our own agent and proxy join as all others do."""
+        known = identity_file(self._home, kind, name).load()
+        if not manager.has_tls or (known is not None and not known.what_is_wrong(self._clock.now())):
+            return
+        secret = await manager.new_join_token(JoinTokenSpec(kind=kind))
+        url = f"http://{reached_at(manager.api_address)}"
+        await join(url, secret, kind=kind, name=name, home=self._home, clock=self._clock)
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()

@@ -1,13 +1,12 @@
-"""The commands that start parts of the platform, and those that look after an installation."""
+"""The commands that start parts of the platform. Those that look after it are in ``fairlead.upkeep``."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +20,8 @@ from fairlead.common import log as logging
 from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.config import Loaded, link_token, load, resolve_home
 from fairlead.common.errors import ConfigError, StartupError
+from fairlead.common.members import MemberKind
+from fairlead.common.settings import Settings
 
 log = structlog.get_logger("fairlead")
 
@@ -70,6 +71,31 @@ def prepare(loaded: Loaded) -> Start:
     clock = SystemClock()
     home = resolve_home(settings)
     return Start(loaded, clock, home, link_token(settings, home, clock))
+
+
+def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
+    """The settings, with what joining said in the place of defaults: name, manager, resource group.
+
+    Raises ``ConfigError`` where several have joined from here and none is named.
+    """
+    settings, origins = loaded.settings, loaded.origins
+    if settings.common.link_tls == "off":
+        return settings
+    try:
+        from fairlead.common.identity import identity_file
+    except ImportError as error:
+        raise need(kind, error) from error
+    section = getattr(settings, kind)
+    identity = identity_file(home, kind, section.id).load()
+    if identity is None:
+        return settings
+    said = {"id": identity.name, "manager": identity.link, "resource_group": identity.resource_group}
+    taken = {
+        key: value
+        for key, value in said.items()
+        if value is not None and origins.get(f"{kind}.{key}") == "default"
+    }
+    return settings.model_copy(update={kind: section.model_copy(update=taken)})
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
@@ -160,7 +186,13 @@ def manager(
         raise need("manager", error) from error
     from fairlead.edges import note_connection
 
-    part = Manager(loaded.settings.manager, clock=start.clock, link_token=start.token, home=start.home)
+    part = Manager(
+        loaded.settings.manager,
+        clock=start.clock,
+        link_token=start.token,
+        home=start.home,
+        link_tls=loaded.settings.common.link_tls,
+    )
 
     def ready(entered: Manager) -> None:
         note_connection(start.home, url=f"http://{entered.api_address}")
@@ -199,13 +231,23 @@ def agent(
         from fairlead.agent import Agent
     except ImportError as error:
         raise need("agent", error) from error
-    settings = loaded.settings
+    settings = as_joined(loaded, start.home, "agent")
     part = Agent(settings.agent, settings.common, clock=start.clock, link_token=start.token, home=start.home)
     run(_serve(part, lambda entered: print(f"agent {entered.id} → {settings.agent.manager}", flush=True)))
 
 
-@app.command(rich_help_panel="Running it")
+proxy_verbs = typer.Typer()
+app.add_typer(
+    proxy_verbs,
+    name="proxy",
+    help="A proxy alone: the OpenAI-compatible address. With a verb: let it join.",
+    rich_help_panel="Running it",
+)
+
+
+@proxy_verbs.callback(invoke_without_command=True, no_args_is_help=False)
 def proxy(
+    context: typer.Context,
     config: Config = None,
     home: Home = None,
     sets: Sets = None,
@@ -214,6 +256,8 @@ def proxy(
     manager: Annotated[str | None, typer.Option(help="The manager's gRPC address.")] = None,
 ) -> None:
     """A proxy alone: the OpenAI-compatible address. Serves on while the manager is away."""
+    if context.invoked_subcommand is not None:
+        return
     loaded = read(
         config, home, sets,
         proxy__listen=listen, proxy__internal_listen=internal_listen, proxy__manager=manager,
@@ -225,7 +269,7 @@ def proxy(
         raise need("proxy", error) from error
     from fairlead.edges import note_connection
 
-    settings = loaded.settings
+    settings = as_joined(loaded, start.home, "proxy")
     part = Proxy(settings.proxy, settings.common, clock=start.clock, link_token=start.token, home=start.home)
 
     def ready(entered: Proxy) -> None:
@@ -235,136 +279,6 @@ def proxy(
         print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)
 
     run(_serve(part, ready))
-
-
-db = typer.Typer(help="The database.", no_args_is_help=True)
-app.add_typer(db, name="db", rich_help_panel="Looking after it")
-
-
-@db.command("upgrade")
-def db_upgrade(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    dsn: Annotated[str | None, typer.Option(help="Postgres to upgrade; none: the embedded one.")] = None,
-) -> None:
-    """Bring the schema up to date (the manager does it at start, too)."""
-    start = prepare(read(config, home, sets, manager__dsn=dsn))
-    try:
-        from fairlead.manager.store import migrate
-    except ImportError as error:
-        raise need("manager", error) from error
-
-    async def main() -> int:
-        async with _database(start) as found:
-            await migrate(found)
-        print("the schema is up to date")
-        return 0
-
-    run(main())
-
-
-@db.command("check")
-def db_check(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    dsn: Annotated[str | None, typer.Option(help="Postgres to check; none: the embedded one.")] = None,
-    mend: Annotated[bool, typer.Option("--mend", help="Put right what follows from the rest.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-) -> None:
-    """Recount everything and compare. Ends with 1 where something is left that should not be."""
-    if output not in ("table", "json"):
-        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
-    start = prepare(read(config, home, sets, manager__dsn=dsn))
-    try:
-        from fairlead.manager.store import Store
-    except ImportError as error:
-        raise need("manager", error) from error
-
-    async def main() -> int:
-        async with _database(start) as found, Store(found, start.clock) as store:
-            drifts = await (store.mend() if mend else store.check())
-        return _show_drifts([asdict(drift) for drift in drifts], output)
-
-    run(main())
-
-
-def _show_drifts(drifts: list[dict[str, Any]], output: str) -> int:
-    left = sum(not drift["mended"] for drift in drifts)
-    if output == "json":
-        print(json.dumps(drifts, indent=2))
-        return 1 if left else 0
-    for drift in drifts:
-        mark = "mended" if drift["mended"] else "drift"
-        print(f"{mark:<7} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
-    for check, means in sorted({(drift["check"], drift["means"]) for drift in drifts}):
-        print(f"{'':<7} {check:<9} = {means}")
-    print(f"{len(drifts)} found, {len(drifts) - left} mended" if drifts else "no drift: every check holds")
-    return 1 if left else 0
-
-
-@asynccontextmanager
-async def _database(start: Start) -> AsyncIterator[str]:
-    """The DSN that is set, else of the embedded Postgres, which runs meanwhile."""
-    from fairlead.manager.postgres import EmbeddedPostgres
-
-    settings = start.loaded.settings.manager
-    if settings.dsn is not None:
-        yield settings.dsn
-        return
-    embedded = EmbeddedPostgres(start.home / "postgres", bin_dir=settings.postgres_bin, clock=start.clock)
-    async with embedded:
-        yield embedded.dsn
-
-
-config_app = typer.Typer(help="Settings.", no_args_is_help=True)
-app.add_typer(config_app, name="config", rich_help_panel="Looking after it")
-
-
-@config_app.command("show")
-def config_show(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value comes from.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-) -> None:
-    """Every setting that is in force; secrets are hidden."""
-    rows = read(config, home, sets).redacted()
-    if output == "json":
-        shown = {name: {"value": value, "origin": where} if origin else value for name, value, where in rows}
-        print(json.dumps(shown, indent=2))
-        return
-    if output != "table":
-        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
-    width = max(len(name) for name, _, _ in rows)
-    values = max(len(value) for _, value, _ in rows) if origin else 0
-    for name, value, where in rows:
-        print(f"{name:<{width}}  {value:<{values}}" + (f"  {where}" if origin else ""))
-
-
-@app.command(rich_help_panel="Looking after it")
-def doctor(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
-) -> None:
-    """What this machine has and lacks, and how to get it. Ends with 1 where something needed is missing."""
-    from fairlead.doctor import examine
-
-    findings = asyncio.run(examine(read(config, home, sets).settings))
-    if output == "json":
-        print(json.dumps([f.__dict__ for f in findings], indent=2))
-    else:
-        width = max(len(f.name) for f in findings)
-        for f in findings:
-            print(
-                f"{f.mark:<7} {f.name:<{width}}  {f.found}"
-                + (f"\n{'':8}{'':{width}}  → {f.advice}" if f.advice else "")
-            )
-    raise typer.Exit(1 if any(f.mark == "missing" for f in findings) else 0)
 
 
 @app.command(rich_help_panel="Running it")

@@ -88,12 +88,12 @@ async def test_who_tells_no_identity_is_heard_and_who_comes_to_tell_one_is_known
 async def test_a_forgotten_agent_s_id_is_free_at_once(store: Store) -> None:
     _, newcomer, session = await two(store)
     with pytest.raises(Conflict, match="ALIVE"):
-        await store.forget_agent("node-1")
+        await store.forget_agent("node-1", actor="key:admin")
     await silent_for(store, SUSPECT_AFTER_S + 5)
-    assert (await store.forget_agent("node-1")).id == "node-1"
+    assert (await store.forget_agent("node-1", actor="key:admin")).id == "node-1"
     assert await store.list_agents() == []
     with pytest.raises(NotFound):
-        await store.forget_agent("node-1")
+        await store.forget_agent("node-1", actor="key:admin")
     await settle(store)
     view = await store.get_session(session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)

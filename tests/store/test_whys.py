@@ -223,7 +223,7 @@ async def test_what_the_scheduler_keeps_is_used_with_what_has_changed_since(
             lambda: FakeAgent(store, "late", gpus=4).report(),
             ends,
             lambda: store.mark_silent(0, 3600),
-            lambda: store.forget_agent("n2"),
+            lambda: store.forget_agent("n2", actor="key:admin"),
         ):
             if change is not None:
                 await change()

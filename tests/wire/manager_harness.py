@@ -29,6 +29,7 @@ from fairlead.common.messages import (
 from fairlead.common.settings import ManagerSettings
 from fairlead.common.status import ObservedState
 from fairlead.common.wire import agent_pb2_grpc, codec
+from fairlead.common.wire.dialling import Caller
 from fairlead.manager import Manager
 from fairlead.sdk import Client
 
@@ -107,11 +108,18 @@ class Stream:
 
 @asynccontextmanager
 async def attach(
-    manager: Manager, name: str = "node-1", token: str = TOKEN, life: str = "1", identity: str = ""
+    manager: Manager,
+    name: str = "node-1",
+    token: str = TOKEN,
+    life: str = "1",
+    identity: str = "",
+    caller: Caller | None = None,
 ) -> AsyncIterator[Stream]:
-    async with grpc.aio.insecure_channel(manager.link_address) as channel:
+    """``caller``: how to dial, if not with the link token."""
+    caller = caller or Caller(manager.link_address, token=token, clock=SystemClock())
+    async with caller.channel(()) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
-        call = stub.Attach(metadata=[("authorization", f"Bearer {token}")])
+        call = stub.Attach(metadata=caller.metadata)
         stream = Stream(call, stub, name, life, identity)
         await stream.report()
         try:

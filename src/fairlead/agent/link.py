@@ -11,13 +11,14 @@ import grpc
 import structlog
 
 from fairlead.common.clock import Clock
-from fairlead.common.errors import FairleadError
+from fairlead.common.errors import ConfigError, FairleadError
 from fairlead.common.exchange import OrdersIn, ReportsOut
 from fairlead.common.messages import LogRequest, Orders, OrdersDelta, Report, WholeReportWanted
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.usage import UsageReport
 from fairlead.common.wire import agent_pb2, codec, usage_codec
 from fairlead.common.wire.agent_pb2_grpc import AgentLinkStub
+from fairlead.common.wire.dialling import Caller
 
 log = structlog.get_logger("fairlead.agent.link")
 
@@ -53,7 +54,7 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class Link:
-    """Dials ``target`` (host:port) for as long as ``run`` runs.
+    """Dials by ``caller`` for as long as ``run`` runs.
 
     ``streams`` numbers its connections (``Report.stream``). ``report`` makes the newest whole report;
     ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log. ``connected`` is called
@@ -62,8 +63,7 @@ class Link:
 
     def __init__(
         self,
-        target: str,
-        token: str,
+        caller: Caller,
         *,
         clock: Clock,
         interval_s: float,
@@ -74,8 +74,7 @@ class Link:
         connected: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None] = lambda: None,
     ) -> None:
-        self._target, self._clock, self._interval_s = target, clock, interval_s
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._caller, self._clock, self._interval_s = caller, clock, interval_s
         self._report, self._take, self._logs = report, take, logs
         self._streams, self._stream = streams, 0
         self._connected, self._disconnected = connected, disconnected
@@ -95,7 +94,7 @@ class Link:
             return False
         wire = usage_codec.usage_to_wire(report)
         try:
-            await self._stub.SendUsage(wire, metadata=self._metadata, timeout=_USAGE_S)
+            await self._stub.SendUsage(wire, metadata=self._caller.metadata, timeout=_USAGE_S)
         except _BROKEN:
             return False
         return True
@@ -123,8 +122,10 @@ class Link:
             try:
                 await self._attach()
                 self._complain("the manager ended the connection")
+            except ConfigError as error:
+                self._complain(str(error))
             except grpc.aio.AioRpcError as error:
-                self._complain(_explain(self._target, error))
+                self._complain(_explain(self._caller, error))
                 if error.code() in _REFUSED:
                     await asyncio.sleep(_REFUSED_S * self._clock.jitter(0.25))
                     continue
@@ -149,13 +150,13 @@ class Link:
     def _complain(self, text: str) -> None:
         # Once per cause, not once per attempt.
         if text != self._said and not self._leaving.is_set():
-            log.warning("not connected to the manager, trying again", manager=self._target, why=text)
+            log.warning("not connected to the manager, trying again", manager=self._caller.target, why=text)
         self._said = text
 
     async def _attach(self) -> None:
-        async with grpc.aio.insecure_channel(self._target, options=OPTIONS) as channel:
+        async with self._caller.channel(OPTIONS) as channel:
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
-            call = stub.Attach(metadata=self._metadata)
+            call = stub.Attach(metadata=self._caller.metadata)
             # What was said is known to the other end of this stream only.
             self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
             self._rest_s = 0.0
@@ -205,7 +206,7 @@ class Link:
             return
         if not self._obeyed:
             self._obeyed, self._said = True, ""
-            log.info("connected to the manager", manager=self._target, generation=orders.generation)
+            log.info("connected to the manager", manager=self._caller.target, generation=orders.generation)
             self._connected()
 
     async def _send(
@@ -234,7 +235,7 @@ class Link:
 
     async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
         timeout_s = None if request.follow else _LOG_DEADLINE_S
-        call = stub.SendLogs(metadata=self._metadata, timeout=timeout_s)
+        call = stub.SendLogs(metadata=self._caller.metadata, timeout=timeout_s)
         me = asyncio.current_task()
         assert me is not None
         # The manager ends the call when its reader has left: then there may be nothing to write for long.
@@ -268,12 +269,12 @@ def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
         return None
 
 
-def _explain(target: str, error: grpc.aio.AioRpcError) -> str:
+def _explain(caller: Caller, error: grpc.aio.AioRpcError) -> str:
     code, details = error.code(), error.details()
-    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return f"it refuses this agent's link token: {details}; set common.link_token to the manager's"
+    if (words := caller.explain(error)) is not None:
+        return words
     if code in _REFUSED:
         return f"it refuses this agent, which tries again each {_REFUSED_S:.0f} s: {details}"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return f"nothing answers at {target}: {details}"
+        return f"nothing answers at {caller.target}: {details}"
     return f"{code.name}: {details}"

@@ -34,6 +34,7 @@ from fairlead.common.loop import Loop
 from fairlead.common.messages import AgentInfo, Report, SlotOffer
 from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.wire.dialling import RENEWAL_LOOK_S, Caller, caller_of
 
 log = structlog.get_logger("fairlead.agent")
 _INVENTORY_S, _LOOK_AROUND_S = 30.0, 60.0
@@ -64,7 +65,8 @@ class Agent:
         self._token = link_token or common.link_token or ""
         self._ready = ready or (lambda: None)
         self.id = AgentId(_agent_id(settings))
-        self.state = (home or common.home).expanduser() / f"agent-{self.id}"
+        self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
+        self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
         self._inventory = inventory.load(
             settings.inventory, gpus=settings.gpus, reserved_mem=settings.reserved_mem, owner=self.id
@@ -122,10 +124,15 @@ class Agent:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
-        if not self._token:
-            raise ConfigError(
-                "the agent has no link token", next_step="set common.link_token to the manager's"
-            )
+        caller = caller_of(
+            "agent",
+            self.id,
+            settings.manager,
+            link_tls=self._link_tls,
+            token=self._token,
+            home=self._home,
+            clock=clock,
+        )
         await stack.enter_async_context(_Lock(self.state, self.id))
         ports = Ports(settings.port_range, settings.address, clock=clock, seed=self.id)
         await asyncio.to_thread(ports.check_host)
@@ -161,7 +168,7 @@ class Agent:
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
-        link = self._link = self._make_link(keeper, begun)
+        link = self._link = self._make_link(caller, keeper, begun)
         stack.push_async_callback(keeper.close)
         await keeper.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
@@ -170,14 +177,14 @@ class Agent:
             ("agent.inventory", self._look, _INVENTORY_S),
             ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
             *stats,
+            ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
         ):
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=clock))
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
-    def _make_link(self, keeper: Keeper, begun: Begun) -> Link:
+    def _make_link(self, caller: Caller, keeper: Keeper, begun: Begun) -> Link:
         return Link(
-            self._settings.manager,
-            self._token,
+            caller,
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
             streams=begun.streams(),

@@ -19,7 +19,7 @@ from fairlead.common.settings import Settings
 
 # Kept out of listings and messages. Each may also be given as a file that holds it: ``dsn_file`` in the
 # configuration file, FAIRLEAD_MANAGER__DSN_FILE in the environment.
-SECRETS = frozenset({"common.link_token", "manager.dsn"})
+SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn"})
 
 _SYSTEM_FILE = Path("/etc/fairlead/fairlead.toml")
 _KEYS: dict[str, dict[str, Any]] = {
@@ -91,11 +91,13 @@ def resolve_home(settings: Settings) -> Path:
 
 def link_token(settings: Settings, home: Path, clock: Clock) -> str:
     """The secret of the gRPC links: the one given, else the one kept in ``home``, made at first use."""
-    if settings.common.link_token:
-        return settings.common.link_token
-    path = home / "link-token"
+    return settings.common.link_token or kept_secret("common.link_token", home / "link-token", clock)
+
+
+def kept_secret(name: str, path: Path, clock: Clock) -> str:
+    """The secret in ``path``, made at first use; ``name`` is the setting that it stands for."""
     if not path.exists():
-        mine = home / f".link-token.{clock.new_id()}"
+        mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
         try:
@@ -104,7 +106,7 @@ def link_token(settings: Settings, home: Path, clock: Clock) -> str:
             pass
         finally:
             mine.unlink()
-    return _read_secret("common.link_token", path)
+    return _read_secret(name, path)
 
 
 # Where they come from

@@ -5,6 +5,7 @@ Addresses are ``host:port``. Paths may begin with ``~``. A setting left at ``Non
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,14 @@ def split_address(value: str) -> tuple[str, int]:
 def _check_address(value: str) -> str:
     split_address(value)
     return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches that address. No name but ``localhost`` is looked up."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_port_range(value: str) -> str:
@@ -77,7 +86,11 @@ class CommonSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     link_token: str | None = Field(None, repr=False)
     """Shared secret of manager, agents and proxies on the gRPC link. None: made once, kept in the state
-    directory. Also ``link_token_file``."""
+    directory. Also ``link_token_file``. For links without TLS."""
+    link_tls: Literal["auto", "on", "off"] = "auto"
+    """Whether the gRPC links speak mTLS. ``auto``: a manager does unless it listens on loopback alone; agents
+    and proxies do once they have joined, and without it dial loopback only. ``off`` sends the link token, and
+    what kernels are told, in the clear: only on a network that you trust."""
 
 
 class ManagerSettings(Section):
@@ -85,6 +98,14 @@ class ManagerSettings(Section):
     """REST API."""
     link_listen: Address = "127.0.0.1:8701"
     """gRPC for agents and proxies."""
+    link_address: Address | None = None
+    """Where those that join are to dial the link, as host:port. None: the host at which they reached the API,
+    and the port of link_listen."""
+    ca_secret: str | None = Field(None, repr=False)
+    """Opens the key of the links' CA, which is in Postgres; all managers of one database need the same. None:
+    made once, kept in the state directory. Also ``ca_secret_file``."""
+    certificate_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 90
+    """Life of the certificate of an agent or proxy; it is renewed after a third of that."""
     dsn: str | None = Field(None, repr=False)
     """Postgres to use, like postgresql://user:password@host:5432/name. None: an embedded one."""
     postgres_bin: Path | None = None

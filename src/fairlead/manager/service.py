@@ -5,16 +5,22 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import structlog
 from aiohttp import web
 
 import fairlead
 from fairlead.common.clock import Clock
-from fairlead.common.errors import StartupError, StoreUnavailable
-from fairlead.common.settings import ManagerSettings, split_address
+from fairlead.common.config import kept_secret
+from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
+from fairlead.common.members import JoinTokenSpec
+from fairlead.common.settings import ManagerSettings, is_loopback, split_address
 from fairlead.manager.api import ApiDeps, build_app
+from fairlead.manager.authority import Authority
+from fairlead.manager.enrolment import Enrolment, ManagerCertificate
 from fairlead.manager.loops import (
     Leader,
     Lifekeeper,
@@ -26,23 +32,36 @@ from fairlead.manager.loops import (
 )
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.rpc import Feed, Links, LinkServer, LogBroker
+from fairlead.manager.rpc import Admission, Feed, Links, LinkServer, LogBroker
 from fairlead.manager.store import Store, migrate
 
 log = structlog.get_logger("fairlead.manager")
 
 
 class Manager:
-    """The whole manager. ``home`` is its state directory, ``link_token`` the secret of agents and proxies.
+    """The whole manager. ``home`` is its state directory, ``link_token`` the secret of agents and proxies
+    where the links have no TLS: see ``common.link_tls``.
 
     After entering: ``api_address``, ``link_address`` (the real ones, if port 0 was asked for), ``dsn``, and
     ``first_key``: the first admin key in plain, the one time that it is made; else None.
     Raises ``StartupError`` for a taken port, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
     """
 
-    def __init__(self, settings: ManagerSettings, *, clock: Clock, link_token: str, home: Path) -> None:
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        *,
+        clock: Clock,
+        link_token: str,
+        home: Path,
+        link_tls: Literal["auto", "on", "off"] = "auto",
+    ) -> None:
         self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
+        # Nobody else reaches a loopback address; what leaves the machine is encrypted, unless asked not to.
+        loopback = is_loopback(split_address(settings.link_listen)[0])
+        self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
         self._stack = AsyncExitStack()
+        self._enrolment: Enrolment | None = None
         self._loops: tuple[Leader, Scheduler, Lifekeeper, ReplicaKeeper, Sweeper] | None = None
         self.api_address = self.link_address = self.dsn = ""
         self.first_key: str | None = None
@@ -93,14 +112,51 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        server = await enter(
-            LinkServer(settings.link_listen, self._link_token, links, logs, feed, usage.take)
-        )
-        self.link_address = server.address
-        self.api_address = await self._serve_api(store, logs, metrics, leader)
+        self._enrolment = await self._serve_links(store, links, logs, feed, usage)
+        self.api_address = await self._serve_api(store, logs, metrics)
         log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
 
-    async def _serve_api(self, store: Store, logs: LogBroker, metrics: Metrics, leader: Leader) -> str:
+    async def new_join_token(self, spec: JoinTokenSpec) -> str:
+        """Its secret: for what runs in this process, too. Raises ``ConfigError`` without TLS."""
+        if self._enrolment is None:
+            raise ConfigError("the links of this manager have no TLS: there is nothing to join")
+        return (await self._enrolment.create_token(spec, actor="manager")).secret
+
+    async def _serve_links(
+        self, store: Store, links: Links, logs: LogBroker, feed: Feed, usage: UsageKeeper
+    ) -> Enrolment | None:
+        """Returns who joins and renews; None without TLS, where nothing needs a certificate."""
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        authority = await self._authority(store) if self.has_tls else None
+        enrolment = certificate = None
+        if authority is not None:
+            enrolment = Enrolment(
+                store,
+                authority,
+                clock,
+                life=timedelta(days=settings.certificate_days),
+                link=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
+            )
+            certificate = ManagerCertificate(authority, clock)
+        admission = Admission(store, None if authority else self._link_token, clock)
+        await enter(admission.loop)
+        server = LinkServer(
+            settings.link_listen, admission, enrolment, certificate, links, logs, feed, usage.take
+        )
+        self.link_address = (await enter(server)).address
+        if not (authority or is_loopback(split_address(self.link_address)[0])):
+            log.warning(
+                "the links have no TLS: whoever can listen in can take them over", link=server.address
+            )
+        return enrolment
+
+    async def _authority(self, store: Store) -> Authority:
+        secret = self._settings.ca_secret
+        secret = secret or kept_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
+        sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
+        return Authority(sealed, secret)
+
+    async def _serve_api(self, store: Store, logs: LogBroker, metrics: Metrics) -> str:
         async def checks() -> dict[str, str]:
             try:
                 await store.ping()
@@ -111,6 +167,7 @@ class Manager:
         app = build_app(
             ApiDeps(
                 store=store,
+                joins=self._enrolment,
                 logs=logs,
                 checks=checks,
                 metrics=metrics.render,

@@ -8,10 +8,12 @@ import grpc
 import structlog
 
 from fairlead.common.clock import Clock
+from fairlead.common.errors import ConfigError
 from fairlead.common.messages import RouteTable
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import routes_pb2, routes_pb2_grpc
 from fairlead.common.wire.codec import routes_from_wire
+from fairlead.common.wire.dialling import Caller
 from fairlead.proxy.decider import Decider
 from fairlead.proxy.routes import Stale
 from fairlead.proxy.saved import SavedTable
@@ -30,10 +32,6 @@ _CHANNEL = (
     ("grpc.enable_retries", 0),
 )
 _REASONS = {
-    grpc.StatusCode.UNAUTHENTICATED: "the manager refuses our link token: give this proxy the same "
-    "common.link_token (or link_token_file) as the manager",
-    grpc.StatusCode.PERMISSION_DENIED: "the manager refuses our link token: give this proxy the same "
-    "common.link_token (or link_token_file) as the manager",
     grpc.StatusCode.UNIMPLEMENTED: "what listens at proxy.manager is no Fairlead manager of this version",
 }
 
@@ -47,17 +45,16 @@ class Feed:
 
     def __init__(
         self,
-        manager: str,
+        caller: Caller,
         decider: Decider,
         saved: SavedTable,
         *,
         proxy_id: str,
-        link_token: str,
         clock: Clock,
     ) -> None:
         self.connected = False
-        self._manager, self._decider, self._saved = manager, decider, saved
-        self._proxy_id, self._link_token, self._clock = proxy_id, link_token, clock
+        self._caller, self._decider, self._saved = caller, decider, saved
+        self._proxy_id, self._clock = proxy_id, clock
         self._task: asyncio.Task[None] | None = None
         self._said = ""
 
@@ -75,8 +72,11 @@ class Feed:
             try:
                 await self._watch()
                 self._complain("the manager ended the feed")
+            except ConfigError as error:
+                self._complain(str(error))
             except grpc.aio.AioRpcError as error:
-                self._complain(_REASONS.get(error.code(), f"{error.code().name}: {error.details()}"))
+                words = _REASONS.get(error.code(), f"{error.code().name}: {error.details()}")
+                self._complain(self._caller.explain(error) or words)
             if self.connected:
                 wait_s = _FIRST_WAIT_S
             self._set_connected(False)
@@ -88,13 +88,12 @@ class Feed:
         request = routes_pb2.WatchRequest(
             proxy_id=self._proxy_id, have_generation=table.generation if table is not None else 0
         )
-        metadata = (("authorization", f"Bearer {self._link_token}"),)
-        async with grpc.aio.insecure_channel(self._manager, options=_CHANNEL) as channel:
+        async with self._caller.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
-            call = stub.Watch(request, metadata=metadata)
+            call = stub.Watch(request, metadata=self._caller.metadata)
             async for wire in call:
                 if not self.connected:
-                    log.info("fed by the manager", manager=self._manager)
+                    log.info("fed by the manager", manager=self._caller.target)
                     self._set_connected(True)
                     self._said = ""
                 await self._take(routes_from_wire(wire))
@@ -124,7 +123,7 @@ class Feed:
         # Once per cause, or a manager that is away for a day fills the log.
         if why != self._said:
             self._said = why
-            log.warning("no feed from the manager; serving on", manager=self._manager, why=why)
+            log.warning("no feed from the manager; serving on", manager=self._caller.target, why=why)
 
     def _set_connected(self, connected: bool) -> None:
         self.connected = connected

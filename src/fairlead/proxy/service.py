@@ -13,7 +13,9 @@ from aiohttp import web
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StartupError
+from fairlead.common.loop import Loop
 from fairlead.common.settings import CommonSettings, ProxySettings, split_address
+from fairlead.common.wire.dialling import RENEWAL_LOOK_S, caller_of
 from fairlead.proxy.aiohttp_plane import AiohttpPlane
 from fairlead.proxy.decider import Decider
 from fairlead.proxy.feed import Feed
@@ -32,7 +34,8 @@ class Proxy:
     """The app proxy. An async context manager: entered, it listens and follows the manager.
 
     ``address`` and ``internal_address`` are the (host, port) that were really bound. Entering raises
-    ``StartupError`` when one of them cannot be. ``home``: the state directory; None: ``common.home``.
+    ``StartupError`` when one of them cannot be, and ``ConfigError`` where it is not told how to speak to the
+    manager. ``home``: the state directory; None: ``common.home``.
     """
 
     def __init__(
@@ -48,19 +51,13 @@ class Proxy:
         self.internal_address = split_address(settings.internal_listen)
         self.id = settings.id or f"{socket.gethostname()}-{self.address[1]}"
         self._settings = settings
+        self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
+        self._token, self._clock = link_token, clock
         folder = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
-        self._saved = SavedTable((home or common.home).expanduser() / folder / "routes.json")
+        self._saved = SavedTable(self._home / folder / "routes.json")
         dice = random.Random(clock.secret()).randrange
         self._decider = Decider(settings, Metrics(), clock=clock, dice=dice)
         self._plane: DataPlane = AiohttpPlane(self._decider, settings)
-        self._feed = Feed(
-            settings.manager,
-            self._decider,
-            self._saved,
-            proxy_id=self.id,
-            link_token=link_token,
-            clock=clock,
-        )
         self._stack = AsyncExitStack()
 
     @property
@@ -69,14 +66,27 @@ class Proxy:
         return self._decider.table is not None
 
     async def __aenter__(self) -> Proxy:
+        caller = caller_of(
+            "proxy",
+            self.id,
+            self._settings.manager,
+            link_tls=self._link_tls,
+            token=self._token,
+            home=self._home,
+            clock=self._clock,
+        )
+        feed = Feed(caller, self._decider, self._saved, proxy_id=self.id, clock=self._clock)
         if (table := self._saved.load()) is not None:
             self._decider.adopt(table)
             log.info("serving by saved routes until the manager answers", generation=table.generation)
         async with AsyncExitStack() as stack:
-            self.internal_address = await self._listen_internally(stack)
+            self.internal_address = await self._listen_internally(stack, feed)
             self.address = await self._listen()
             stack.push_async_callback(self._plane.stop, _STOP_GRACE_S)
-            await stack.enter_async_context(self._feed)
+            await stack.enter_async_context(
+                Loop("proxy.certificate", caller.renew, interval_s=RENEWAL_LOOK_S, clock=self._clock)
+            )
+            await stack.enter_async_context(feed)
             self._stack = stack.pop_all()
         log.info("proxy listens", address="{}:{}".format(*self.address), id=self.id)
         return self
@@ -91,9 +101,9 @@ class Proxy:
         except OSError as error:
             raise _cannot_listen("proxy.listen", host, port, error) from error
 
-    async def _listen_internally(self, stack: AsyncExitStack) -> tuple[str, int]:
+    async def _listen_internally(self, stack: AsyncExitStack, feed: Feed) -> tuple[str, int]:
         host, port = self.internal_address
-        app = internal_app(self._decider, self._feed)
+        app = internal_app(self._decider, feed)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -29,6 +29,15 @@ from fairlead.common.api import (
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
+from fairlead.common.members import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberKind,
+    MemberView,
+    NewJoinTokenView,
+)
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -275,6 +284,29 @@ class Client:
     async def revoke_key(self, name: str) -> KeyView:
         """It works no more, within two seconds everywhere. Returns it as it was."""
         return await self._call(KeyView, "DELETE", f"/v1/keys/{_part(name)}")
+
+    # -- who may speak on the links --
+
+    async def create_join_token(self, spec: JoinTokenSpec) -> NewJoinTokenView:
+        """The one answer with the secret."""
+        return await self._call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
+
+    async def list_join_tokens(self) -> list[JoinTokenView]:
+        return (await self._call(Page[JoinTokenView], "GET", "/v1/join-tokens")).items
+
+    async def remove_join_token(self, token_id: str) -> JoinTokenView:
+        return await self._call(JoinTokenView, "DELETE", f"/v1/join-tokens/{_part(token_id)}")
+
+    async def join(self, request: JoinRequest) -> JoinReply:
+        """Needs no key: the request is signed. May be repeated with the same one."""
+        return await self._call(JoinReply, "POST", "/v1/join", body=request)
+
+    async def list_members(self) -> list[MemberView]:
+        return (await self._call(Page[MemberView], "GET", "/v1/members")).items
+
+    async def revoke_member(self, kind: MemberKind, name: str) -> MemberView:
+        """Its links end, and it is let in no more. Returns it as it was."""
+        return await self._call(MemberView, "DELETE", f"/v1/members/{kind}/{_part(name)}")
 
     async def health(self) -> Health:
         """Whether the manager is ready; needs no key. A manager that is not ready answers too."""

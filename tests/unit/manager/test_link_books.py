@@ -8,6 +8,7 @@ from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.messages import AgentInfo, Orders, Report
 from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
+from fairlead.manager.rpc.admission import Peer
 from fairlead.manager.rpc.link import Attached
 
 A, B = KernelId("a"), KernelId("b")
@@ -22,7 +23,7 @@ def orders(generation: int, *kernels: KernelId) -> Orders:
 
 def sent(*several: Orders) -> Attached:
     info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
-    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock())
+    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock(), Peer())
     for one in several:
         attached.offer(one)
         attached.sending()

@@ -27,6 +27,7 @@ from fairlead.common.messages import AgentInfo
 from fairlead.common.settings import AgentSettings
 from fairlead.common.spec import ENGINES, RUNTIMES
 from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.wire.dialling import Caller
 
 _FAREWELL_S = 5.0
 
@@ -133,8 +134,7 @@ class Simulation:
 
     def _link_to(self, node: Node, attached: Callable[[bool], None]) -> Link:
         return Link(
-            self._settings.manager,
-            self._token,
+            Caller(self._settings.manager, token=self._token, clock=self._clock),
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
             streams=node.streams,

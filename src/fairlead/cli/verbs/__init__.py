@@ -8,6 +8,7 @@ from fairlead.cli.verbs import (
     keys,
     listing,
     logs,
+    members,
     plan,
     quota,
     serve,
@@ -17,6 +18,22 @@ from fairlead.cli.verbs import (
     why,
 )
 
-registered = (agent, batch, chat, groups, keys, listing, logs, plan, quota, serve, start, stop, top, why)
+registered = (
+    agent,
+    batch,
+    chat,
+    groups,
+    keys,
+    listing,
+    logs,
+    members,
+    plan,
+    quota,
+    serve,
+    start,
+    stop,
+    top,
+    why,
+)
 
 __all__ = ["registered"]

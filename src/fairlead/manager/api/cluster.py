@@ -22,7 +22,7 @@ async def get_agent(call: Call[None, NoQuery]) -> AgentView:
 
 
 async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.forget_agent(call.path("id"))
+    return await call.deps.store.forget_agent(call.path("id"), actor=call.actor)
 
 
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:

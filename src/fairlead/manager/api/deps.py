@@ -20,6 +20,14 @@ from fairlead.common.api import (
 from fairlead.common.clock import Clock
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
+from fairlead.common.members import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberView,
+    NewJoinTokenView,
+)
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -89,7 +97,7 @@ class ApiStore(Protocol):
     async def list_agents(self) -> list[AgentView]: ...
 
     async def get_agent(self, agent_id: str) -> AgentView: ...
-    async def forget_agent(self, agent_id: str) -> AgentView: ...
+    async def forget_agent(self, agent_id: str, *, actor: str) -> AgentView: ...
 
     async def session_stats(self, ref: str, *, seconds: int, limit: int) -> SessionStats: ...
 
@@ -133,6 +141,14 @@ class ApiStore(Protocol):
         """Call ``heard`` when a key was made or revoked, here or by another manager."""
         ...
 
+    async def list_join_tokens(self) -> list[JoinTokenView]: ...
+
+    async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView: ...
+
+    async def list_members(self) -> list[MemberView]: ...
+
+    async def revoke_member(self, kind: str, name: str, *, actor: str) -> MemberView: ...
+
     async def find_key(self, sha256: str) -> ApiKey | None: ...
 
     async def ping(self) -> None: ...
@@ -156,9 +172,18 @@ class LogSource(Protocol):
         ...
 
 
+class Joins(Protocol):
+    """Who joins the links. Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
+
+    async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView: ...
+
+    async def join(self, request: JoinRequest) -> JoinReply: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiDeps:
-    """``checks`` answers ``/readyz``: "ok" or what is wrong, by part. ``metrics``: Prometheus text."""
+    """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
+    by part. ``metrics``: Prometheus text."""
 
     store: ApiStore
     logs: LogSource
@@ -167,3 +192,4 @@ class ApiDeps:
     max_body_bytes: int
     version: str
     clock: Clock
+    joins: Joins | None = None

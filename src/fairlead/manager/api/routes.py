@@ -20,6 +20,14 @@ from fairlead.common.api import (
 )
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
+from fairlead.common.members import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberView,
+    NewJoinTokenView,
+)
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -29,6 +37,7 @@ from fairlead.manager.api import (
     decisions,
     endpoints,
     explaining,
+    joining,
     keys,
     quotas,
     service,
@@ -207,6 +216,50 @@ ROUTES: tuple[Route, ...] = (
     route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="admin"),
     route("GET", _KEY, keys.get_key, "One API key", KeyView, access="admin"),
     route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="admin"),
+    route(
+        "POST",
+        "/v1/join-tokens",
+        joining.create_join_token,
+        "Make a join token; its secret is in this answer and nowhere else",
+        NewJoinTokenView,
+        body=JoinTokenSpec,
+        status=201,
+        access="admin",
+    ),
+    route(
+        "GET",
+        "/v1/join-tokens",
+        joining.list_join_tokens,
+        "List join tokens that still work",
+        Items[JoinTokenView],
+        access="admin",
+    ),
+    route(
+        "DELETE",
+        "/v1/join-tokens/{id}",
+        joining.remove_join_token,
+        "Remove a join token: nothing joins by it any more",
+        JoinTokenView,
+        access="admin",
+    ),
+    route(
+        "POST",
+        "/v1/join",
+        joining.join,
+        "Join as an agent or a proxy, with a request that is signed by a join token",
+        JoinReply,
+        body=JoinRequest,
+        access="open",
+    ),
+    route("GET", "/v1/members", joining.list_members, "What has joined", Items[MemberView], access="admin"),
+    route(
+        "DELETE",
+        "/v1/members/{kind}/{name}",
+        joining.revoke_member,
+        "Revoke the certificates of an agent or a proxy: its links end",
+        MemberView,
+        access="admin",
+    ),
     route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
     route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
     route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),

@@ -69,6 +69,7 @@ class Sweeper:
             self._forgot_at = now
             forgotten = await self._store.forget_old(HISTORY_DAYS)
             await self._store.forget_keys()
+            await self._store.sweep_join_tokens(HISTORY_DAYS)
             log.info("forgot old sessions", sessions=forgotten)
 
     async def _check(self) -> None:

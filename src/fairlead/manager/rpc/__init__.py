@@ -1,8 +1,9 @@
 """The gRPC side of the manager: agents and proxies dial in here."""
 
+from fairlead.manager.rpc.admission import Admission
 from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
 from fairlead.manager.rpc.server import LinkServer
 
-__all__ = ["Feed", "LinkServer", "Links", "LogBroker"]
+__all__ = ["Admission", "Feed", "LinkServer", "Links", "LogBroker"]

@@ -28,6 +28,7 @@ from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
+from fairlead.manager.rpc.admission import Peer
 from fairlead.manager.rpc.faulty import what_is_wrong
 from fairlead.manager.rpc.pace import Pace
 from fairlead.manager.store import ReportRefused, Store
@@ -56,8 +57,9 @@ class _Refused(Exception):
 class Attached:
     """One agent's stream: what was sent to it, and what waits to be."""
 
-    def __init__(self, first: Report, taking: asyncio.Lock) -> None:
+    def __init__(self, first: Report, taking: asyncio.Lock, peer: Peer) -> None:
         self.agent_id, self.incarnation = first.info.agent_id, first.incarnation
+        self._peer = peer
         self.taking = taking  # held while a report of this agent is taken in
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
@@ -68,6 +70,17 @@ class Attached:
         self._next: Orders | None = None
         self._orders, self._reports = OrdersOut(), ReportsIn()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
+
+    def check(self, message: Report | ReportDelta) -> None:
+        """Each report, not only the first: who speaks, and for whom, must stay the same."""
+        info = message.info
+        if info is None:
+            return
+        if info.agent_id != self.agent_id:
+            words = f"a stream of {self.agent_id!r} reports as {info.agent_id!r}"
+            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, words)
+        if wrong := self._peer.may_be(info.agent_id, info.resource_group):
+            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
     def ask(self, request: LogRequest | WholeReportWanted) -> None:
         self.requests.append(request)
@@ -193,7 +206,7 @@ class Links:
         untidy, self._untidy = self._untidy, set()
         self._heard(untidy)
 
-    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context) -> None:
+    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, peer: Peer) -> None:
         """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
         try:
             first = codec.report_from_wire(await anext(reports))
@@ -202,7 +215,7 @@ class Links:
         try:
             if not isinstance(first, Report):
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be whole")
-            attached = self._admit(first)
+            attached = self._admit(first, peer)
             try:
                 await self._serve(attached, first, reports, context)
             finally:
@@ -213,11 +226,13 @@ class Links:
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _admit(self, first: Report) -> Attached:
+    def _admit(self, first: Report, peer: Peer) -> Attached:
         """A stream that may come to speak for its agent: that is for the store to say."""
         _check(first)
         agent_id = first.info.agent_id
-        return Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()))
+        attached = Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()), peer)
+        attached.check(first)
+        return attached
 
     def _take_over(self, attached: Attached) -> None:
         """Its first report was taken in, so no other stream speaks for the agent any more."""
@@ -296,6 +311,7 @@ class Links:
             async for wire in reports:
                 message = codec.report_from_wire(wire)
                 _check(message)
+                attached.check(message)
                 report = attached.take(message)
                 if report is None:
                     continue

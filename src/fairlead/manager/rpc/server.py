@@ -1,18 +1,29 @@
-"""The gRPC server: checks the link token, and hands each call to the part that serves it."""
+"""The gRPC server: lets in who may, and hands each call to the part that serves it."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import structlog
 
-from fairlead.common.errors import StartupError
+from fairlead.common.errors import InvalidInput, StartupError, StoreUnavailable
+from fairlead.common.members import MemberKind
 from fairlead.common.settings import split_address
 from fairlead.common.usage import UsageReport
-from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec, routes_pb2, routes_pb2_grpc, usage_codec
+from fairlead.common.wire import (
+    agent_pb2,
+    agent_pb2_grpc,
+    codec,
+    members_pb2,
+    members_pb2_grpc,
+    routes_pb2,
+    routes_pb2_grpc,
+    usage_codec,
+)
+from fairlead.manager.enrolment import Enrolment, ManagerCertificate
+from fairlead.manager.rpc.admission import Admission, Peer
 from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
@@ -35,60 +46,97 @@ OPTIONS = [
 ]
 
 
-class LinkServer(agent_pb2_grpc.AgentLinkServicer, routes_pb2_grpc.RouteFeedServicer):
-    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``usage`` takes what
-    agents say that is used, and returns at once."""
+class LinkServer(
+    agent_pb2_grpc.AgentLinkServicer,
+    routes_pb2_grpc.RouteFeedServicer,
+    members_pb2_grpc.MembersServicer,
+):
+    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``certificate``: this
+    manager's own, for mTLS; None: without TLS. ``usage`` takes what agents say that is used, and returns at
+    once."""
 
     def __init__(
         self,
         address: str,
-        token: str,
+        admission: Admission,
+        enrolment: Enrolment | None,
+        certificate: ManagerCertificate | None,
         links: Links,
         logs: LogBroker,
         feed: Feed,
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
-        self._token, self._links, self._logs, self._feed = token, links, logs, feed
+        self._admission, self._enrolment, self._certificate = admission, enrolment, certificate
+        self._links, self._logs, self._feed = links, logs, feed
         self._server: grpc.aio.Server | None = None
 
-    async def _check(self, context: Any) -> None:
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
-            await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED,
-                "wrong link token: give this process the manager's (common.link_token or state directory)",
-            )
-
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        await self._check(context)
-        await self._links.serve(request_iterator, context)
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._links.serve(request_iterator, context, peer)
 
     async def SendLogs(
         self, request_iterator: AsyncIterator[agent_pb2.LogChunk], context: Any
     ) -> agent_pb2.LogAck:
-        await self._check(context)
-        await self._logs.receive(request_iterator)
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._logs.receive(request_iterator)
         return agent_pb2.LogAck()
 
     async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
-        await self._check(context)
-        self._usage(usage_codec.usage_from_wire(request))
+        peer = await self._admit(context, "agent")
+        usage = usage_codec.usage_from_wire(request)
+        if wrong := peer.may_be(usage.agent_id):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        self._usage(usage)
         return agent_pb2.UsageAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
-        await self._check(context)
+        peer = await self._admit(context, "proxy")
+        if wrong := peer.may_be(request.proxy_id):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         log.info("proxy attached", proxy=request.proxy_id)
-        async for table in self._feed.watch():
-            await context.write(codec.routes_to_wire(table))
+        async with self._admission.watching(peer, context):
+            async for table in self._feed.watch():
+                await context.write(codec.routes_to_wire(table))
+
+    async def Renew(self, request: members_pb2.RenewRequest, context: Any) -> members_pb2.RenewReply:
+        peer = await self._admit(context, "agent", "proxy")
+        enrolment = self._enrolment
+        if peer.member is None or enrolment is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this link has no TLS: nothing to renew")
+            raise AssertionError("aborted")
+        try:
+            certificate = await enrolment.renew(peer.member_id, peer.member, request.csr)
+        except InvalidInput as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        if certificate is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
+        log.info("certificate renewed", kind=peer.member.kind, name=peer.member.name)
+        now_ms = round(enrolment.now().timestamp() * 1000)
+        return members_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
+
+    async def _admit(self, context: Any, *kinds: MemberKind) -> Peer:
+        try:
+            return await self._admission.admit(context, *kinds)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError("aborted") from error
 
     async def __aenter__(self) -> LinkServer:
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        members_pb2_grpc.add_MembersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
         try:
-            port = server.add_insecure_port(self.address)
+            if self._certificate is None:
+                port = server.add_insecure_port(self.address)
+            else:
+                port = server.add_secure_port(self.address, _credentials(self._certificate))
         except RuntimeError as error:
             raise StartupError(
                 f"manager.link_listen = {self.address} cannot be listened on (is it taken?)",
@@ -102,3 +150,15 @@ class LinkServer(agent_pb2_grpc.AgentLinkServicer, routes_pb2_grpc.RouteFeedServ
     async def __aexit__(self, *exc: object) -> None:
         if self._server is not None:
             await self._server.stop(grace=0.2)
+
+
+def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
+    """Asked for anew at each handshake, and whoever has no certificate of our CA does not get through it."""
+
+    def configured() -> Any:
+        key, chain = certificate.now()
+        return grpc.ssl_server_certificate_configuration(
+            [(key.encode(), chain.encode())], certificate.authority.encode()
+        )
+
+    return grpc.dynamic_ssl_server_credentials(configured(), configured, require_client_authentication=True)

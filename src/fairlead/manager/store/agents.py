@@ -73,16 +73,17 @@ class Agents(Reports):
         if silent or lost:
             self._bell.ring([Topic.ROUTES])
 
-    async def forget_agent(self, agent_id: str) -> api.AgentView:
+    async def forget_agent(self, agent_id: str, *, actor: str) -> api.AgentView:
         """Give up a silent agent, its kernels with it; whoever comes under its id is taken in. Returns it as
         it was. Raises ``NotFound``, or ``Conflict`` while it is alive."""
         view = await self.get_agent(agent_id)
-        if not await self._report_line.fetch(SQL["agent_forget"], agent_id):
+        if not await self._report_line.fetch(SQL["agent_forget"], agent_id, actor):
             raise Conflict(
                 f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be forgotten",
                 next_step="stop it first, and wait manager.suspect_after_s",
             )
         await self._give_up([AgentId(agent_id)])
+        self._bell.ring([Topic.MEMBERS])
         return view
 
     async def list_agents(self) -> list[api.AgentView]:

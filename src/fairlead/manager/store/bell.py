@@ -40,6 +40,7 @@ class Topic(StrEnum):
     ORDERS = "orders"  # what these agents should run may have changed: the links
     ROUTES = "routes"  # what proxies should know may have changed: the feed
     KEYS = "keys"  # an API key was made or revoked: who remembers keys forgets them
+    MEMBERS = "members"  # a member of the links was revoked: its streams are ended
     ENDPOINTS = "endpoints"  # endpoints or their replicas changed: the replica keeper
 
 

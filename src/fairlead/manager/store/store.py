@@ -16,6 +16,7 @@ from fairlead.manager.store.decisions import Decisions
 from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.fits import Fits
 from fairlead.manager.store.groups import Groups
+from fairlead.manager.store.members import Members
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
@@ -26,7 +27,19 @@ from fairlead.manager.store.whys import Whys
 
 
 class Store(
-    Sessions, Planning, Groups, Quotas, Fits, Agents, Endpoints, Access, Checks, Whys, Decisions, UsageStore
+    Sessions,
+    Planning,
+    Groups,
+    Quotas,
+    Fits,
+    Agents,
+    Endpoints,
+    Access,
+    Checks,
+    Whys,
+    Decisions,
+    UsageStore,
+    Members,
 ):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
@@ -50,6 +63,7 @@ class Store(
         Whys.__init__(self, self._db, clock, self, self, self, self)
         Decisions.__init__(self, self._db)
         UsageStore.__init__(self, self._db, self)
+        Members.__init__(self, self._db, self.bell, clock)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 

@@ -273,3 +273,42 @@ agent_usage = _table(
     ("agent_id",),
     {"agent_id": Text(), "at": _TZ, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()},
 )
+
+link_authority = _table(
+    "link_authority", ("name",), {"name": Text(), "certificate": Text(), "key": Text(), "created_at": _TZ}
+)
+
+join_tokens = _table(
+    "join_tokens",
+    ("id",),
+    {
+        "id": _ID,
+        "verifier": Text(),
+        "kind": Text(),
+        "resource_group": [Text()],
+        "uses": Integer(),
+        "used": Integer(),
+        "expires_at": _TZ,
+        "created_at": _TZ,
+        "created_by": Text(),
+        "removed_at": [_TZ],
+        "removed_by": Text(),
+    },
+)
+
+link_members = _table(
+    "link_members",
+    ("id",),
+    {
+        "id": _ID,
+        "kind": Text(),
+        "name": Text(),
+        "resource_group": [Text()],
+        "token_id": [_ID],
+        "public_key": Text(),
+        "joined_at": _TZ,
+        "certificate_until": _TZ,
+        "revoked_at": [_TZ],
+        "revoked_by": Text(),
+    },
+)

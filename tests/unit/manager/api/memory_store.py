@@ -227,7 +227,7 @@ class MemoryStore(MemoryKeys):
                 return view
         raise NotFound(f"no agent {agent_id!r}")
 
-    async def forget_agent(self, agent_id: str) -> AgentView:
+    async def forget_agent(self, agent_id: str, *, actor: str) -> AgentView:
         view = await self.get_agent(agent_id)
         if view.status is AgentStatus.ALIVE:
             raise Conflict(f"agent {agent_id!r} is ALIVE")

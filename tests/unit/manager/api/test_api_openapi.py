@@ -36,6 +36,11 @@ EXPECTED = {
     "/v1/scheduler/runs": {"get"},
     "/v1/keys": {"get", "post"},
     "/v1/keys/{name}": {"get", "delete"},
+    "/v1/join-tokens": {"get", "post"},
+    "/v1/join-tokens/{id}": {"delete"},
+    "/v1/join": {"post"},
+    "/v1/members": {"get"},
+    "/v1/members/{kind}/{name}": {"delete"},
     "/livez": {"get"},
     "/readyz": {"get"},
     "/metrics": {"get"},
@@ -84,9 +89,10 @@ def test_operations_are_named_once_and_declare_their_path_parameters() -> None:
         assert declared == set(re.findall(r"\{(\w+)\}", path))
 
 
-def test_only_the_service_routes_are_open() -> None:
+def test_only_the_service_routes_and_joining_are_open() -> None:
     open_paths = {path for path, _, operation in operations() if operation["security"] == []}
-    assert open_paths == {path for path in EXPECTED if not path.startswith("/v1/")}
+    # Whoever joins has no key: the request is signed with its join token.
+    assert open_paths == {path for path in EXPECTED if not path.startswith("/v1/")} | {"/v1/join"}
 
 
 def test_bodies_and_queries_are_those_that_validate() -> None:

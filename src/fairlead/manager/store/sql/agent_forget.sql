@@ -1,5 +1,12 @@
--- An agent ($1) that is silent is nobody's any more: whoever comes under its id is welcome. What it held stays fenced
--- until somebody does. No row for one that is alive, or not known. An empty incarnation is no agent's: it is not listed.
-UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0
-WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
-RETURNING id
+-- An agent ($1) that is silent is nobody's any more: whoever comes under its id is welcome, but not by the certificate
+-- that it had (who asked: $2). What it held stays fenced until somebody does. No row for one that is alive, or not
+-- known. An empty incarnation is no agent's: it is not listed.
+WITH forgotten AS (
+    UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0
+    WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
+    RETURNING id
+), revoked AS (
+    UPDATE link_members m SET revoked_at = now(), revoked_by = $2 FROM forgotten f
+    WHERE m.kind = 'agent' AND m.name = f.id AND m.revoked_at IS NULL
+)
+SELECT id FROM forgotten

@@ -1,0 +1,1 @@
+SELECT certificate, key FROM link_authority

@@ -1,0 +1,110 @@
+"""A manager whose links speak mTLS on loopback, and what joins it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest_asyncio
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.identity import Identity, identity_file
+from fairlead.common.members import JoinTokenSpec, MemberKind
+from fairlead.common.settings import ManagerSettings
+from fairlead.common.wire.dialling import Caller
+from fairlead.joining import join
+from fairlead.manager import Manager
+from fairlead.sdk import Client
+
+
+class Off(SystemClock):
+    """A node's clock that is wrong by so much."""
+
+    def __init__(self, by: timedelta = timedelta(0)) -> None:
+        self.by = by
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+
+@dataclass
+class Site:
+    """The manager, its database, an administrator's client, and state directories below ``home``."""
+
+    manager: Manager
+    client: Client
+    home: Path
+    dsn: str
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.manager.api_address}"
+
+    async def token(self, **spec: object) -> str:
+        return (await self.client.create_join_token(JoinTokenSpec.model_validate(spec))).secret
+
+    async def join(
+        self,
+        name: str = "node-1",
+        token: str | None = None,
+        *,
+        kind: MemberKind = "agent",
+        node: str = "",
+        clock: SystemClock | None = None,
+    ) -> Identity:
+        """``node``: whose state directory; left out, one of that name."""
+        token = token or await self.token(kind=kind)
+        clock, home = clock or SystemClock(), self.home / (node or name)
+        return await join(self.url, token, kind=kind, name=name, home=home, clock=clock)
+
+    def caller(
+        self,
+        name: str = "node-1",
+        *,
+        kind: MemberKind = "agent",
+        node: str = "",
+        clock: SystemClock | None = None,
+    ) -> Caller:
+        file = identity_file(self.home / (node or name), kind, name)
+        return Caller(self.manager.link_address, identity=file, clock=clock or SystemClock())
+
+    async def sql(self, statement: str) -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            rows: list[asyncpg.Record] = await connection.fetch(statement)
+            return rows
+        finally:
+            await connection.close()
+
+
+@pytest_asyncio.fixture
+async def site(empty_database: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with opened(empty_database, tmp_path) as made:
+        yield made
+
+
+class opened:
+    """``days``: life of members' certificates."""
+
+    def __init__(self, dsn: str, home: Path, *, days: float = 90) -> None:
+        listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
+        graces = {"suspect_after_s": 2, "lost_grace_s": 2}
+        settings = ManagerSettings(dsn=dsn, certificate_days=days, **listen, **graces)
+        self._dsn, self._home = dsn, home
+        self._manager = Manager(settings, clock=SystemClock(), link_token="unused", home=home, link_tls="on")
+        self._client: Client | None = None
+
+    async def __aenter__(self) -> Site:
+        await self._manager.__aenter__()
+        key = (self._home / "admin-key").read_text().strip()
+        self._client = Client(f"http://{self._manager.api_address}", key)
+        await self._client.__aenter__()
+        return Site(self._manager, self._client, self._home, self._dsn)
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._client is not None
+        await self._client.__aexit__(None, None, None)
+        await self._manager.__aexit__(*exc)

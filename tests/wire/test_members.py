@@ -1,0 +1,399 @@
+"""Joining with real certificates, on a real manager: who is let in, as whom, and who is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from manager_harness import Stream, attach
+from member_harness import Off, Site, opened, site
+
+from fairlead.agent import Agent
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import ConfigError, InvalidInput
+from fairlead.common.identity import IdentityFile, JoinToken, identity_file
+from fairlead.common.options import GroupOptions
+from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.status import AgentStatus
+from fairlead.common.wire import (
+    agent_pb2_grpc,
+    members_pb2,
+    members_pb2_grpc,
+    routes_pb2,
+    routes_pb2_grpc,
+)
+from fairlead.common.wire.dialling import Caller, caller_of
+from fairlead.joining import join
+from fairlead.sdk import ApiError
+
+__all__ = ["site"]  # fixture
+
+HOURS = timedelta(hours=1)
+
+
+async def refusal(site: Site, caller: Caller, name: str = "node-1") -> tuple[grpc.StatusCode, str]:
+    """How the manager ends a stream that is opened like that."""
+    async with caller.channel(()) as channel:
+        call = agent_pb2_grpc.AgentLinkStub(channel).Attach(metadata=caller.metadata)
+        stream = Stream(call, None, name, "1")
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.report()
+        async with asyncio.timeout(10):
+            return await stream.end(), await call.details()
+
+
+async def test_an_agent_joins_and_works_over_tls(site: Site) -> None:
+    with pytest.raises(ApiError, match="'gold' does not exist"):
+        await site.token(resource_group="gold")
+    await site.client.update_group("gold", GroupOptions())
+    made = await site.join(token=await site.token(resource_group="gold"))
+    assert (made.link, made.resource_group) == (site.manager.link_address, "gold")
+    connected = asyncio.Event()
+    settings = AgentSettings(
+        id="node-1", manager=made.link, resource_group="gold", inventory="fake:1xH100", docker="off"
+    )
+    home = site.home / "node-1"
+    async with Agent(settings, CommonSettings(), clock=SystemClock(), home=home, ready=connected.set):
+        async with asyncio.timeout(20):
+            await connected.wait()
+        view = await site.client.get_agent("node-1")
+        assert (view.status, view.resource_group) == (AgentStatus.ALIVE, "gold")
+    [member] = await site.client.list_members()
+    assert (member.kind, member.name, member.certificate_until) == ("agent", "node-1", made.ends)
+    kept = identity_file(home, "agent", None)
+    assert kept.path.stat().st_mode & 0o777 == 0o600
+    assert made.key not in str(await site.sql("SELECT * FROM link_members")), (
+        "the key stays where it was made"
+    )
+
+
+async def test_only_what_checks_a_token_is_kept(site: Site) -> None:
+    secret = await site.token()
+    token = JoinToken.parse(secret)
+    stored = str(await site.sql("SELECT * FROM join_tokens"))
+    assert token.verifier in stored
+    assert token.seed.hex() not in stored
+    assert secret not in stored
+    assert "ENCRYPTED" in (await site.sql("SELECT key FROM link_authority"))[0]["key"]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("expires_at = now()", "expired at"),
+        ("removed_at = now()", "was removed"),
+        ("kind = 'proxy'", "is for a proxy, not for an agent"),
+        ("verifier = repeat('0', 64)", "knows no such join token"),
+    ],
+)
+async def test_a_token_that_is_not_good_any_more(site: Site, what: str, words: str) -> None:
+    token = await site.token()
+    await site.sql(f"UPDATE join_tokens SET {what}")
+    with pytest.raises(ApiError) as refused:
+        await site.join(token=token)
+    assert (refused.value.status, words in str(refused.value)) == (403, True), refused.value
+    assert await site.client.list_members() == []
+
+
+async def test_a_token_is_used_as_often_as_it_may_be_however_many_ask_at_once(site: Site) -> None:
+    token = await site.token(uses=3)
+    asked = await asyncio.gather(*(site.join(f"n{i}", token) for i in range(12)), return_exceptions=True)
+    refused = [answer for answer in asked if isinstance(answer, BaseException)]
+    assert len(refused) == 9
+    assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), refused
+    assert len(await site.client.list_members()) == 3
+    assert await site.client.list_join_tokens() == []
+
+
+async def test_a_name_is_one_members_however_many_ask_at_once(site: Site) -> None:
+    token = await site.token(uses=9)
+    asked = await asyncio.gather(
+        *(site.join("node-1", token, node=f"home-{i}") for i in range(6)), return_exceptions=True
+    )
+    refused = [answer for answer in asked if isinstance(answer, BaseException)]
+    assert len(refused) == 5
+    assert all(isinstance(e, ApiError) and e.status == 409 and "members rm" in str(e) for e in refused)
+    [left] = await site.client.list_join_tokens()
+    assert left.used == 1, "a refusal uses nothing up"
+
+
+async def test_a_lost_answer_is_asked_for_again_and_counts_once(site: Site) -> None:
+    token = await site.token()
+    first = await site.join(token=token, clock=Off())
+    home = site.home / "node-1"
+    # As if the node had died before it kept the answer: the key of its try is there, the identity is not.
+    file = identity_file(home, "agent", "node-1")
+    file.path.unlink()
+    request = JoinToken.parse(token).request("agent", "node-1", _csr_for(first.key))
+    again = await site.client.join(request)
+    assert again.id == first.id
+    with pytest.raises(ApiError) as refused:
+        await site.client.join(JoinToken.parse(token).request("agent", "node-2", request.csr))
+    assert "could be used once" in str(refused.value)
+
+
+def _csr_for(key: str) -> str:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    loaded = serialization.load_pem_private_key(key.encode(), None)
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return request.sign(loaded, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()  # type: ignore[arg-type]
+
+
+async def test_a_request_that_is_not_signed_with_its_token(site: Site) -> None:
+    token, other = JoinToken.parse(await site.token()), JoinToken.parse(await site.token())
+    request = token.request("agent", "node-1", _csr_for((await site.join("n")).key))
+    for forged in (
+        request.model_copy(update={"name": "node-2"}),
+        request.model_copy(update={"verifier": other.verifier}),
+    ):
+        with pytest.raises(ApiError) as refused:
+            await site.client.join(forged)
+        assert (refused.value.status, "not signed" in str(refused.value)) == (403, True)
+
+
+async def test_what_answers_is_not_the_tokens_manager(site: Site) -> None:
+    token = JoinToken.parse(await site.token())
+    other = replace(token, fingerprint=bytes(32)).text
+    with pytest.raises(ConfigError, match="not the manager that made this join token"):
+        await site.join(token=other)
+    assert identity_file(site.home / "node-1", "agent", "node-1").load() is None
+    for broken in ("", "flj-", other[:-3], "xxx" + other):
+        with pytest.raises(InvalidInput, match="not a join token"):
+            await join(site.url, broken, kind="agent", name="n", home=site.home / "n", clock=SystemClock())
+
+
+async def test_a_manager_of_another_ca_is_not_spoken_to(site: Site) -> None:
+    await site.join()
+    file = identity_file(site.home / "node-1", "agent", "node-1")
+    identity = file.load()
+    assert identity is not None
+    stranger = _another_authority()
+    file.store(replace(identity, authority=stranger))
+    code, details = await refusal(site, site.caller())
+    assert (code, "handshake failed" in details) == (grpc.StatusCode.UNAVAILABLE, True), details
+
+
+def _another_authority() -> str:
+    from fairlead.manager.authority import Authority
+
+    return Authority.make("secret", SystemClock().now()).certificate
+
+
+async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
+    from fairlead.manager.authority import Authority, read_csr
+
+    made = await site.join()
+    other = Authority(Authority.make("s", SystemClock().now()), "s")
+    forged = other.sign_member(
+        read_csr(_csr_for(made.key)), "agent", "node-1", made.id, SystemClock().now(), HOURS
+    )
+    identity_file(site.home / "node-1", "agent", "node-1").store(replace(made, certificate=forged))
+    caller = site.caller()
+    code, _ = await refusal(site, caller)
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_whoever_has_no_certificate_gets_no_answer(site: Site) -> None:
+    plain = Caller(site.manager.link_address, token="unused", clock=SystemClock())
+    assert (await refusal(site, plain))[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_certificate_speaks_for_its_own_agent_only(site: Site) -> None:
+    await site.client.update_group("gold", GroupOptions())
+    await site.join("node-1", await site.token(resource_group="gold"))
+    await site.join("node-2")
+    code, details = await refusal(site, site.caller("node-2"), "node-1")
+    assert (code, "is for agent 'node-2', not for 'node-1'" in details) == (
+        grpc.StatusCode.PERMISSION_DENIED,
+        True,
+    )
+    code, details = await refusal(site, site.caller("node-1"), "node-1")
+    assert (code, "joined for the resource group 'gold', not for 'default'" in details) == (
+        grpc.StatusCode.PERMISSION_DENIED,
+        True,
+    )
+    assert [view.id for view in await site.client.list_agents()] == []
+    async with attach(site.manager, "node-2", caller=site.caller("node-2")) as stream:
+        await stream.next()
+        stream.name = "node-1"  # what was said first does not open the door for what comes after
+        await stream.report()
+        assert await stream.end() is grpc.StatusCode.INVALID_ARGUMENT
+    assert [view.id for view in await site.client.list_agents()] == ["node-2"]
+
+
+async def test_agents_and_proxies_do_not_stand_in_for_each_other(site: Site) -> None:
+    await site.join("node-1")
+    await site.join("front", kind="proxy")
+    proxy = site.caller("front", kind="proxy")
+    assert (await refusal(site, proxy, "front"))[0] is grpc.StatusCode.PERMISSION_DENIED
+    async with proxy.channel(()) as channel:
+        stub = routes_pb2_grpc.RouteFeedStub(channel)
+        call = stub.Watch(routes_pb2.WatchRequest(proxy_id="front"))
+        async with asyncio.timeout(10):
+            assert (await call.read()).generation > 0
+        call.cancel()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Watch(routes_pb2.WatchRequest(proxy_id="back")).read()
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    async with site.caller("node-1").channel(()) as channel:
+        stub = routes_pb2_grpc.RouteFeedStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Watch(routes_pb2.WatchRequest(proxy_id="node-1")).read()
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_no_agents_certificate_makes_a_manager(site: Site) -> None:
+    """A node that was broken into must not be able to give orders to the others."""
+    made = await site.join("node-1")
+    await site.join("node-2")
+    server = grpc.aio.server()
+    agent_pb2_grpc.add_AgentLinkServicer_to_server(agent_pb2_grpc.AgentLinkServicer(), server)
+    pair = (made.key.encode(), made.certificate.encode())
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    await server.start()
+    try:
+        caller = site.caller("node-2")
+        caller.target = f"127.0.0.1:{port}"
+        code, details = await refusal(site, caller, "node-2")
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "CERTIFICATE_VERIFY_FAILED" in details, details
+    finally:
+        await server.stop(0)
+
+
+async def test_an_expired_certificate(empty_database: str, tmp_path: Path) -> None:
+    async with opened(empty_database, tmp_path, days=2 / 86_400) as site:
+        made = await site.join()
+        async with asyncio.timeout(20):
+            while SystemClock().now() <= made.ends:
+                await asyncio.sleep(0.05)
+        with pytest.raises(ConfigError, match=r"certificate expired at .*join again"):
+            site.caller().channel(())
+        # And by a clock that is behind, or is not asked at all, the manager does not take it either.
+        behind = site.caller(clock=Off(-HOURS / 2))
+        assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
+        await site.client.revoke_member("agent", "node-1")
+        assert (await site.join(node="anew")).name == "node-1"
+
+
+async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
+    made = await site.join()
+    file = identity_file(site.home / "node-1", "agent", "node-1")
+    await site.caller().renew()
+    assert file.load() == made, "two thirds of its life are left"
+    [before] = await site.sql("UPDATE link_members SET certificate_until = now() RETURNING *")
+    later = Off(timedelta(days=31))
+    renewing = site.caller(clock=later)
+    await renewing.renew()
+    renewed = file.load()
+    assert renewed is not None
+    assert (renewed.id, renewed.name) == (made.id, made.name)
+    assert renewed.key != made.key
+    assert renewed.certificate != made.certificate
+    [after] = await site.sql("SELECT * FROM link_members")
+    assert after["certificate_until"] > before["certificate_until"]
+    async with attach(site.manager, caller=site.caller()) as stream:
+        await stream.next()
+    assert [m.name for m in await site.client.list_members()] == ["node-1"]
+
+
+async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
+    await site.join()
+    async with site.caller().channel(()) as channel:
+        stub = members_pb2_grpc.MembersStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.Renew(members_pb2.RenewRequest(csr="-----BEGIN NONSENSE-----"))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_clocks_that_disagree(site: Site) -> None:
+    token = await site.token()
+    with pytest.raises(ConfigError, match=r"clock is (7199|7200) s behind"):
+        await site.join(token=token, clock=Off(-2 * HOURS))
+    with pytest.raises(ConfigError, match=r"clock is \d+ s ahead of"):
+        await site.join(token=token, clock=Off(timedelta(days=100)))
+    made = await site.join(token=token, clock=Off(-HOURS / 2))  # the same token, once the clock is set
+    async with attach(site.manager, caller=site.caller(clock=Off(-HOURS / 2))) as stream:
+        await stream.next()
+    assert [m.id for m in await site.client.list_members()] == [made.id]
+
+
+async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
+    await site.join()
+    async with attach(site.manager, caller=site.caller()) as stream:
+        await stream.next()
+        await site.client.revoke_member("agent", "node-1")
+        async with asyncio.timeout(10):
+            await stream.end()
+    code, details = await refusal(site, site.caller())
+    assert (code, "was revoked" in details) == (grpc.StatusCode.UNAUTHENTICATED, True)
+    anew = await site.join(node="anew")
+    async with attach(site.manager, caller=site.caller(node="anew")) as stream:
+        await stream.next()
+    assert [m.id for m in await site.client.list_members()] == [anew.id]
+    assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED, "not the former one"
+
+
+async def test_a_forgotten_agent_is_revoked(site: Site) -> None:
+    await site.join()
+    async with attach(site.manager, caller=site.caller()) as stream:
+        await stream.next()
+    async with asyncio.timeout(20):
+        while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
+            await asyncio.sleep(0.05)
+    await site.client.forget_agent("node-1")
+    assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED
+    [row] = await site.sql("SELECT revoked_by FROM link_members")
+    assert row["revoked_by"] == "key:admin"
+
+
+async def test_two_managers_share_one_ca(site: Site) -> None:
+    secret = site.home / "ca-secret"
+    second = site.home / "second"
+    second.mkdir()
+    for name in ("admin-key", "ca-secret"):
+        (second / name).write_text((site.home / name).read_text())
+    async with opened(site.dsn, second) as other:
+        token = await site.token()
+        made = await join(
+            other.url, token, kind="agent", name="node-1", home=site.home / "node-1", clock=SystemClock()
+        )
+        assert made.link == other.manager.link_address
+        for manager in (other.manager, site.manager):
+            caller = site.caller()
+            caller.target = manager.link_address
+            async with attach(manager, caller=caller) as stream:
+                await stream.next()
+    (second / "ca-secret").write_text("another\n")
+    with pytest.raises(ConfigError, match=r"another manager\.ca_secret"):
+        async with opened(site.dsn, second):
+            pass
+    assert secret.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_sent_in_the_clear_unasked(tmp_path: Path) -> None:
+    def dial(target: str, **given: object) -> Caller:
+        settings = {"link_tls": "auto", "token": "t", "home": tmp_path, "clock": SystemClock()} | given
+        return caller_of("agent", "node-1", target, **settings)  # type: ignore[arg-type]
+
+    for target in ("127.0.0.1:8701", "[::1]:8701", "localhost:8701"):
+        assert not dial(target).has_tls
+    with pytest.raises(ConfigError, match=r"has not joined .* agent\.manager = '192\.0\.2\.7:8701'"):
+        dial("192.0.2.7:8701")
+    with pytest.raises(ConfigError, match="has not joined"):
+        dial("127.0.0.1:8701", link_tls="on")
+    assert not dial("192.0.2.7:8701", link_tls="off").has_tls
+    with pytest.raises(ConfigError, match="no link token"):
+        dial("127.0.0.1:8701", token="")
+    broken = IdentityFile(tmp_path / "joined" / "agent-node-1.json")
+    broken.path.parent.mkdir()
+    broken.path.write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        dial("127.0.0.1:8701")
