@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+LAYER_BYTES = 2_000_000
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 
 
@@ -27,7 +28,8 @@ def _digest(data: bytes) -> str:
 
 
 class Registry:
-    """``open``: blobs are given only while it is set. ``refuses``: an HTTP status for all that is asked."""
+    """``open``: only while it is set is more of the layer given than its first half.
+    ``refuses``: an HTTP status for all that is asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -37,8 +39,8 @@ class Registry:
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("file")
-            entry.size = 5
-            tar.addfile(entry, io.BytesIO(b"hello"))
+            entry.size = LAYER_BYTES
+            tar.addfile(entry, io.BytesIO(bytes(LAYER_BYTES)))
         root = {"type": "layers", "diff_ids": [_digest(layer.getvalue())]}
         config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root, "history": []}
         self.blobs = {_digest(data): data for data in (layer.getvalue(), json.dumps(config).encode())}
@@ -75,7 +77,6 @@ class Registry:
         if what == "manifests" and name in ("1", self.digest):
             return 200, self.manifest, _MANIFEST
         if what == "blobs" and name in self.blobs:
-            self.open.wait(60)
             return 200, self.blobs[name], "application/octet-stream"
         return (
             404,
@@ -99,7 +100,11 @@ def registry() -> Iterator[Registry]:
             self.send_header("Docker-Content-Digest", _digest(body))
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(body)
+                half = len(body) // 2 if len(body) > LAYER_BYTES else 0
+                self.wfile.write(body[:half])
+                if half:
+                    made.open.wait(60)
+                self.wfile.write(body[half:])
 
         do_HEAD = do_GET
 

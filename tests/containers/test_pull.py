@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -92,6 +93,9 @@ async def test_a_session_is_preparing_while_its_image_comes_and_may_be_stopped(
     async with asyncio.timeout(10):
         while not any("/blobs/" in path for path in store.asked):
             await asyncio.sleep(0.02)
+    # How often the engine tells how much it has is its own affair.
+    half = re.compile(rf"pulling {re.escape(spec.image)}: [01]\.[0-9] of 2\.0 MB, 0 of 1 layers")
+    await boss.until(lambda report: any(half.fullmatch(kernel.detail) for kernel in report.kernels))
     boss.order()
     await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=5)
     # And its image comes whole for the next.

@@ -113,3 +113,27 @@ async def test_another_incarnation_is_written(store: Store) -> None:
     await store.observe(replace(agent.whole(), incarnation="incarnation-2"), None)
     after = await store.get_agent(agent.name)
     assert after.connected_since > before.connected_since
+
+
+async def test_how_far_a_start_is_is_kept_until_it_goes_on(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    assert await schedule(store) == 1
+    kernel = (await store.get_session(made.id)).kernels[0]
+
+    async def told(state: ObservedState, detail: str = "") -> tuple[int, Status, str]:
+        agent.see(kernel.id, state, detail=detail)
+        changed = await agent.report()
+        now = (await store.get_session(made.id)).kernels[0]
+        return changed, now.status, now.detail
+
+    prep = ObservedState.PREPARING
+    assert await told(prep, "pulling x: 1 of 3 MB") == (1, Status.PREPARING, "pulling x: 1 of 3 MB")
+    assert await told(prep, "pulling x: 2 of 3 MB") == (1, Status.PREPARING, "pulling x: 2 of 3 MB")
+    assert await told(prep, "pulling x: 2 of 3 MB") == (0, Status.PREPARING, "pulling x: 2 of 3 MB")
+    assert await told(ObservedState.CREATING) == (1, Status.CREATING, "")
+    assert await told(ObservedState.CREATING, "loading") == (1, Status.CREATING, "loading")
+    assert await told(ObservedState.RUNNING) == (1, Status.RUNNING, "")
+    await settle(store)
+    assert (await store.get_session(made.id)).status is Status.RUNNING

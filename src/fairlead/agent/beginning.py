@@ -120,7 +120,7 @@ class Beginning:
 
     async def _fetch(self, runtime: Runtime, launch: Launch) -> None:
         self._course.show(ObservedState.PREPARING)
-        work = _tried(runtime.prepare(launch))
+        work = _tried(runtime.prepare(launch, self._course.tell))
         failed = await fetch(
             f"fetch.{launch.kernel_id}", work, self._course.wished, lambda: not self._course.unwanted()
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from fairlead.agent.ledger import Entry
-from fairlead.agent.news import Changed, may_wait
+from fairlead.agent.news import HOUSEKEEPING, Changed, may_wait
 from fairlead.agent.outcome import Doom, Outcome, judge
 from fairlead.agent.reconcile import ENDED
 from fairlead.agent.runtimes import Seen
@@ -30,6 +30,7 @@ class Course:
         if entry.outcome is not None:
             self.state = entry.outcome.state
         self.doom = entry.doom
+        self.doing = ""
         self.withdrawn = False
         self.unwritten = False
         self.wished = asyncio.Event()
@@ -54,9 +55,15 @@ class Course:
             seen.state, seen.exit_code, oom=seen.oom, refused=seen.refused, detail=seen.detail, doom=doom
         )
 
+    def tell(self, doing: str) -> None:
+        """What is done just now, for users; until ``show`` says that it is in another state."""
+        if doing != self.doing:
+            self.doing = doing
+            self._changed(HOUSEKEEPING)
+
     def show(self, state: ObservedState) -> None:
         if self.state is not state or state in ENDED:
-            self.state = state
+            self.state, self.doing = state, ""
             self._changed(may_wait(state))
 
     async def remember(self) -> None:

@@ -89,7 +89,7 @@ class Life:
             port=self.entry.port,
             exit_code=outcome.exit_code,
             reason=outcome.reason,
-            detail=outcome.detail,
+            detail=outcome.detail or self._course.doing,
             log_tail=self.entry.log_tail,
         )
 
@@ -161,7 +161,8 @@ class Life:
         return left
 
     async def _probe(self, readiness: Readiness) -> None:
-        await readiness.wait(self._course.entry.spec.probe_period_s, self._course.around.clock)
+        period_s = self._course.entry.spec.probe_period_s
+        await readiness.wait(period_s, self._course.around.clock, self._course.tell)
         self._served = True
         self._course.wished.set()
 

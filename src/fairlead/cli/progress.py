@@ -19,7 +19,7 @@ class Progress:
 
     def __init__(self, err: Console, name: str) -> None:
         self._err, self._name = err, printable(name, one_line=True)
-        self._printed, self._note = 0, ""
+        self._printed, self._note, self._doing = 0, "", ""
         self._spinner = Spinner(Text(self._name), console=err) if err.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -37,7 +37,9 @@ class Progress:
         """What follows is the story of another session."""
         self._printed = 0
 
-    def show(self, told: Sequence[Stage], note: str = "") -> None:
+    def show(self, told: Sequence[Stage], note: str = "", doing: str = "") -> None:
+        """``doing``: what is done within the newest stage, like ``pulling IMAGE: 412 of 980 MB``. On a
+        terminal it moves; elsewhere what comes before its figures is a line, once."""
         for stage in told[self._printed :]:
             line = Text(f"{stage.after_s:8.2f} s  {self._name}: {stage.name}")
             if stage.note:
@@ -48,5 +50,10 @@ class Progress:
         if note and note != self._note:
             self._err.print(Text(f"            {self._name} waits: {note}"), soft_wrap=True)
         self._note = note
+        doing = printable(doing, one_line=True)
         if self._spinner and told:
-            self._spinner.update(Text(f"{self._name}: {told[-1].name} …"))
+            self._spinner.update(Text(f"{self._name}: {told[-1].name} … {doing}".rstrip()))
+        elif (what := doing.partition(": ")[0]) != self._doing:
+            if what:
+                self._err.print(Text(f"            {self._name}: {what}"), soft_wrap=True)
+            self._doing = what

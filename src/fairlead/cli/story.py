@@ -22,6 +22,8 @@ _WORDS = {
     Status.ERROR: "failed",
 }
 
+_BEING_STARTED = (Status.PREPARING, Status.CREATING)
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -58,6 +60,14 @@ def waiting_note(view: SessionView) -> str:
         return ""
     step = REASONS[view.hold.reason].next_step
     return "; ".join(part for part in (view.hold.text, *view.hold.refusals, step) if part)
+
+
+def doing_now(view: SessionView) -> str:
+    """What its agent does to start it, like pulling its image; "" when nothing is known."""
+    if view.status not in _BEING_STARTED:
+        return ""
+    newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
+    return newest.detail if newest is not None and newest.status in _BEING_STARTED else ""
 
 
 def watched(view: EndpointView) -> ReplicaView | None:

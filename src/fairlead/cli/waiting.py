@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from fairlead.cli.failures import TookTooLong
 from fairlead.cli.progress import Progress
-from fairlead.cli.story import ended, failed_replica, stages, waiting_note, watched
+from fairlead.cli.story import doing_now, ended, failed_replica, stages, waiting_note, watched
 from fairlead.common.api import EndpointView, ReplicaView, SessionView
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Conflict
@@ -68,7 +68,8 @@ async def until_ready(
                     following = replica.session_id
                     progress.restart()
                 session = await client.get_session(following)
-                progress.show(stages(await client.history(following)), waiting_note(session))
+                told = stages(await client.history(following))
+                progress.show(told, waiting_note(session), doing_now(session))
         except Unreachable as error:
             patience.missed(error)
             continue
@@ -101,7 +102,8 @@ async def until_session(
         try:
             view = await client.get_session(ref)
             if progress is not None:
-                progress.show(stages(await client.history(ref), view.type), waiting_note(view))
+                told = stages(await client.history(ref), view.type)
+                progress.show(told, waiting_note(view), doing_now(view))
         except (Unreachable, ApiError) as error:
             patience.missed(error)
             continue

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from fairlead.common.ids import AgentId, KernelId, SessionId
 from fairlead.common.membership import MAIN
@@ -177,13 +178,15 @@ def kernel_changes(
     stored: Sequence[tuple[KernelId, SessionId, Status]],
     seen: Mapping[KernelId, Observation],
     accepted: Collection[KernelId] | None,
+    doing: Mapping[KernelId, str] = MappingProxyType({}),
 ) -> list[KernelChange]:
     """What a whole report means for the live kernels stored for that agent.
 
     ``accepted``: the kernels in the orders that the report says it has taken in; None when we do not know
     them (sent by an earlier manager). A kernel that a report leaves out is gone if the agent had it before,
     or if it took orders that name it, or (when it is being stopped) that no longer name it; else the orders
-    are merely still on their way.
+    are merely still on their way. ``doing``: what is stored of how far those are that are being started; news
+    of that are a change to the status that they have.
     """
     changes = []
     for kernel_id, session_id, status in stored:
@@ -196,7 +199,8 @@ def kernel_changes(
             reason = Reason.USER_REQUESTED if status is TING else Reason.KERNEL_GONE
             look = Observation(kernel_id, session_id, ObservedState.GONE, reason=reason)
         new = kernel_after(status, look)
-        if new is not status:
+        told = look.detail and _SEEN.get(look.state) is status and look.detail != doing.get(kernel_id)
+        if new is not status or (told and kernel_id in doing):
             changes.append(KernelChange(kernel_id, status, new, look))
     return changes
 

@@ -139,6 +139,27 @@ def test_what_a_report_leaves_out(status: Status, accepted: frozenset[KernelId] 
     assert all(c.new in TERMINAL for c in changes)
 
 
+@pytest.mark.parametrize(
+    ("status", "seen", "detail", "stored", "changes"),
+    [
+        (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 1 of 3 MB", True),
+        (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 2 of 3 MB", False),
+        (Status.PREPARING, ObservedState.PREPARING, "", "pulling: 2 of 3 MB", False),
+        (Status.CREATING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "", False),  # it came late
+        (Status.CREATING, ObservedState.CREATING, "loading", "", True),
+        (Status.RUNNING, ObservedState.RUNNING, "anything", None, False),
+        (Status.CREATING, ObservedState.UNKNOWN, "it did not answer", "loading", False),
+    ],
+)
+def test_how_far_a_start_is(
+    status: Status, seen: ObservedState, detail: str, stored: str | None, changes: bool
+) -> None:
+    look = {K: Observation(K, S, seen, detail=detail)}
+    doing = {} if stored is None else {K: stored}
+    found = kernel_changes([(K, S, status)], look, None, doing)
+    assert [(c.old, c.new) for c in found] == ([(status, status)] if changes else [])
+
+
 # -- sessions --
 
 CASES = [

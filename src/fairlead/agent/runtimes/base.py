@@ -5,7 +5,7 @@ A runtime's conformance suite is ``tests/conformance/test_runtime.py``; a new ru
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,14 @@ from fairlead.common.status import ObservedState
 # Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
 # where it listens.
 KERNEL_MARK, OWNER_MARK, PORT_MARK = "FAIRLEAD_KERNEL_ID", "FAIRLEAD_AGENT_STATE", "FAIRLEAD_PORT"
+
+
+# Called with what is done just now, in words for users. Cheap: whoever listens bounds what becomes of it.
+Tell = Callable[[str], None]
+
+
+def silence(text: str) -> None:
+    """A ``Tell`` for whoever does not listen."""
 
 
 class CreateFailed(FairleadError):
@@ -141,8 +149,9 @@ class Runtime(Protocol):
         """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
         ...
 
-    async def prepare(self, launch: Launch) -> None:
-        """Fetch what ``create`` needs, like its image. It may take long and may be cancelled.
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
+        """Fetch what ``create`` needs, like its image. It may take long, tells how far it is, and may be
+        cancelled.
 
         Raises ``CreateFailed``."""
         ...

@@ -14,7 +14,16 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes.base import Capabilities, Counters, CreateFailed, Handle, Launch, Seen
+from fairlead.agent.runtimes.base import (
+    Capabilities,
+    Counters,
+    CreateFailed,
+    Handle,
+    Launch,
+    Seen,
+    Tell,
+    silence,
+)
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -57,7 +66,7 @@ class FakeRuntime:
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
 
-    async def prepare(self, launch: Launch) -> None:
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
         pass
 
     async def create(self, launch: Launch) -> Handle:

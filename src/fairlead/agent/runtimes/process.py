@@ -36,6 +36,8 @@ from fairlead.agent.runtimes.base import (
     Launch,
     RuntimeFailed,
     Seen,
+    Tell,
+    silence,
 )
 from fairlead.agent.runtimes.process_shim import SHIM_MARK
 from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
@@ -84,7 +86,7 @@ class ProcessRuntime:
         """HOME and working directory of a kernel."""
         return self._folder(kernel_id) / "work"
 
-    async def prepare(self, launch: Launch) -> None:
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
         pass
 
     async def create(self, launch: Launch) -> Handle:

@@ -17,7 +17,7 @@ from fairlead.cli.render import (
     show_age,
     show_duration,
 )
-from fairlead.cli.story import next_steps, why_failed
+from fairlead.cli.story import doing_now, next_steps, why_failed
 from fairlead.cli.verbs.top import use_facts
 from fairlead.common.api import AgentView, EndpointView, HistoryEntry, SessionView
 from fairlead.common.reasons import REASONS, Reason
@@ -41,6 +41,7 @@ def print_session(
         ("id", view.id),
         ("type", str(view.type)),
         ("status", f"{view.status}{result} for {show_age(now, view.status_since)}"),
+        ("doing", doing_now(view)),
         ("deadline", left),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),

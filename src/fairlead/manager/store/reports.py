@@ -291,13 +291,14 @@ def _facts_of(report: Report) -> dict[str, object]:
     }
 
 
-def _changes(item: _Item, stored: Iterable[Any]) -> list[KernelChange]:
+def _changes(item: _Item, stored: Sequence[Any]) -> list[KernelChange]:
     live = [
         (KernelId(row["id"]), SessionId(row["session_id"]), status)
         for row in stored
         if (status := Status(row["status"])) not in TERMINAL
     ]
-    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted)
+    doing = {KernelId(row["id"]): row["doing"] for row in stored if row["doing"] is not None}
+    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted, doing)
 
 
 def _given_back(item: _Item, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:

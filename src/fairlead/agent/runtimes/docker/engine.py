@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 import aiohttp
 
 from fairlead.agent.runtimes.base import RuntimeFailed
+from fairlead.agent.runtimes.docker.progress import PullProgress
 from fairlead.agent.runtimes.docker.rules import Frames
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULLS = 16, 2
 _QUESTION_S, _REQUEST_S, _PULL_SILENCE_S = 20.0, 40, 300
+_TELL_S = 1.0
 _STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _NOT_STREAMED = 400  # the first HTTP status that is a refusal
 
@@ -77,16 +79,20 @@ class Engine:
         except TimeoutError:
             raise Away(f"no answer within {timeout_s:g} s") from None
 
-    async def pull(self, image: str) -> None:
-        """Raises ``Refused`` with the registry's or the engine's own words, ``Away``. When it is cancelled,
-        the engine is told at its next word about progress."""
-        unwanted = threading.Event()
+    async def pull(self, image: str, tell: Callable[[str], None]) -> None:
+        """``tell`` is called in the event loop, at most each second. Raises ``Refused`` with the registry's
+        or the engine's own words, ``Away``. When it is cancelled, the engine is told at its next word about
+        progress."""
+        unwanted, progress = threading.Event(), PullProgress(image)
+        said = _Paced(asyncio.get_running_loop(), lambda: tell(progress.text()))
+        tell(f"waiting to pull {image}: {_PULLS} others are pulled")
         try:
             await asyncio.get_running_loop().run_in_executor(
-                self._pulls, self._ask, lambda _: self._pull(image, unwanted)
+                self._pulls, self._ask, lambda _: self._pull(image, unwanted, progress, said.news)
             )
         finally:
             unwanted.set()
+            said.close()
 
     async def logs(self, container: str, tail: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         """What a container wrote, both outputs in order. ``tail``: the last lines only; 0: all."""
@@ -179,7 +185,10 @@ class Engine:
         if api is not None:
             api.close()
 
-    def _pull(self, image: str, unwanted: threading.Event) -> None:
+    def _pull(
+        self, image: str, unwanted: threading.Event, progress: PullProgress, news: Callable[[], None]
+    ) -> None:
+        news()
         api, _ = self._dial(_PULL_SILENCE_S)
         try:
             for step in api.pull(image, stream=True, decode=True):
@@ -187,8 +196,39 @@ class Engine:
                     raise Refused(str(step["error"]), 404)
                 if unwanted.is_set():
                     return
+                progress.feed(step)
+                news()
         finally:
             api.close()
+
+
+class _Paced:
+    """``say`` is called in ``loop`` soon after there were ``news``, from any thread, at most each second."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, say: Callable[[], None]) -> None:
+        self._loop, self._say = loop, say
+        self._said_at = float("-inf")
+        self._due: asyncio.TimerHandle | None = None
+        self._known = self._closed = False
+
+    def news(self) -> None:
+        if not self._known and not self._closed:
+            self._known = True  # until it is said, more of them are the same news
+            self._loop.call_soon_threadsafe(self._plan)
+
+    def close(self) -> None:
+        """In the loop."""
+        self._closed = True
+        if self._due is not None:
+            self._due.cancel()
+
+    def _plan(self) -> None:
+        if not self._closed:
+            self._due = self._loop.call_at(self._said_at + _TELL_S, self._now)
+
+    def _now(self) -> None:
+        self._known, self._said_at = False, self._loop.time()
+        self._say()
 
 
 def _words(error: Any) -> str:

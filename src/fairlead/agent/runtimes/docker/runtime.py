@@ -23,8 +23,11 @@ from fairlead.agent.runtimes.base import (
     Launch,
     RuntimeFailed,
     Seen,
+    Tell,
+    silence,
 )
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.images import Images
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
     container_config,
@@ -65,9 +68,8 @@ class DockerRuntime:
         self._boot_id = procfs.boot_id()
         self._beginning: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
-        self._pulling: dict[str, asyncio.Lock] = {}
         self._strangers: set[str] = set()
-        self._images_here: set[str] = set()
+        self._images = Images(engine, rules)
 
     async def close(self) -> None:
         await self._watch.close()
@@ -78,10 +80,10 @@ class DockerRuntime:
         await self._engine.call(lambda api: api.ping(), _LOOK_S)
         return Capabilities(runs_engines=True, contained=True)
 
-    async def prepare(self, launch: Launch) -> None:
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
         await asyncio.to_thread(self._check, launch)
         with _as_create_failed():
-            await self._have_image(launch.image)
+            await self._images.have(launch.image, tell)
 
     async def create(self, launch: Launch) -> Handle:
         address = await asyncio.to_thread(self._check, launch)
@@ -222,36 +224,6 @@ class DockerRuntime:
         except OSError as error:
             raise CreateFailed(f"agent.address = {self._address!r}: {error}", clean=True) from None
 
-    async def _have_image(self, image: str) -> None:
-        rules = self._rules
-        if image in self._images_here and rules.pull != "always":
-            return  # if it was removed meanwhile, the engine says so when a container is to be made of it
-        async with self._pulling.setdefault(image, asyncio.Lock()):
-            try:
-                if rules.pull != "always":
-                    await self._engine.call(lambda api: api.inspect_image(image))
-                    self._images_here.add(image)
-                    return
-            except Missing:
-                if rules.pull == "never":
-                    raise CreateFailed(
-                        f"image {image!r} is not on this node, and agent.docker_pull = never",
-                        reason=Reason.IMAGE_MISSING,
-                        clean=True,
-                        next_step="pull it there",
-                    ) from None
-            log.info("pulling an image", image=image)
-            try:
-                await self._engine.pull(image)
-            except Refused as error:
-                raise CreateFailed(
-                    f"image {image!r} could not be pulled: {error}",
-                    reason=Reason.IMAGE_MISSING,
-                    clean=True,
-                    next_step="check its name, its registry, and `docker login` of the agent's user",
-                ) from None
-            self._images_here.add(image)
-
     async def _begin(self, launch: Launch, address: str) -> Handle:
         labels = self._sealer.labels(launch.kernel_id, launch.port)
         host, rest = host_config(launch, self._rules, address), container_config(launch, self._rules, labels)
@@ -264,8 +236,8 @@ class DockerRuntime:
                 container = await self._engine.call(make, _ACT_S)
             except Missing:
                 # Of the image: it was here before, and was removed.
-                self._images_here.discard(launch.image)
-                await self._have_image(launch.image)
+                self._images.forget(launch.image)
+                await self._images.have(launch.image, silence)
                 container = await self._engine.call(make, _ACT_S)
         except Refused as error:
             if _NAME_TAKEN not in str(error):

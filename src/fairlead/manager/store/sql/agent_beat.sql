@@ -10,8 +10,9 @@ WITH input AS (
 ), heard AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
 ), live AS MATERIALIZED (
-    SELECT k.agent_id, k.id, k.session_id, k.status FROM kernels k
-    WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    SELECT k.agent_id, k.id, k.session_id, k.status,
+        CASE WHEN k.status IN ('PREPARING', 'CREATING') THEN k.detail END AS doing
+    FROM kernels k WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
 ), held AS MATERIALIZED (
     -- Only these are looked up: nearly all that holds something is live.
     SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($1) AND released_at IS NULL
@@ -19,7 +20,7 @@ WITH input AS (
 ), kernels_of AS (
     SELECT * FROM live
     UNION ALL
-    SELECT k.agent_id, k.id, k.session_id, k.status FROM held JOIN kernels k USING (id)
+    SELECT k.agent_id, k.id, k.session_id, k.status, NULL FROM held JOIN kernels k USING (id)
     WHERE k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
 )
-SELECT h.id AS agent_id, k.id, k.session_id, k.status FROM heard h LEFT JOIN kernels_of k ON k.agent_id = h.id
+SELECT h.id AS agent_id, k.id, k.session_id, k.status, k.doing FROM heard h LEFT JOIN kernels_of k ON k.agent_id = h.id

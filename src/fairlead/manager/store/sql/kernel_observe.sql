@@ -18,7 +18,8 @@ UPDATE kernels k SET
     port = CASE WHEN i.port > 0 THEN i.port ELSE k.port END,
     exit_code = coalesce(i.exit_code, k.exit_code),
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
-    detail = CASE WHEN i.detail = '' THEN k.detail ELSE i.detail END,
+    -- What was being done for a start is no news any more once it has gone on.
+    detail = CASE WHEN i.detail = '' AND i.new = k.status THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id

@@ -1,0 +1,27 @@
+"""What is told of a start that takes long."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from fairlead.cli.progress import Progress
+from fairlead.cli.story import Stage
+
+
+def test_without_a_terminal_each_kind_of_work_is_a_line_once() -> None:
+    out = io.StringIO()
+    told = [Stage("queued", 0.0), Stage("starting", 0.5)]
+    with Progress(Console(file=out, width=80), "job") as progress:
+        for doing in (
+            "",
+            "pulling team/tool:1",
+            "pulling team/tool:1: 1 of 980 MB",
+            "pulling team/tool:1: 2 of 980 MB",
+            "unpacking team/tool:1: 3 of 7 layers",
+            "",
+        ):
+            progress.show(told, "", doing)
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    assert lines[2:] == ["job: pulling team/tool:1", "job: unpacking team/tool:1"]
