@@ -33,11 +33,12 @@ class Spares:
         self._room += _LONGEST_ID
         self._mine = threading.Lock()
         self._spare: _Spare | None = None
+        self._closed = False
 
     def restock(self) -> None:
         """Raises ``OSError``."""
         with self._mine:
-            if self._spare is None or not self._spare.waits():
+            if not self._closed and (self._spare is None or not self._spare.waits()):
                 self._spare = _Spare(self._shim, self._room)
 
     def order(
@@ -51,7 +52,7 @@ class Spares:
 
     def close(self) -> None:
         with self._mine:
-            self._spare = None
+            self._spare, self._closed = None, True
 
 
 class _Spare:
