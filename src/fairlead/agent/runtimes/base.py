@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fairlead.agent.runtimes.execution import Command, Execution
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import Reason
@@ -197,4 +198,11 @@ class Runtime(Protocol):
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         """The end of its log, whole lines where possible, at most ``max_bytes`` as UTF-8, no NUL."""
+        ...
+
+    async def exec(self, handle: Handle, command: Command) -> Execution:
+        """Run a command inside, with the kernel's environment, directory and limits. A program that is not
+        there is an ``Execution`` too, which says so and ends with 126 or 127, as in a shell.
+
+        Raises ``ExecFailed`` when the kernel does not run, ``RuntimeFailed`` when there was no answer."""
         ...

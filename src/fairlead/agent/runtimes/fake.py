@@ -24,6 +24,8 @@ from fairlead.agent.runtimes.base import (
     Tell,
     silence,
 )
+from fairlead.agent.runtimes.execution import Command, ExecFailed, Execution
+from fairlead.agent.runtimes.fake_exec import FakeExecution
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -38,6 +40,7 @@ class _Kernel:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
     begun: float = 0.0
+    executions: list[FakeExecution] = field(default_factory=list)
 
     def move(self, state: ObservedState, exit_code: int | None = None) -> None:
         if self.state is ObservedState.EXITED:
@@ -48,6 +51,8 @@ class _Kernel:
         if state is ObservedState.EXITED:
             for timer in self.timers:
                 timer.cancel()
+            for execution in self.executions:
+                execution.end(_SIGKILL)
 
 
 @dataclass
@@ -133,6 +138,14 @@ class FakeRuntime:
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(KernelId(handle.state["kernel_id"]), max_bytes)
+
+    async def exec(self, handle: Handle, command: Command) -> Execution:
+        kernel = self._kernel(handle)
+        if kernel is None or kernel.state is not ObservedState.RUNNING:
+            raise ExecFailed("no command can be run in it: it does not run")
+        execution = FakeExecution(command, kernel.launch.env)
+        kernel.executions.append(execution)
+        return execution
 
     def _kernel(self, handle: Handle) -> _Kernel | None:
         return self.world.kernels.get(KernelId(handle.state["kernel_id"]))

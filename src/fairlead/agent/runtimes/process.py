@@ -1,7 +1,7 @@
 """Kernels as plain processes, each under its own supervisor (``process_shim.py``) that outlives the agent.
 
-STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace`` and
-``lock``.
+STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace``,
+``lock`` and ``execs`` (a lock too: commands that are run inside hold it).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import procfs
+from fairlead.agent.runtimes import process_exec, procfs
 from fairlead.agent.runtimes.base import (
     KERNEL_MARK,
     OWNER_MARK,
@@ -39,6 +39,7 @@ from fairlead.agent.runtimes.base import (
     Tell,
     silence,
 )
+from fairlead.agent.runtimes.execution import Command, ExecFailed, Execution
 from fairlead.agent.runtimes.process_shim import SHIM_MARK
 from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
 from fairlead.agent.runtimes.process_tree import Tree
@@ -64,6 +65,7 @@ class ProcessRuntime:
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
         self._boot_id = procfs.boot_id()
         self._shim = state / "process_shim.pyc"
+        self._exec_shim = state / "exec_shim.pyc"
         self._compile = threading.Lock()
         self._meter = Meter()
         self._spares = Spares(self._shim, {KERNEL_MARK: "", OWNER_MARK: self._owner, PORT_MARK: "65535"})
@@ -142,6 +144,18 @@ class ProcessRuntime:
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return self._logs.tail(_id(handle), max_bytes)
+
+    async def exec(self, handle: Handle, command: Command) -> Execution:
+        seen = await self.observe(handle)
+        shim = self._shim_of(handle)
+        env = await asyncio.to_thread(procfs.environ, shim[0]) if shim[0] else None
+        if seen.state is not ObservedState.RUNNING or not env:
+            raise ExecFailed(f"no command can be run in it: it is {seen.state}")
+        del env[SHIM_MARK]
+        folder = self._folder(_id(handle))
+        return process_exec.start(
+            self._exec_shim, folder / "execs", shim, env, self.work_dir(_id(handle)), command
+        )
 
     # Where things are.
 
@@ -255,8 +269,9 @@ class ProcessRuntime:
         # Compiled once per start of the agent: a script that is run is compiled anew each time (4 ms).
         with self._compile:
             self._shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            source = Path(__file__).with_name("process_shim.py")
-            py_compile.compile(str(source), cfile=str(self._shim), doraise=True)
+            for compiled in (self._shim, self._exec_shim):
+                source = Path(__file__).with_name(f"{compiled.stem}.py")
+                py_compile.compile(str(source), cfile=str(compiled), doraise=True)
 
     def _restock(self) -> None:
         try:
@@ -358,6 +373,7 @@ class ProcessRuntime:
         folder = self._folder(_id(handle))
         if not (folder / "exit").exists():
             self._tree(handle).kill()
+        process_exec.wait_until_none(folder / "execs")
         shutil.rmtree(folder, ignore_errors=True)
 
     def _await_end(self, pid: int, start: int) -> None:

@@ -162,13 +162,17 @@ class Frames:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What the program wrote, as far as it is whole."""
-        buffer, at, said = self._rest + data, 0, []
+        """What the program wrote, as far as it is whole, both outputs in order."""
+        return b"".join(said for _, said in self.take(data))
+
+    def take(self, data: bytes) -> list[tuple[int, bytes]]:
+        """The same, and each piece with the number of its output."""
+        buffer, at, said = self._rest + data, 0, list[tuple[int, bytes]]()
         while len(buffer) - at >= 8:
             size = int.from_bytes(buffer[at + 4 : at + 8], "big")
             if len(buffer) - at - 8 < size:
                 break
-            said.append(buffer[at + 8 : at + 8 + size])
+            said.append((buffer[at], buffer[at + 8 : at + 8 + size]))
             at += 8 + size
         self._rest = buffer[at:]
-        return b"".join(said)
+        return said

@@ -28,6 +28,7 @@ from fairlead.agent.runtimes.base import (
 )
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
 from fairlead.agent.runtimes.docker.images import Images
+from fairlead.agent.runtimes.docker.execution import execute
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
     container_config,
@@ -41,6 +42,7 @@ from fairlead.agent.runtimes.docker.rules import (
 from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
 from fairlead.agent.runtimes.docker.usage import Meter
 from fairlead.agent.runtimes.docker.watch import Watch
+from fairlead.agent.runtimes.execution import Command, Execution
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
@@ -191,6 +193,9 @@ class DockerRuntime:
         except RuntimeFailed as error:
             log.warning("cannot read a container's log", kernel=_id(handle), error=str(error))
         return tail_text(end, max_bytes)
+
+    async def exec(self, handle: Handle, command: Command) -> Execution:
+        return await execute(self._engine, _container(handle), command)
 
     # Beginning.
 
