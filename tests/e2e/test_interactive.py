@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
@@ -56,3 +64,135 @@ async def test_a_session_is_started_followed_and_stopped(one_node: Platform) -> 
     gone = await asyncio.to_thread(platform.run, "describe", "dev")
     assert "TERMINATED" in gone.stdout
     assert "fairlead stop dev" not in gone.stdout
+
+
+class Keyboard:
+    """The command line on a terminal of its own, and hands on its keyboard."""
+
+    def __init__(self, platform: Platform, *words: str) -> None:
+        self.ours, theirs = pty.openpty()
+        self.resize(30, 100)
+        self.before = termios.tcgetattr(theirs)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fairlead", *words],
+            env=platform.env | {"TERM": "vt100"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        self.theirs, self.seen, self.seen_before = theirs, b"", b""
+
+    def resize(self, rows: int, cols: int) -> None:
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def until(self, text: str, within_s: float = 20) -> None:
+        """Read until ``text`` was there; what came before is forgotten."""
+        end = time.monotonic() + within_s
+        while text.encode() not in self.seen:
+            left = end - time.monotonic()
+            assert left > 0, f"{text!r} did not come; seen was {self.seen!r}"
+            if select.select([self.ours], [], [], left)[0]:
+                self.seen += os.read(self.ours, 65_536)
+        self.seen_before, _, self.seen = self.seen.partition(text.encode())
+
+    def end(self) -> int:
+        code = self.process.wait(20)
+        assert termios.tcgetattr(self.theirs) == self.before, "the terminal is as it was"
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+def use_a_terminal(platform: Platform) -> None:
+    keys = Keyboard(platform, "exec", "-it", "dev", "--", "/bin/sh")
+    try:
+        keys.type("PS1='> '; stty -echo; echo $((6*7)) $TERM\r")
+        keys.until("42 vt100")
+        keys.type("stty size\r")
+        keys.until("30 100")
+        keys.resize(50, 200)
+        # The news of it travels beside the keys.
+        keys.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
+        keys.until("it-is-larger")
+        keys.type("trap 'echo inter''rupted' INT; echo be''gun; sleep 600\r")
+        keys.until("begun")
+        keys.type("\x03")
+        keys.until("interrupted")
+        keys.type("exit 7\r")
+        assert keys.end() == 7
+    finally:
+        keys.close()
+
+
+def lose_a_terminal(platform: Platform, number: signal.Signals) -> None:
+    """Whoever kills the client from outside has a usable terminal, and nothing runs on."""
+    keys = Keyboard(platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234")
+    try:
+        keys.until("pid ")
+        keys.until("\n")
+        pid = int(keys.seen_before)
+        keys.process.send_signal(number)
+        # Nobody can tidy up after SIGKILL, but the command must be ended all the same.
+        assert (keys.process.wait(20) if number is signal.SIGKILL else keys.end()) != 0
+        end = time.monotonic() + 20
+        while (stat := _state(pid)) not in ("", "Z"):
+            assert time.monotonic() < end, f"the command runs on: {stat}"
+            time.sleep(0.05)
+    finally:
+        keys.close()
+
+
+def _state(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+@pytest.mark.timeout(180)
+async def test_commands_in_a_session(one_node: Platform) -> None:
+    platform = one_node
+    await up(platform)
+    started = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
+    assert "fairlead exec -it dev -- sh" in started.stderr
+    script = "cat; echo out; echo err >&2; echo $FAIRLEAD_SESSION_NAME $OWN; exit 7"
+    words = ["exec", "-i", "--env", "OWN=x=y", "dev", "--", "/bin/sh", "-c", script]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "fairlead", *words],
+        env=platform.env,
+        input=b"\0\xff" * 200_000,
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (7, b"err\n")
+    assert done.stdout == b"\0\xff" * 200_000 + b"out\ndev x=y\n"
+    await asyncio.to_thread(use_a_terminal, platform)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+        await asyncio.to_thread(lose_a_terminal, platform, number)
+    ending = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "exec", "dev", "--", "/bin/sh", "-c", "echo there; sleep 600"],
+        env=platform.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert ending.stdout is not None
+    assert await asyncio.to_thread(ending.stdout.readline) == b"there\n"
+    await asyncio.to_thread(platform.run, "stop", "dev")
+    _, said = await asyncio.to_thread(ending.communicate, None, 30)
+    assert ending.returncode != 0
+    assert b"the session has ended" in said
+    refused = await asyncio.to_thread(platform.run, "exec", "dev", "--", "true")
+    assert refused.returncode == 1
+    assert "does not run: it is TERMINATED" in refused.stderr
+    missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
+    assert missing.returncode == 3
+    assert "command run in a session" in platform.output("up")

@@ -136,6 +136,17 @@ ORDERS_DELTAS = st.builds(
 LOG_REQUESTS = st.builds(
     m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans()
 )
+EXEC_REQUESTS = st.builds(
+    m.ExecRequest,
+    request_id=TEXT,
+    kernel_id=TEXT,
+    command=TEXTS,
+    tty=st.booleans(),
+    stdin=st.booleans(),
+    rows=st.integers(0, 65535),
+    cols=st.integers(0, 65535),
+    env=LABELS,
+)
 TARGETS = st.builds(
     m.Target,
     session_id=TEXT,
@@ -193,7 +204,7 @@ def test_reports(report: m.Report | m.ReportDelta) -> None:
     assert codec.report_from_wire(wire) == report
 
 
-@given(ORDERS | ORDERS_DELTAS | LOG_REQUESTS | st.just(m.WholeReportWanted()))
+@given(ORDERS | ORDERS_DELTAS | LOG_REQUESTS | EXEC_REQUESTS | st.just(m.WholeReportWanted()))
 def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
     assert codec.manager_message_from_wire(wire) == message
@@ -209,7 +220,7 @@ def test_route_tables(table: m.RouteTable) -> None:
     "strategy",
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
-        *(LOG_REQUESTS, TARGETS, ROUTES, TABLES),
+        *(LOG_REQUESTS, EXEC_REQUESTS, TARGETS, ROUTES, TABLES),
         *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, USAGE_REPORTS),
     ],
 )

@@ -11,6 +11,7 @@ import structlog
 
 from fairlead.agent import reconcile as policy
 from fairlead.agent.beginning import NEVER_STARTED
+from fairlead.agent.execs import Opened, command
 from fairlead.agent.ledger import Entry, check_id
 from fairlead.agent.life import Life
 from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, Changed
@@ -18,9 +19,9 @@ from fairlead.agent.outcome import Outcome
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed
 from fairlead.agent.surroundings import Surroundings
 from fairlead.agent.usage.sampler import Measured
-from fairlead.common.errors import InvalidInput, NotFound
+from fairlead.common.errors import Conflict, InvalidInput, NotFound
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import LogRequest, Observation, Orders
+from fairlead.common.messages import ExecRequest, LogRequest, Observation, Orders
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState
@@ -139,6 +140,24 @@ class Keeper:
             request.follow,
             lambda: life is not None and life.state not in policy.ENDED,
         )
+
+    async def exec(self, request: ExecRequest) -> Opened:
+        """Run a command in a kernel that runs. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
+        life = self._lives.get(request.kernel_id)
+        if life is None:
+            raise NotFound(f"this agent has no kernel {request.kernel_id}")
+        handle, runtime = life.entry.handle, self._around.runtimes.get(life.entry.spec.runtime)
+        if handle is None or runtime is None or life.state is not ObservedState.RUNNING:
+            raise Conflict(f"the kernel does not run: it is {life.state}")
+        execution = await runtime.exec(handle, command(request))
+
+        async def why_over() -> str:
+            ending = life.state in (ObservedState.STOPPING, *policy.ENDED)
+            if not ending:
+                ending = (await runtime.observe(handle)).state in policy.ENDED
+            return "the session has ended, and the command with it" if ending else ""
+
+        return Opened(execution, why_over)
 
     async def drain(self, reserve_s: float = 10.0) -> None:
         """End all kernels, politely first, and start no more. Returns when all have ended, or when the

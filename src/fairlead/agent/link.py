@@ -10,10 +10,18 @@ from dataclasses import replace
 import grpc
 import structlog
 
+from fairlead.agent.execs import OpenExec, refuse, serve_exec
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, FairleadError
 from fairlead.common.exchange import OrdersIn, ReportsOut
-from fairlead.common.messages import LogRequest, Orders, OrdersDelta, Report, WholeReportWanted
+from fairlead.common.messages import (
+    ExecRequest,
+    LogRequest,
+    Orders,
+    OrdersDelta,
+    Report,
+    WholeReportWanted,
+)
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.usage import UsageReport
 from fairlead.common.wire import agent_pb2, codec, usage_codec
@@ -57,8 +65,9 @@ class Link:
     """Dials by ``caller`` for as long as ``run`` runs.
 
     ``streams`` numbers its connections (``Report.stream``). ``report`` makes the newest whole report;
-    ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log. ``connected`` is called
-    when the first orders of a connection were taken in, and ``disconnected`` when that connection has ended.
+    ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log, ``execs`` runs a command
+    in one. ``connected`` is called when the first orders of a connection were taken in, and ``disconnected``
+    when that connection has ended.
     """
 
     def __init__(
@@ -71,11 +80,12 @@ class Link:
         report: Callable[[], Report],
         take: Callable[[Orders], bool],
         logs: Callable[[LogRequest], AsyncIterator[bytes]],
+        execs: OpenExec = refuse,
         connected: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None] = lambda: None,
     ) -> None:
         self._caller, self._clock, self._interval_s = caller, clock, interval_s
-        self._report, self._take, self._logs = report, take, logs
+        self._report, self._take, self._logs, self._execs = report, take, logs, execs
         self._streams, self._stream = streams, 0
         self._connected, self._disconnected = connected, disconnected
         self._dirty = asyncio.Event()
@@ -173,6 +183,11 @@ class Link:
                     elif isinstance(message, WholeReportWanted):
                         self._out.want_whole()
                         self._dirty.set()
+                    elif isinstance(message, ExecRequest):
+                        work = serve_exec(stub, self._caller.metadata, message, self._execs)
+                        task = spawn(f"link.exec.{message.request_id}", work)
+                        followers.add(task)
+                        task.add_done_callback(followers.discard)
                     elif message is not None:
                         task = spawn(f"link.logs.{message.request_id}", self._send_logs(stub, message))
                         followers.add(task)

@@ -191,6 +191,7 @@ class Agent:
             report=self.report,
             take=keeper.take,
             logs=keeper.logs,
+            execs=keeper.exec,
             connected=self._ready,
         )
 

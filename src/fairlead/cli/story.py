@@ -101,7 +101,11 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
     """What can be done with a session now, in words and as a command; nothing for one that has ended."""
     if view.status not in LIVE or view.endpoint is not None:
         return []
-    steps = [("its log", f"fairlead logs -f {view.name}")] if view.kernels else []
+    steps = []
+    if view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+        steps.append(("work in it", f"fairlead exec -it {view.name} -- sh"))
+    if view.kernels:
+        steps.append(("its log", f"fairlead logs -f {view.name}"))
     if view.status is not Status.TERMINATING:
         steps.append(("end it", f"fairlead stop {view.name}"))
     return steps

@@ -144,6 +144,23 @@ class LogRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecRequest:
+    """Manager → agent: run a command inside a kernel, and carry its bytes through ``Exec`` under this id.
+
+    ``rows`` and ``cols``: of its terminal (``tty``), 0: not known. ``env`` comes beside the kernel's own.
+    """
+
+    request_id: str
+    kernel_id: KernelId
+    command: tuple[str, ...]
+    tty: bool = False
+    stdin: bool = False
+    rows: int = 0
+    cols: int = 0
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One replica that the proxy may send requests to. ``draining``: finish what runs, start nothing."""
 

@@ -32,7 +32,7 @@ from fairlead.manager.loops import (
 )
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.rpc import Admission, Feed, Links, LinkServer, LogBroker
+from fairlead.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker
 from fairlead.manager.store import Store, migrate
 
 log = structlog.get_logger("fairlead.manager")
@@ -94,7 +94,7 @@ class Manager:
             keep_secret(self._home / "admin-key", self.first_key)
         leader = await enter(Leader(store, clock))
         links = Links(store, metrics, clock)
-        logs = LogBroker(store, links, clock)
+        logs, execs = LogBroker(store, links, clock), ExecBroker(links, clock)
         feed = Feed(store, clock)
         usage = UsageKeeper(store, metrics, clock)
         keeps_s = settings.decisions_kept_days * 86_400
@@ -112,8 +112,8 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        self._enrolment = await self._serve_links(store, links, logs, feed, usage)
-        self.api_address = await self._serve_api(store, logs, metrics)
+        self._enrolment = await self._serve_links(store, links, logs, execs, feed, usage)
+        self.api_address = await self._serve_api(store, logs, execs, metrics)
         log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:
@@ -123,7 +123,13 @@ class Manager:
         return (await self._enrolment.create_token(spec, actor="manager")).secret
 
     async def _serve_links(
-        self, store: Store, links: Links, logs: LogBroker, feed: Feed, usage: UsageKeeper
+        self,
+        store: Store,
+        links: Links,
+        logs: LogBroker,
+        execs: ExecBroker,
+        feed: Feed,
+        usage: UsageKeeper,
     ) -> Enrolment | None:
         """Returns who joins and renews; None without TLS, where nothing needs a certificate."""
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
@@ -141,7 +147,7 @@ class Manager:
         admission = Admission(store, None if authority else self._link_token, clock)
         await enter(admission.loop)
         server = LinkServer(
-            settings.link_listen, admission, enrolment, certificate, links, logs, feed, usage.take
+            settings.link_listen, admission, enrolment, certificate, links, logs, execs, feed, usage.take
         )
         self.link_address = (await enter(server)).address
         if not (authority or is_loopback(split_address(self.link_address)[0])):
@@ -156,7 +162,7 @@ class Manager:
         sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
         return Authority(sealed, secret)
 
-    async def _serve_api(self, store: Store, logs: LogBroker, metrics: Metrics) -> str:
+    async def _serve_api(self, store: Store, logs: LogBroker, execs: ExecBroker, metrics: Metrics) -> str:
         async def checks() -> dict[str, str]:
             try:
                 await store.ping()
@@ -169,6 +175,7 @@ class Manager:
                 store=store,
                 joins=self._enrolment,
                 logs=logs,
+                execs=execs,
                 checks=checks,
                 metrics=metrics.render,
                 max_body_bytes=self._settings.max_body_bytes,

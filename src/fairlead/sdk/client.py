@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -28,6 +29,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
+from fairlead.common.execution import ExecSpec
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.members import (
     JoinReply,
@@ -44,6 +46,7 @@ from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.common.status import SessionType, Status
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
+from fairlead.sdk.execution import RunningCommand, run_command
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -177,6 +180,13 @@ class Client:
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(error) from error
+
+    def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
+        """Run a command in a session that runs: ``async with client.exec(...) as command``. Leaving hangs it
+        up, if it still runs."""
+        url = self._address(f"/v1/sessions/{_part(ref)}/exec", {})
+        unreachable = self._unreachable
+        return run_command(self._open(), url, spec, timeout_s=self._timeout, unreachable=unreachable)
 
     # -- endpoints --
 

@@ -1,7 +1,7 @@
 """Kernels as plain processes, each under its own supervisor (``process_shim.py``) that outlives the agent.
 
 STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace``,
-``lock`` and ``execs`` (a lock too: commands that are run inside hold it).
+``lock``, and for commands that are run inside ``environ`` and the lock ``execs``.
 """
 
 from __future__ import annotations
@@ -146,16 +146,9 @@ class ProcessRuntime:
         return self._logs.tail(_id(handle), max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
-        seen = await self.observe(handle)
-        shim = self._shim_of(handle)
-        env = await asyncio.to_thread(procfs.environ, shim[0]) if shim[0] else None
-        if seen.state is not ObservedState.RUNNING or not env:
+        if (seen := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {seen.state}")
-        del env[SHIM_MARK]
-        folder = self._folder(_id(handle))
-        return process_exec.start(
-            self._exec_shim, folder / "execs", shim, env, self.work_dir(_id(handle)), command
-        )
+        return process_exec.start(self._exec_shim, self._folder(_id(handle)), self._shim_of(handle), command)
 
     # Where things are.
 
@@ -316,9 +309,11 @@ class ProcessRuntime:
             logs = self._logs.folder(launch.kernel_id)
             arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
             marks = {KERNEL_MARK: launch.kernel_id, OWNER_MARK: self._owner, PORT_MARK: str(launch.port)}
-            if done := self._spares.order(arguments, launch.env | marks, marks):
+            env = launch.env | marks
+            process_exec.keep_environment(folder, env)
+            if done := self._spares.order(arguments, env, marks):
                 return done
-            env = launch.env | marks | {SHIM_MARK: "1"}
+            env[SHIM_MARK] = "1"
             shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             pid = os.posix_spawn(
                 sys.executable,

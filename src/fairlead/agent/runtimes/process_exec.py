@@ -18,6 +18,7 @@ from fairlead.agent.runtimes.descriptors import read_now, readable, set_window, 
 from fairlead.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 
 _ROUNDS, _ROUND_S = 300, 0.01
+_ENVIRON = "environ"
 _END_KEY = b"\x04"
 
 
@@ -119,21 +120,36 @@ class ProcessExecution:
         self._ends.close()
 
 
-def start(
-    shim: Path, lock: Path, kernel: tuple[int, int], env: Mapping[str, str], directory: Path, command: Command
-) -> ProcessExecution:
-    """``kernel``: number and start time of its supervisor. Must run in the event loop's thread: the
-    descriptors are watched there. Raises ``ExecFailed``."""
+def keep_environment(folder: Path, env: Mapping[str, str]) -> None:
+    """Of a kernel that is to be started in ``folder``: what /proc says of it later, programs overwrite.
+    Raises ``OSError``."""
+    data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items())
+    fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    words = os.fsdecode((folder / _ENVIRON).read_bytes()).split("\0")
+    return dict(word.split("=", 1) for word in words if word)
+
+
+def start(shim: Path, folder: Path, kernel: tuple[int, int], command: Command) -> ProcessExecution:
+    """``folder``: the kernel's; ``kernel``: number and start time of its supervisor. Must run in the event
+    loop's thread: the descriptors are watched there. Raises ``ExecFailed``."""
     try:
-        ends = _make_ends(command, lock)
+        env = _environment(folder)
+        ends = _make_ends(command, folder / "execs")
+    except FileNotFoundError:
+        raise ExecFailed("no command can be run in it: it has ended, or an older agent began it") from None
     except OSError as error:
         raise ExecFailed(f"no pipe, terminal or lock is to be had on that node: {error}") from None
-    words = [str(kernel[0]), str(kernel[1]), str(int(command.tty)), str(directory), *command.argv]
+    words = [str(kernel[0]), str(kernel[1]), str(int(command.tty)), str(folder / "work"), *command.argv]
     try:
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", str(shim), *words],
-            {**env, **command.env},
+            env | command.env,
             # Above those numbers first: a source must not be overwritten before it was copied.
             file_actions=[
                 *((os.POSIX_SPAWN_DUP2, fd, 100 + at) for at, fd in enumerate(ends.theirs)),

@@ -241,17 +241,46 @@ class LogRequest(_message.Message):
     follow: bool
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
 
+class ExecRequest(_message.Message):
+    __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    TTY_FIELD_NUMBER: _ClassVar[int]
+    STDIN_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLS_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    kernel_id: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    tty: bool
+    stdin: bool
+    rows: int
+    cols: int
+    env: _containers.ScalarMap[str, str]
+    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "whole", "report_rest_ms")
+    __slots__ = ("orders", "logs", "whole", "exec", "report_rest_ms")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    EXEC_FIELD_NUMBER: _ClassVar[int]
     REPORT_REST_MS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     whole: WholeReportWanted
+    exec: ExecRequest
     report_rest_ms: int
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")
@@ -340,3 +369,45 @@ class UsageReport(_message.Message):
 class UsageAck(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TerminalSize(_message.Message):
+    __slots__ = ("rows", "cols")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    cols: int
+    def __init__(self, rows: _Optional[int] = ..., cols: _Optional[int] = ...) -> None: ...
+
+class ExecInput(_message.Message):
+    __slots__ = ("stdin", "stdin_ended", "size")
+    STDIN_FIELD_NUMBER: _ClassVar[int]
+    STDIN_ENDED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    stdin: bytes
+    stdin_ended: bool
+    size: TerminalSize
+    def __init__(self, stdin: _Optional[bytes] = ..., stdin_ended: _Optional[bool] = ..., size: _Optional[_Union[TerminalSize, _Mapping]] = ...) -> None: ...
+
+class ExecEnd(_message.Message):
+    __slots__ = ("exit_code", "code", "detail", "next_step")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    code: str
+    detail: str
+    next_step: str
+    def __init__(self, exit_code: _Optional[int] = ..., code: _Optional[str] = ..., detail: _Optional[str] = ..., next_step: _Optional[str] = ...) -> None: ...
+
+class ExecOutput(_message.Message):
+    __slots__ = ("request_id", "stdout", "stderr", "end")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    stdout: bytes
+    stderr: bytes
+    end: ExecEnd
+    def __init__(self, request_id: _Optional[str] = ..., stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., end: _Optional[_Union[ExecEnd, _Mapping]] = ...) -> None: ...

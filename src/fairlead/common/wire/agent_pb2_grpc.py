@@ -50,6 +50,11 @@ class AgentLinkStub:
                 request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.SerializeToString,
                 response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.FromString,
                 _registered_method=True)
+        self.Exec = channel.stream_stream(
+                '/fairlead.v1.AgentLink/Exec',
+                request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.SerializeToString,
+                response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.FromString,
+                _registered_method=True)
 
 
 class AgentLinkServicer:
@@ -77,6 +82,14 @@ class AgentLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Exec(self, request_iterator, context):
+        """The answer to an ExecRequest, for as long as the command runs. The manager ends the call when its user has
+        left; the command is hung up then, as it is when the call breaks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +107,11 @@ def add_AgentLinkServicer_to_server(servicer, server):
                     servicer.SendUsage,
                     request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.FromString,
                     response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.SerializeToString,
+            ),
+            'Exec': grpc.stream_stream_rpc_method_handler(
+                    servicer.Exec,
+                    request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.FromString,
+                    response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +196,33 @@ class AgentLink:
             '/fairlead.v1.AgentLink/SendUsage',
             fairlead_dot_common_dot_wire_dot_agent__pb2.UsageReport.SerializeToString,
             fairlead_dot_common_dot_wire_dot_agent__pb2.UsageAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exec(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/fairlead.v1.AgentLink/Exec',
+            fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.SerializeToString,
+            fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.FromString,
             options,
             channel_credentials,
             insecure,

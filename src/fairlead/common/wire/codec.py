@@ -244,7 +244,7 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
     )
 
 
-ManagerMessage = m.Orders | m.OrdersDelta | m.LogRequest | m.WholeReportWanted
+ManagerMessage = m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WholeReportWanted
 
 
 def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
@@ -265,6 +265,19 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
             )
         case m.WholeReportWanted():
             return a.ManagerMessage(whole=a.WholeReportWanted())
+        case m.ExecRequest():
+            return a.ManagerMessage(
+                exec=a.ExecRequest(
+                    request_id=message.request_id,
+                    kernel_id=message.kernel_id,
+                    command=message.command,
+                    tty=message.tty,
+                    stdin=message.stdin,
+                    rows=message.rows,
+                    cols=message.cols,
+                    env=message.env,
+                )
+            )
         case m.LogRequest():
             return a.ManagerMessage(
                 logs=a.LogRequest(
@@ -289,6 +302,18 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
         case "logs":
             logs = wire.logs
             return m.LogRequest(logs.request_id, KernelId(logs.kernel_id), logs.tail_lines, logs.follow)
+        case "exec":
+            e = wire.exec
+            return m.ExecRequest(
+                e.request_id,
+                KernelId(e.kernel_id),
+                tuple(e.command),
+                e.tty,
+                e.stdin,
+                e.rows,
+                e.cols,
+                dict(e.env),
+            )
         case "whole":
             return m.WholeReportWanted()
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -19,6 +20,7 @@ from fairlead.common.api import (
 )
 from fairlead.common.clock import Clock
 from fairlead.common.decisions import DecisionPage, RunView
+from fairlead.common.execution import Channel, ExecEnd, ExecSpec, Size
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.members import (
     JoinReply,
@@ -180,6 +182,32 @@ class Joins(Protocol):
     async def join(self, request: JoinRequest) -> JoinReply: ...
 
 
+class Conversing(Protocol):
+    """A command that runs in a session. ``end``: how it ended, None while it is not known."""
+
+    end: ExecEnd | None
+
+    async def send(self, data: bytes) -> None: ...
+    async def end_input(self) -> None: ...
+    async def resize(self, size: Size) -> None: ...
+
+    async def read(self) -> tuple[Channel, bytes] | None:
+        """The next of what it said; None: it has ended."""
+        ...
+
+
+class ExecSource(Protocol):
+    def check(self, session: SessionView) -> None:
+        """Raises ``Conflict`` or ``AgentUnreachable`` when no command can be run in it now."""
+        ...
+
+    def open(
+        self, session: SessionView, spec: ExecSpec, *, actor: str
+    ) -> AbstractAsyncContextManager[Conversing]:
+        """Run it; leaving hangs it up. Raises as ``check``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiDeps:
     """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
@@ -187,6 +215,7 @@ class ApiDeps:
 
     store: ApiStore
     logs: LogSource
+    execs: ExecSource
     checks: Callable[[], Awaitable[dict[str, str]]]
     metrics: Callable[[], bytes]
     max_body_bytes: int

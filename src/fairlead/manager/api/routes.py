@@ -36,6 +36,7 @@ from fairlead.manager.api import (
     cluster,
     decisions,
     endpoints,
+    execs,
     explaining,
     joining,
     keys,
@@ -104,6 +105,14 @@ ROUTES: tuple[Route, ...] = (
         "What a session's kernels use, and used",
         SessionStats,
         query=stats.SpanChoice,
+    ),
+    route(
+        "GET",
+        f"{_SESSION}/exec",
+        execs.exec_in_session,
+        "Run a command in a session: a WebSocket with the subprotocol exec.v1.fairlead",
+        "application/octet-stream",
+        status=101,
     ),
     route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
     route(

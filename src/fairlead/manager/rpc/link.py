@@ -17,6 +17,7 @@ from fairlead.common.exchange import OrdersOut, ReportsIn
 from fairlead.common.ids import AgentId, KernelId
 from fairlead.common.loop import Loop
 from fairlead.common.messages import (
+    ExecRequest,
     LogRequest,
     Orders,
     OrdersDelta,
@@ -64,7 +65,7 @@ class Attached:
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
         self.nudged.set()
-        self.requests: list[LogRequest | WholeReportWanted] = []
+        self.requests: list[LogRequest | ExecRequest | WholeReportWanted] = []
         self.heard = False  # its first report was taken in
         self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
@@ -82,7 +83,7 @@ class Attached:
         if wrong := self._peer.may_be(info.agent_id, info.resource_group):
             raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
-    def ask(self, request: LogRequest | WholeReportWanted) -> None:
+    def ask(self, request: LogRequest | ExecRequest | WholeReportWanted) -> None:
         self.requests.append(request)
         self.nudged.set()
 

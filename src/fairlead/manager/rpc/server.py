@@ -24,6 +24,7 @@ from fairlead.common.wire import (
 )
 from fairlead.manager.enrolment import Enrolment, ManagerCertificate
 from fairlead.manager.rpc.admission import Admission, Peer
+from fairlead.manager.rpc.execs import ExecBroker
 from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
@@ -63,12 +64,13 @@ class LinkServer(
         certificate: ManagerCertificate | None,
         links: Links,
         logs: LogBroker,
+        execs: ExecBroker,
         feed: Feed,
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
         self._admission, self._enrolment, self._certificate = admission, enrolment, certificate
-        self._links, self._logs, self._feed = links, logs, feed
+        self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -91,6 +93,11 @@ class LinkServer(
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         self._usage(usage)
         return agent_pb2.UsageAck()
+
+    async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._execs.serve(request_iterator, context, peer)
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         peer = await self._admit(context, "proxy")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from aiohttp import web
+from memory_execs import MemoryExecs
 from memory_store import MemoryLogs, MemoryStore
 from served_api import MAX_BODY, Api
 
@@ -18,7 +19,7 @@ from fairlead.manager.api import ApiDeps, ApiStore, LogSource, build_app
 async def api() -> AsyncIterator[Api]:
     clock = ManualClock()
     checks = {"postgres": "ok"}
-    served = Api(MemoryStore(clock), MemoryLogs(), clock, checks)
+    served = Api(MemoryStore(clock), MemoryLogs(), MemoryExecs(), clock, checks)
     store: ApiStore = served.store
     logs: LogSource = served.logs
 
@@ -28,6 +29,7 @@ async def api() -> AsyncIterator[Api]:
     deps = ApiDeps(
         store=store,
         logs=logs,
+        execs=served.execs,
         checks=check,
         metrics=lambda: b"fairlead_sessions 3\n",
         max_body_bytes=MAX_BODY,

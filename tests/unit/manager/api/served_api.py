@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from memory_execs import MemoryExecs
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
 from fairlead.common.clock import ManualClock
@@ -19,6 +20,7 @@ class Api:
 
     store: MemoryStore
     logs: MemoryLogs
+    execs: MemoryExecs
     clock: ManualClock
     checks: dict[str, str]
     port: int = 0

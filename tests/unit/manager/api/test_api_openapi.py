@@ -20,6 +20,7 @@ EXPECTED = {
     "/v1/sessions": {"get", "post"},
     "/v1/sessions/{ref}": {"get"},
     "/v1/sessions/{ref}/stop": {"post"},
+    "/v1/sessions/{ref}/exec": {"get"},
     "/v1/sessions/{ref}/history": {"get"},
     "/v1/sessions/{ref}/why": {"get"},
     "/v1/sessions/{ref}/logs": {"get"},

@@ -27,8 +27,8 @@ from fairlead.agent.runtimes.base import (
     silence,
 )
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
-from fairlead.agent.runtimes.docker.images import Images
 from fairlead.agent.runtimes.docker.execution import execute
+from fairlead.agent.runtimes.docker.images import Images
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
     container_config,

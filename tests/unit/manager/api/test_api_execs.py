@@ -1,0 +1,119 @@
+"""The WebSocket to a command in a session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from memory_store import ADMIN_KEY
+from served_api import Api, check_problem
+
+from fairlead.common.execution import PROTOCOL, Channel, ExecEnd, frame, unframe
+
+AUTH = {"Authorization": f"Bearer {ADMIN_KEY}"}
+SPEC = {"command": ["cat"], "stdin": True}
+
+
+@asynccontextmanager
+async def exec_in(api: Api, first: Any = SPEC) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    await api.ask("POST", "/v1/sessions", json={"name": "dev", "type": "interactive"})
+    async with api.http.ws_connect("/v1/sessions/dev/exec", headers=AUTH, protocols=(PROTOCOL,)) as ws:
+        if isinstance(first, bytes):
+            await ws.send_bytes(first)
+        else:
+            await ws.send_str(first if isinstance(first, str) else json.dumps(first))
+        yield ws
+
+
+async def read(ws: aiohttp.ClientWebSocketResponse) -> tuple[Channel, bytes]:
+    async with asyncio.timeout(10):
+        return unframe(await ws.receive_bytes())
+
+
+async def test_bytes_go_to_and_fro_and_the_end_is_told(api: Api) -> None:
+    async with exec_in(api, SPEC | {"tty": True, "size": {"rows": 3, "cols": 4}}) as ws:
+        assert ws.protocol == PROTOCOL
+        await ws.send_bytes(frame(Channel.STDIN, b"\xff\0"))
+        assert await read(ws) == (Channel.STDOUT, b"\xff\0")
+        await ws.send_bytes(frame(Channel.RESIZE, b'{"rows": 50, "cols": 200}'))
+        await ws.send_bytes(frame(Channel.CLOSE, bytes((Channel.STDIN,))))
+        channel, end = await read(ws)
+        assert channel is Channel.STATUS
+        assert ExecEnd.model_validate_json(end) == ExecEnd(exit_code=7)
+        assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+    [(name, spec, actor)] = api.execs.asked
+    assert (name, spec.command, spec.size.cols, actor) == ("dev", ["cat"], 4, "key:root")
+    assert api.execs.opened[0].told == ["50x200"]
+
+
+async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
+    for name in ("dev", "still"):
+        await api.ask("POST", "/v1/sessions", json={"name": name, "type": "interactive"})
+    for path, key, status, code in (
+        ("dev", None, 401, "unauthenticated"),
+        ("none", ADMIN_KEY, 404, "not-found"),
+        ("still", ADMIN_KEY, 409, "conflict"),
+        ("dev", ADMIN_KEY, 422, "invalid-input"),  # no WebSocket
+    ):
+        answer, problem = await api.ask("GET", f"/v1/sessions/{path}/exec", key=key)
+        check_problem(answer, problem, status, code)
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await api.http.ws_connect("/v1/sessions/still/exec", headers=AUTH)
+    assert refused.value.status == 409
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "told"),
+    [
+        (b"\0x", None, "first message"),
+        ("{", None, "message is not valid"),
+        ({"command": []}, None, "command"),
+        ({"command": ["x"], "shell": True}, None, "shell"),
+        ({"command": ["x"], "env": {"FAIRLEAD_X": "1"}}, None, "FAIRLEAD_"),
+        (SPEC, b"", "belongs to no channel"),
+        (SPEC, b"\x09x", "9 is not a valid Channel"),
+        (SPEC, frame(Channel.STDOUT, b"x"), "STDOUT is not for clients"),
+        (SPEC, frame(Channel.RESIZE, b'{"rows": -1}'), "rows"),
+    ],
+)
+async def test_what_is_not_understood_is_told_and_ends_it(
+    api: Api, first: Any, then: bytes | None, told: str
+) -> None:
+    async with exec_in(api, first) as ws:
+        if then is not None:
+            await ws.send_bytes(then)
+        channel, end = await read(ws)
+        assert channel is Channel.STATUS
+        assert told in ExecEnd.model_validate_json(end).detail
+        assert ExecEnd.model_validate_json(end).exit_code is None
+
+
+async def test_a_user_who_leaves_is_noticed(api: Api) -> None:
+    async with exec_in(api) as ws:
+        await ws.send_bytes(frame(Channel.STDIN, b"x"))
+        await read(ws)
+        assert not api.execs.left.is_set()
+    async with asyncio.timeout(10):
+        await api.execs.left.wait()
+
+
+async def test_a_command_that_takes_nothing_holds_its_user_up(api: Api) -> None:
+    """And is not gathered for: what is taken off the wire is bounded."""
+    api.execs.held = True
+    async with exec_in(api) as ws:
+
+        async def flood() -> None:
+            while True:
+                await ws.send_bytes(frame(Channel.STDIN, b"x" * 65_536))
+
+        flooding = asyncio.ensure_future(flood())
+        done, _ = await asyncio.wait([flooding], timeout=1)
+        assert not done
+        assert api.execs.opened[0].taken <= 1 << 20
+        flooding.cancel()
+        await asyncio.gather(flooding, return_exceptions=True)
