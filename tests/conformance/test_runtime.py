@@ -17,7 +17,7 @@ from tests.containers.images import PYTHON_IMAGE
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
-from fairlead.agent.runtimes.docker import DockerRuntime, Engine, Rules
+from fairlead.agent.runtimes.docker import DockerRuntime, Engine, GcRules, Housekeeping, Pulled, Rules
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.agent.runtimes.fake import FakeWorld
 from fairlead.common.clock import SystemClock
@@ -100,7 +100,9 @@ class DockerBench:
     def runtime(self) -> Runtime:
         sealer = load_sealer(self._folder / "docker.key", SystemClock())
         engine, logs = Engine(self._socket), LogStore(self._folder / "logs")
-        runtime = DockerRuntime(engine, sealer, logs, rules=Rules(), address="127.0.0.1")
+        clock = SystemClock()
+        house = Housekeeping(engine, GcRules(), Pulled(self._folder / "images.json", clock), clock)
+        runtime = DockerRuntime(engine, sealer, logs, rules=Rules(), address="127.0.0.1", house=house)
         self._runtimes.append(runtime)
         return runtime
 

@@ -13,7 +13,15 @@ import pytest_asyncio
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import Launch
-from fairlead.agent.runtimes.docker import Away, DockerRuntime, Engine, Rules
+from fairlead.agent.runtimes.docker import (
+    Away,
+    DockerRuntime,
+    Engine,
+    GcRules,
+    Housekeeping,
+    Pulled,
+    Rules,
+)
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
@@ -82,7 +90,10 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
         state.mkdir(exist_ok=True)
         sealer = load_sealer(state / "docker.key", SystemClock())
         logs = LogStore(state / "logs")
-        made.append(DockerRuntime(Engine(socket), sealer, logs, rules=Rules(**rules), address="127.0.0.1"))
+        engine, clock = Engine(socket), SystemClock()
+        house = Housekeeping(engine, GcRules(), Pulled(state / "docker-images.json", clock), clock)
+        how = {"rules": Rules(**rules), "address": "127.0.0.1", "house": house}
+        made.append(DockerRuntime(engine, sealer, logs, **how))
         return made[-1]
 
     yield make

@@ -40,9 +40,9 @@ def lacks() -> str:
 
 class PrivateEngine:
     """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers).
-    ``live_restore``: its containers outlive it."""
+    ``live_restore``: its containers outlive it. ``data_mib``: its disk, in memory, is so large."""
 
-    def __init__(self, folder: Path, *, gpus: bool, live_restore: bool) -> None:
+    def __init__(self, folder: Path, *, gpus: bool, live_restore: bool, data_mib: int = 0) -> None:
         number = next(_numbers)
         # Its name is that of a name space in containerd too, should ours find one on the machine.
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
@@ -56,6 +56,11 @@ class PrivateEngine:
             hook = self._bin / "nvidia-container-runtime-hook"
             hook.write_text(_HOOK)
             hook.chmod(0o755)
+        self.data = folder / "data"
+        if data_mib:
+            self.data.mkdir()
+            words = ["mount", "-t", "tmpfs", "-o", f"size={data_mib}m,mode=711", "tmpfs", str(self.data)]
+            subprocess.run(words, check=True, capture_output=True)
         self._more = ["--live-restore"] if live_restore else []
         config = {"deprecated-key-path": str(folder / "key.json")}
         (folder / "daemon.json").write_text(json.dumps(config))

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import io
 import json
+import secrets
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ class Registry:
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("file")
             entry.size = LAYER_BYTES
-            tar.addfile(entry, io.BytesIO(bytes(LAYER_BYTES)))
+            # No two registries have the same image.
+            tar.addfile(entry, io.BytesIO(secrets.token_bytes(LAYER_BYTES)))
         root = {"type": "layers", "diff_ids": [_digest(layer.getvalue())]}
         config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root, "history": []}
         self.blobs = {_digest(data): data for data in (layer.getvalue(), json.dumps(config).encode())}

@@ -8,7 +8,16 @@ import structlog
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import Runtime, RuntimeFailed
-from fairlead.agent.runtimes.docker import DockerRuntime, Engine, Rules, engine_socket
+from fairlead.agent.runtimes.docker import (
+    DiskFull,
+    DockerRuntime,
+    Engine,
+    GcRules,
+    Housekeeping,
+    Pulled,
+    Rules,
+    engine_socket,
+)
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import Clock
 from fairlead.common.settings import AgentSettings
@@ -40,21 +49,44 @@ def docker_runtime(
         log_keep_files=settings.log_keep_files,
     )
     sealer = load_sealer(state / "docker.key", clock)
-    return DockerRuntime(Engine(socket), sealer, logs, rules=rules, address=settings.address)
+    engine, pulled = Engine(socket), Pulled(state / "docker-images.json", clock)
+    gc = GcRules(
+        mode=settings.docker_gc,
+        high=settings.docker_gc_high,
+        low=settings.docker_gc_low,
+        whose=settings.docker_gc_images,
+        min_free=parse_size(settings.docker_min_free),
+    )
+    house = Housekeeping(engine, gc, pulled, clock)
+    return DockerRuntime(engine, sealer, logs, rules=rules, address=settings.address, house=house)
+
+
+async def tidy(runtime: DockerRuntime | None) -> None:
+    """One look at how full its disk is; an engine that does not answer is asked again the next time."""
+    try:
+        if runtime is not None:
+            await runtime.tidy()
+    except RuntimeFailed as error:
+        log.debug("cannot look after the images", why=error.message)
 
 
 class Presence:
-    """Whether a runtime that may come and go is offered: while it answers, and for ``AWAY_S`` after."""
+    """Whether a runtime that may come and go is offered: while it answers, and for ``AWAY_S`` after. Not
+    while its disk is full."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime, self._clock = runtime, clock
         self._answered_at: float | None = None
-        self.offered = False
+        self.offered, self._said = False, ""
 
     async def look(self) -> None:
         now = self._clock.monotonic()
         try:
             await self._runtime.probe()
+        except DiskFull as error:
+            if self.offered or error.message != self._said:
+                log.warning("no new containers here until there is space again", why=error.message)
+            self._answered_at, self.offered, self._said = now, False, error.message
         except RuntimeFailed as error:
             if self._answered_at is None or now - self._answered_at < AWAY_S:
                 return

@@ -17,7 +17,7 @@ import structlog
 
 from fairlead import __version__
 from fairlead.agent import inventory, preflight
-from fairlead.agent.containers import Presence, docker_runtime
+from fairlead.agent.containers import Presence, docker_runtime, tidy
 from fairlead.agent.inventory.nvidia import load_nvml
 from fairlead.agent.keeper import Keeper
 from fairlead.agent.ledger import Begun, Ledger
@@ -37,7 +37,7 @@ from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire.dialling import RENEWAL_LOOK_S, Caller, caller_of
 
 log = structlog.get_logger("fairlead.agent")
-_INVENTORY_S, _LOOK_AROUND_S = 30.0, 60.0
+_INVENTORY_S, _LOOK_AROUND_S, _TIDY_S = 30.0, 60.0, 60.0
 _Loop = tuple[str, Callable[[], Awaitable[None]], float]
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 
@@ -176,6 +176,7 @@ class Agent:
         for name, tick, interval_s in (
             ("agent.inventory", self._look, _INVENTORY_S),
             ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
+            ("agent.tidy", lambda: tidy(docker), _TIDY_S),
             *stats,
             ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
         ):

@@ -27,6 +27,7 @@ class Reason(StrEnum):
     NO_NVIDIA_RUNTIME = "no-nvidia-runtime"
     LIMIT_REFUSED = "limit-refused"
     DOCKER_AWAY = "docker-away"
+    DISK_FULL = "disk-full"
     MODEL_MISSING = "model-missing"
     ENGINE_MISSING = "engine-missing"
     PORT_TAKEN = "port-taken"
@@ -129,6 +130,12 @@ REASONS: dict[Reason, ReasonInfo] = {
     ),
     Reason.DOCKER_AWAY: ReasonInfo(
         "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True
+    ),
+    Reason.DISK_FULL: ReasonInfo(
+        "there is no space left where Docker on the agent's node keeps its data",
+        "free space there; see agent.docker_gc and agent.docker_min_free",
+        True,
+        True,
     ),
     Reason.MODEL_MISSING: ReasonInfo(
         "the model's files are not on the agent's node", "check the path on that node", True, True

@@ -170,6 +170,17 @@ class AgentSettings(Section):
     """The engine's network for containers."""
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep; all others are dropped."""
+    docker_gc: Literal["on", "dry-run", "off"] = "on"
+    """Images that no container needs are removed while the disk of Docker is full, the least recently used
+    first. ``dry-run``: the log says which ones would be."""
+    docker_gc_high: Annotated[int, Field(ge=1, le=100)] = 85
+    """Percent of that disk in use at which it begins."""
+    docker_gc_low: Annotated[int, Field(ge=0, le=100)] = 75
+    """And at which it is enough."""
+    docker_gc_images: Literal["pulled", "any"] = "pulled"
+    """Which images may be removed: those that Fairlead pulled, or any."""
+    docker_min_free: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    """With less space left there, no new sessions in containers come here. 0: no limit."""
     docker_pids: Annotated[int, Field(ge=16)] = 4096
     """Most processes and threads of one container."""
     docker_shm: Annotated[str, AfterValidator(_check_size)] = "1GiB"

@@ -140,7 +140,8 @@ _MEANINGS: tuple[tuple[str, Reason, str], ...] = (
     ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
     ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
     ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
-    ("no space left on device", Reason.CREATE_FAILED, "free space where that node's Docker keeps its data"),
+    ("no space left on device", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
+    ("disk quota exceeded", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
     ("executable file not found", Reason.CREATE_FAILED, "name a program that is in the image"),
     ("invalid mount config", Reason.CREATE_FAILED, "see agent.docker_mounts on that node"),
 )  # fmt: skip

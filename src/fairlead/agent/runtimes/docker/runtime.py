@@ -28,6 +28,7 @@ from fairlead.agent.runtimes.base import (
 )
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
 from fairlead.agent.runtimes.docker.execution import execute
+from fairlead.agent.runtimes.docker.housekeeping import DiskFull, Housekeeping
 from fairlead.agent.runtimes.docker.images import Images
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
@@ -62,7 +63,16 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, engine: Engine, sealer: Sealer, logs: LogStore, *, rules: Rules, address: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sealer: Sealer,
+        logs: LogStore,
+        *,
+        rules: Rules,
+        address: str,
+        house: Housekeeping,
+    ) -> None:
         self._engine, self._sealer, self._logs = engine, sealer, logs
         self._rules, self._address = rules, address
         self._watch = Watch(engine, sealer.owner)
@@ -71,7 +81,7 @@ class DockerRuntime:
         self._beginning: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._strangers: set[str] = set()
-        self._images = Images(engine, rules)
+        self._images, self._house = Images(engine, rules, house.pulled), house
 
     async def close(self) -> None:
         await self._watch.close()
@@ -80,11 +90,17 @@ class DockerRuntime:
 
     async def probe(self) -> Capabilities:
         await self._engine.call(lambda api: api.ping(), _LOOK_S)
+        await self._house.check()
         return Capabilities(runs_engines=True, contained=True)
+
+    async def tidy(self) -> None:
+        """Remove images while the disk is too full. Raises ``RuntimeFailed``."""
+        await self._house.tidy()
 
     async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
         await asyncio.to_thread(self._check, launch)
         with _as_create_failed():
+            await self._house.check()
             await self._images.have(launch.image, tell)
 
     async def create(self, launch: Launch) -> Handle:
@@ -344,6 +360,10 @@ def _as_create_failed() -> Iterator[None]:
     except Refused as error:
         reason, next_step = meaning(str(error))
         raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
+    except DiskFull as error:
+        raise CreateFailed(
+            error.message, reason=Reason.DISK_FULL, clean=True, next_step=error.next_step
+        ) from None
     except Away as error:
         reason = Reason.DOCKER_AWAY
         raise CreateFailed(
