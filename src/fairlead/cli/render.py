@@ -110,6 +110,12 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     return row
 
 
+def agent_status(view: AgentView) -> str:
+    """``ALIVE cordoned``, ``ALIVE draining``: what it is, and whether it gets new work."""
+    closed = {"cordon": "cordoned", "drain": "draining"}.get(view.cordon, "leaving" if view.draining else "")
+    return f"{view.status} {closed}".strip()
+
+
 def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
     """Resources as used/offered; of devices, how many have any use."""
     used: dict[str, list[int]] = {}
@@ -119,7 +125,7 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
         total[0] += (1 if offer.used else 0) if device else offer.used
         total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
     shown = {s: f"{show_amount(s, u)}/{show_amount(s, total)}" for s, (u, total) in used.items()}
-    status = f"{view.status} draining" if view.draining else str(view.status)
+    status = agent_status(view)
     devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
     row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
     row += [str(view.kernels), f"{show_age(now, view.last_seen)} ago"]

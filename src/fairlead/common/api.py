@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fairlead.common.options import GroupOptions as GroupOptions
 from fairlead.common.options import Scope
@@ -175,12 +175,42 @@ class AgentView(View):
     runtimes: list[str]
     engines: list[str]
     labels: dict[str, str]
-    draining: bool
+    draining: bool = Field(description="Nothing new goes there: it says so itself, or somebody cordoned it.")
+    cordon: Literal["", "cordon", "drain"] = ""
+    cordoned_by: str = ""
+    cordoned_at: datetime | None = None
+    stop_at: datetime | None = Field(None, description="Of a drain: what is left then is stopped or moved.")
     connected_since: datetime
     last_seen: datetime
     offers: list[OfferView]
     kernels: int
     max_kernels: int | None = None
+
+
+class Cordon(Model):
+    """The body of ``PUT /v1/agents/{id}/cordon``."""
+
+    drain: bool = Field(
+        False, description="Also replace its replicas elsewhere, and stop or move what is left in the end."
+    )
+    stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
+        None, description="Of a drain: seconds until what is left is stopped or moved; left out, never."
+    )
+
+    @model_validator(mode="after")
+    def _only_a_drain_stops(self) -> Cordon:
+        if self.stop_after_s is not None and not self.drain:
+            raise ValueError("stop_after_s is for a drain: set drain, or leave it out")
+        return self
+
+
+class AgentEvent(View):
+    """What was done to an agent, and by whom."""
+
+    at: datetime
+    event: str
+    actor: str
+    detail: str = ""
 
 
 class GroupView(View):

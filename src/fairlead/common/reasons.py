@@ -45,6 +45,7 @@ class Reason(StrEnum):
     KERNEL_GONE = "kernel-gone"
     AGENT_LOST = "agent-lost"
     AGENT_SHUTDOWN = "agent-shutdown"
+    AGENT_DRAINED = "agent-drained"
     PREEMPTED = "preempted"
     SCALED_DOWN = "scaled-down"
     ENDPOINT_DELETED = "endpoint-deleted"
@@ -177,6 +178,10 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
     Reason.AGENT_SHUTDOWN: ReasonInfo(
         "its agent was shut down with its kernels", "start it again", retryable=True
+    ),
+    Reason.AGENT_DRAINED: ReasonInfo(
+        "its agent was emptied by an administrator",
+        "start it again: it goes to another agent; a batch session with `retries` does so by itself",
     ),
     Reason.PREEMPTED: ReasonInfo(
         "it made room for a session of higher priority",

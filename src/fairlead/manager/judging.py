@@ -70,6 +70,18 @@ def preempt(facts: SessionFacts, how: str, cause: str, lost_grace_s: float) -> M
     return _move(facts, event, lost_grace_s, Reason.PREEMPTED, detail=words, actor="scheduler")
 
 
+def drain(facts: SessionFacts, agent_id: str, actor: str, lost_grace_s: float) -> Move | None:
+    """The move for what is left on an agent at the deadline of its drain. A batch session that may be run
+    again (``retries``) goes back into the queue; all else is stopped, and endpoints make other replicas."""
+    if facts.status not in (*STARTING, R) or all(kernel.status in TERMINAL for kernel in facts.kernels):
+        return None
+    again = facts.spec.type is SessionType.BATCH and facts.spec.retries > 0
+    event = Event.PREEMPT if again else Event.STOP
+    return _move(
+        facts, event, lost_grace_s, Reason.AGENT_DRAINED, detail=f"agent {agent_id} is emptied", actor=actor
+    )
+
+
 def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | None:
     """What a session's kernels and deadline mean for it now: the joint rules, first match wins."""
     late = facts.deadline_at is not None and now >= facts.deadline_at

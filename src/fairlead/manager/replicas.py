@@ -22,7 +22,8 @@ _NOT_ITS_FAULT = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KER
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is given up."""
+    """``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is given up.
+    ``agent_drained``: its agent is to be emptied, so it is stopped once another one is ready in its place."""
 
     session_id: SessionId
     status: Status
@@ -31,6 +32,7 @@ class ReplicaFacts:
     ready_at: datetime | None = None
     reason: Reason = Reason.NONE
     agent_silent: bool = False
+    agent_drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,10 @@ def plan_replicas(endpoint: EndpointFacts, now: datetime) -> ReplicaPlan:
     live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
     if endpoint.deleted:
         return ReplicaPlan(stop=tuple(r.session_id for r in live), stop_reason=Reason.ENDPOINT_DELETED)
-    healthy = [r for r in live if not r.agent_silent]
+    healthy = [r for r in live if not (r.agent_silent or r.agent_drained)]
+    drained = [r for r in live if r.agent_drained and not r.agent_silent]
+    if drained and (gone := _replaced(drained, healthy, endpoint.wanted)):
+        return ReplicaPlan(stop=gone, stop_reason=Reason.AGENT_DRAINED)
     failed = failures_in_a_row(endpoint.replicas, endpoint.changed_at)
     missing = endpoint.wanted - len(healthy)
     if missing < 0:
@@ -97,6 +102,16 @@ def plan_replicas(endpoint: EndpointFacts, now: datetime) -> ReplicaPlan:
     wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (len(failed) - 1))
     retry_at = failed[0].status_since + timedelta(seconds=wait_s)
     return ReplicaPlan(start=missing if now >= retry_at else 0, failures=len(failed), retry_at=retry_at)
+
+
+def _replaced(
+    drained: Sequence[ReplicaFacts], healthy: Sequence[ReplicaFacts], wanted: int
+) -> tuple[SessionId, ...]:
+    """Of those on agents that are emptied: what nobody would miss. One that is not ready serves nobody."""
+    ready = sum(r.status is Status.RUNNING for r in healthy)
+    serving = [r for r in drained if r.status is Status.RUNNING]
+    idle = [r.session_id for r in drained if r.status is not Status.RUNNING]
+    return (*idle, *(r.session_id for r in serving[max(0, wanted - ready) :]))
 
 
 def endpoint_status(endpoint: EndpointFacts) -> EndpointStatus:

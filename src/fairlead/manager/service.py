@@ -22,6 +22,7 @@ from fairlead.manager.api import ApiDeps, build_app
 from fairlead.manager.authority import Authority
 from fairlead.manager.enrolment import Enrolment, ManagerCertificate
 from fairlead.manager.loops import (
+    Drainer,
     Leader,
     Lifekeeper,
     Recorder,
@@ -106,6 +107,7 @@ class Manager:
             Lifekeeper(store, clock, settings.lost_grace_s).loop,
             ReplicaKeeper(store, leader, clock).loop,
             Sweeper(store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400).loop,
+            Drainer(store, leader, clock, settings.lost_grace_s).loop,
             usage.loop,
             links.loop,
             feed.loop,

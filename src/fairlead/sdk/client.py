@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
@@ -31,15 +30,6 @@ from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
 from fairlead.common.execution import ExecSpec
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
-from fairlead.common.members import (
-    JoinReply,
-    JoinRequest,
-    JoinTokenSpec,
-    JoinTokenView,
-    MemberKind,
-    MemberView,
-    NewJoinTokenView,
-)
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
 from fairlead.common.spec import EndpointSpec, SessionSpec
@@ -47,6 +37,7 @@ from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.common.status import SessionType, Status
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of, why
 from fairlead.sdk.execution import RunningCommand, run_command
+from fairlead.sdk.nodes import Nodes, part
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,7 +46,7 @@ class _History(View):
     items: list[HistoryEntry]
 
 
-class Client:
+class Client(Nodes):
     """Calls one manager; use it as ``async with Client(url, key) as client``.
 
     ``timeout`` in seconds bounds each call; of followed logs only the connecting. Every call raises
@@ -105,7 +96,7 @@ class Client:
 
     async def get_session(self, ref: str) -> SessionView:
         """By id or name."""
-        return await self._call(SessionView, "GET", f"/v1/sessions/{_part(ref)}")
+        return await self._call(SessionView, "GET", f"/v1/sessions/{part(ref)}")
 
     async def list_sessions(
         self,
@@ -134,11 +125,11 @@ class Client:
         return await self._call(Page[SessionView], "GET", "/v1/sessions", query=query)
 
     async def stop_session(self, ref: str) -> SessionView:
-        return await self._call(SessionView, "POST", f"/v1/sessions/{_part(ref)}/stop")
+        return await self._call(SessionView, "POST", f"/v1/sessions/{part(ref)}/stop")
 
     async def why(self, ref: str) -> WhyView:
         """Why it waits, and until when; of one that does not wait, what it is."""
-        return await self._call(WhyView, "GET", f"/v1/sessions/{_part(ref)}/why")
+        return await self._call(WhyView, "GET", f"/v1/sessions/{part(ref)}/why")
 
     async def plan_session(self, spec: SessionSpec) -> PlanView:
         """Where it would go if it were created now, or what is missing. Nothing is written."""
@@ -147,7 +138,7 @@ class Client:
 
     async def history(self, ref: str) -> list[HistoryEntry]:
         """Every move of a session, oldest first."""
-        return (await self._call(_History, "GET", f"/v1/sessions/{_part(ref)}/history")).items
+        return (await self._call(_History, "GET", f"/v1/sessions/{part(ref)}/history")).items
 
     async def logs(
         self,
@@ -170,7 +161,7 @@ class Client:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeout, sock_read=None if follow else self._timeout
         )
-        url = self._address(f"/v1/sessions/{_part(ref)}/logs", query)
+        url = self._address(f"/v1/sessions/{part(ref)}/logs", query)
         try:
             async with self._open().get(url, timeout=timeout) as answer:
                 if answer.status >= 300:
@@ -184,7 +175,7 @@ class Client:
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
         """Run a command in a session that runs: ``async with client.exec(...) as command``. Leaving hangs it
         up, if it still runs."""
-        url = self._address(f"/v1/sessions/{_part(ref)}/exec", {})
+        url = self._address(f"/v1/sessions/{part(ref)}/exec", {})
         unreachable = self._unreachable
         return run_command(self._open(), url, spec, timeout_s=self._timeout, unreachable=unreachable)
 
@@ -194,7 +185,7 @@ class Client:
         return await self._call(EndpointView, "POST", "/v1/endpoints", body=spec)
 
     async def get_endpoint(self, name: str) -> EndpointView:
-        return await self._call(EndpointView, "GET", f"/v1/endpoints/{_part(name)}")
+        return await self._call(EndpointView, "GET", f"/v1/endpoints/{part(name)}")
 
     async def list_endpoints(self, *, cursor: str | None = None, limit: int = 50) -> Page[EndpointView]:
         query = {"cursor": cursor, "limit": str(limit)}
@@ -202,10 +193,10 @@ class Client:
 
     async def scale_endpoint(self, name: str, replicas: int) -> EndpointView:
         body = Scale(replicas=replicas)
-        return await self._call(EndpointView, "POST", f"/v1/endpoints/{_part(name)}/scale", body=body)
+        return await self._call(EndpointView, "POST", f"/v1/endpoints/{part(name)}/scale", body=body)
 
     async def delete_endpoint(self, name: str) -> EndpointView:
-        return await self._call(EndpointView, "DELETE", f"/v1/endpoints/{_part(name)}")
+        return await self._call(EndpointView, "DELETE", f"/v1/endpoints/{part(name)}")
 
     # -- agents and resource groups --
 
@@ -213,30 +204,30 @@ class Client:
         return (await self._call(Page[AgentView], "GET", "/v1/agents")).items
 
     async def get_agent(self, agent_id: str) -> AgentView:
-        return await self._call(AgentView, "GET", f"/v1/agents/{_part(agent_id)}")
+        return await self._call(AgentView, "GET", f"/v1/agents/{part(agent_id)}")
 
     async def forget_agent(self, agent_id: str) -> AgentView:
         """Give up an agent that is SUSPECT or LOST, with what ran there. Returns it as it was."""
-        return await self._call(AgentView, "DELETE", f"/v1/agents/{_part(agent_id)}")
+        return await self._call(AgentView, "DELETE", f"/v1/agents/{part(agent_id)}")
 
     async def list_groups(self) -> list[GroupView]:
         return (await self._call(Page[GroupView], "GET", "/v1/groups")).items
 
     async def get_group(self, name: str) -> GroupView:
-        return await self._call(GroupView, "GET", f"/v1/groups/{_part(name)}")
+        return await self._call(GroupView, "GET", f"/v1/groups/{part(name)}")
 
     async def update_group(self, name: str, options: GroupOptions) -> GroupView:
-        return await self._call(GroupView, "PUT", f"/v1/groups/{_part(name)}", body=options)
+        return await self._call(GroupView, "PUT", f"/v1/groups/{part(name)}", body=options)
 
     # -- what is used --
 
     async def session_stats(self, ref: str, *, spans: str = "none", limit: int = 60) -> SessionStats:
         """``spans``: with the newest ``limit`` of its "minutes" or "hours"."""
         query = {"spans": spans, "limit": str(limit)}
-        return await self._call(SessionStats, "GET", f"/v1/sessions/{_part(ref)}/stats", query=query)
+        return await self._call(SessionStats, "GET", f"/v1/sessions/{part(ref)}/stats", query=query)
 
     async def agent_stats(self, agent_id: str) -> AgentStats:
-        return await self._call(AgentStats, "GET", f"/v1/agents/{_part(agent_id)}/stats")
+        return await self._call(AgentStats, "GET", f"/v1/agents/{part(agent_id)}/stats")
 
     async def top_sessions(self, *, sort: str = "cpu", limit: int = 100) -> list[SessionUse]:
         """Those that use most of ``sort`` first: cpu, memory, rx, tx, gpu, gpu_memory; created_at: the
@@ -253,15 +244,15 @@ class Client:
         return (await self._call(Page[QuotaView], "GET", "/v1/quotas")).items
 
     async def get_quota(self, scope: Scope, name: str) -> QuotaView:
-        return await self._call(QuotaView, "GET", f"/v1/quotas/{scope}/{_part(name)}")
+        return await self._call(QuotaView, "GET", f"/v1/quotas/{scope}/{part(name)}")
 
     async def set_quota(self, scope: Scope, name: str, limits: QuotaLimits) -> QuotaView:
         """The whole quota: what is left out of ``limits`` has no limit."""
-        return await self._call(QuotaView, "PUT", f"/v1/quotas/{scope}/{_part(name)}", body=limits)
+        return await self._call(QuotaView, "PUT", f"/v1/quotas/{scope}/{part(name)}", body=limits)
 
     async def delete_quota(self, scope: Scope, name: str) -> QuotaView:
         """Take it away. Returns it as it was."""
-        return await self._call(QuotaView, "DELETE", f"/v1/quotas/{scope}/{_part(name)}")
+        return await self._call(QuotaView, "DELETE", f"/v1/quotas/{scope}/{part(name)}")
 
     # -- what was decided; for administrators --
 
@@ -289,34 +280,11 @@ class Client:
         return (await self._call(Page[KeyView], "GET", "/v1/keys")).items
 
     async def get_key(self, name: str) -> KeyView:
-        return await self._call(KeyView, "GET", f"/v1/keys/{_part(name)}")
+        return await self._call(KeyView, "GET", f"/v1/keys/{part(name)}")
 
     async def revoke_key(self, name: str) -> KeyView:
         """It works no more, within two seconds everywhere. Returns it as it was."""
-        return await self._call(KeyView, "DELETE", f"/v1/keys/{_part(name)}")
-
-    # -- who may speak on the links --
-
-    async def create_join_token(self, spec: JoinTokenSpec) -> NewJoinTokenView:
-        """The one answer with the secret."""
-        return await self._call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
-
-    async def list_join_tokens(self) -> list[JoinTokenView]:
-        return (await self._call(Page[JoinTokenView], "GET", "/v1/join-tokens")).items
-
-    async def remove_join_token(self, token_id: str) -> JoinTokenView:
-        return await self._call(JoinTokenView, "DELETE", f"/v1/join-tokens/{_part(token_id)}")
-
-    async def join(self, request: JoinRequest) -> JoinReply:
-        """Needs no key: the request is signed. May be repeated with the same one."""
-        return await self._call(JoinReply, "POST", "/v1/join", body=request)
-
-    async def list_members(self) -> list[MemberView]:
-        return (await self._call(Page[MemberView], "GET", "/v1/members")).items
-
-    async def revoke_member(self, kind: MemberKind, name: str) -> MemberView:
-        """Its links end, and it is let in no more. Returns it as it was."""
-        return await self._call(MemberView, "DELETE", f"/v1/members/{kind}/{_part(name)}")
+        return await self._call(KeyView, "DELETE", f"/v1/keys/{part(name)}")
 
     async def health(self) -> Health:
         """Whether the manager is ready; needs no key. A manager that is not ready answers too."""
@@ -384,10 +352,3 @@ def _span(
 ) -> dict[str, str | None]:
     span = {"from": since.isoformat(), "to": until.isoformat()}
     return {"group": group, **span, "cursor": cursor, "limit": str(limit)}
-
-
-def _part(name: str) -> str:
-    """``name`` as one part of a path. Raises ``InvalidInput`` for an empty one."""
-    if not name:
-        raise InvalidInput("the name is empty", next_step="`fairlead ps` lists names")
-    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")

@@ -75,6 +75,54 @@ CASES = [
         [],
         EndpointStatus.READY,
     ),
+    (
+        "on an agent that is emptied: first another one",
+        endpoint(replica(Status.RUNNING, 90, agent_drained=True)),
+        1,
+        [],
+        EndpointStatus.READY,
+    ),
+    (
+        "which is not ready yet",
+        endpoint(replica(Status.CREATING, 9), replica(Status.RUNNING, 90, agent_drained=True)),
+        0,
+        [],
+        EndpointStatus.READY,
+    ),
+    (
+        "and then it goes",
+        endpoint(replica(Status.RUNNING, 9), replica(Status.RUNNING, 90, agent_drained=True)),
+        0,
+        ["s90"],
+        EndpointStatus.READY,
+    ),
+    (
+        "one by one, as the others come",
+        endpoint(
+            replica(Status.RUNNING, 9),
+            replica(Status.CREATING, 8),
+            replica(Status.RUNNING, 90, agent_drained=True),
+            replica(Status.RUNNING, 91, agent_drained=True),
+            wanted=2,
+        ),
+        0,
+        ["s91"],
+        EndpointStatus.READY,
+    ),
+    (
+        "one that serves nobody goes at once",
+        endpoint(replica(Status.PREPARING, 9, agent_drained=True)),
+        0,
+        ["s9"],
+        EndpointStatus.LOADING,
+    ),
+    (
+        "silent, it is replaced as always",
+        endpoint(replica(Status.RUNNING, 9, agent_drained=True, agent_silent=True)),
+        1,
+        [],
+        EndpointStatus.READY,
+    ),
     ("deleted", endpoint(replica(Status.RUNNING, 7), deleted=True), 0, ["s7"], EndpointStatus.STOPPED),
     ("failed just now", endpoint(failed(10, 4)), 0, [], EndpointStatus.DEGRADED),
     ("failed a while ago", endpoint(failed(10, 5)), 1, [], EndpointStatus.DEGRADED),
@@ -124,6 +172,21 @@ def test_plan(facts: EndpointFacts, start: int, stops: list[str], status: Endpoi
     plan = plan_replicas(facts, NOW)
     assert (plan.start, list(plan.stop)) == (start, stops)
     assert endpoint_status(facts) is status
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8),
+    st.integers(0, 6),
+)
+def test_emptying_an_agent_costs_no_replica_that_serves(
+    some: list[tuple[Status, int, bool]], wanted: int
+) -> None:
+    replicas = [replica(s, a + n / 100, ended_s=a / 2, agent_drained=d) for n, (s, a, d) in enumerate(some)]
+    replicas.sort(key=lambda r: r.created_at, reverse=True)
+    plan = plan_replicas(endpoint(*replicas, wanted=wanted), NOW)
+    serving = [r for r in replicas if r.status is Status.RUNNING]
+    left = [r for r in serving if r.session_id not in plan.stop]
+    assert len(left) >= min(wanted, len(serving))
 
 
 @given(

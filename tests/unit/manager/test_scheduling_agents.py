@@ -96,7 +96,7 @@ def test_which_agent(agents: list[AgentState], item: Pending, options: dict[str,
         pytest.param(
             [node("a", draining=True), node("b", fenced=True)], wants("s"), Reason.NO_AGENT,
             [
-                "1 agent: draining: no new work",
+                "1 agent: cordoned or draining: no new work",
                 "1 agent: fenced until it is back: work that was given up may still use its devices",
             ], id="drain and fence",
         ),

@@ -2,6 +2,7 @@
 
 from fairlead.cli.verbs import (
     agent,
+    agents,
     batch,
     chat,
     groups,
@@ -21,6 +22,7 @@ from fairlead.cli.verbs import (
 
 registered = (
     agent,
+    agents,
     batch,
     chat,
     groups,

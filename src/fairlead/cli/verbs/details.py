@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.cli.render import (
+    agent_status,
     current_kernel,
     print_facts,
     print_table,
@@ -114,10 +115,18 @@ def print_endpoint(
     _log(out, newest.log_tail, f"fairlead logs {view.name}")
 
 
+def _cordoned(view: AgentView) -> str:
+    if not view.cordon or view.cordoned_at is None:
+        return ""
+    stops = f"; what is left is stopped {view.stop_at:%Y-%m-%d %H:%M} UTC" if view.stop_at else ""
+    return f"{view.cordoned_by}, since {view.cordoned_at:%Y-%m-%d %H:%M} UTC{stops}"
+
+
 def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) -> None:
     facts = [
         ("agent", view.id),
-        ("status", f"{view.status}{' draining' if view.draining else ''}"),
+        ("status", agent_status(view)),
+        ("by", _cordoned(view)),
         ("group", view.resource_group),
         ("address", view.address),
         ("version", f"{view.version} ({view.arch})"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -95,39 +94,3 @@ def describe(
         cli.print_json({"session": found, "history": stories[found.id], "stats": used})
     else:
         details.print_session(cli.out, found, stories[found.id], used, cli.clock.now())
-
-
-@verb(app)
-def agents(
-    cli: Cli, agent_id: Annotated[str | None, typer.Argument(help="Only this one, in full.")] = None
-) -> None:
-    """List agents: what each offers and how much of it is in use.
-
-    \b
-    Examples:
-      fairlead agents
-      fairlead agents node-7
-    """
-    if agent_id is not None:
-        one, used = cli.run(lambda c: _both(c.get_agent(agent_id), c.agent_stats(agent_id)))
-        if cli.json:
-            cli.print_json(one)
-        else:
-            details.print_agent(cli.out, one, used, cli.clock.now())
-        return
-    found = cli.run(lambda client: client.list_agents())
-    now = cli.clock.now()
-    if cli.json:
-        cli.print_json({"agents": found})
-    elif cli.output is Output.NAME:
-        for view in found:
-            print(view.id)
-    elif not found:
-        cli.say("no agent has joined; `fairlead agent` starts one")
-    else:
-        columns = render.AGENT_COLUMNS + (render.AGENT_WIDE if cli.wide else ())
-        render.print_table(cli.out, columns, [render.agent_row(a, now, wide=cli.wide) for a in found])
-
-
-async def _both(one: Awaitable[A], other: Awaitable[B]) -> tuple[A, B]:
-    return await asyncio.gather(one, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.common.api import AgentView, GroupOptions, GroupView
+from fairlead.common.api import AgentEvent, AgentView, Cordon, GroupOptions, GroupView
 from fairlead.common.spec import Model, Name
 from fairlead.manager import selectors
 from fairlead.manager.api.reading import read_path
@@ -23,6 +23,21 @@ async def get_agent(call: Call[None, NoQuery]) -> AgentView:
 
 async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
     return await call.deps.store.forget_agent(call.path("id"), actor=call.actor)
+
+
+async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
+    asked = call.body
+    return await call.deps.store.cordon_agent(
+        call.path("id"), actor=call.actor, drain=asked.drain, stop_after_s=asked.stop_after_s
+    )
+
+
+async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.uncordon_agent(call.path("id"), actor=call.actor)
+
+
+async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
+    return Items[AgentEvent](items=await call.deps.store.agent_history(call.path("id")))
 
 
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:

@@ -7,7 +7,9 @@ before a shorter one, and only an encoded slash reaches a thing whose name ends 
 from __future__ import annotations
 
 from fairlead.common.api import (
+    AgentEvent,
     AgentView,
+    Cordon,
     EndpointView,
     GroupOptions,
     GroupView,
@@ -161,6 +163,31 @@ ROUTES: tuple[Route, ...] = (
         query=stats.TopQuery,
     ),
     route("GET", "/v1/stats/agents", stats.top_agents, "What nodes and devices use", Items[AgentStats]),
+    route(
+        "PUT",
+        "/v1/agents/{id}/cordon",
+        cluster.cordon_agent,
+        "Nothing new for an agent; `drain` also empties it",
+        AgentView,
+        body=Cordon,
+        access="admin",
+    ),
+    route(
+        "DELETE",
+        "/v1/agents/{id}/cordon",
+        cluster.uncordon_agent,
+        "An agent gets new work again",
+        AgentView,
+        access="admin",
+    ),
+    route(
+        "GET",
+        "/v1/agents/{id}/history",
+        cluster.agent_history,
+        "What was done to an agent, and by whom",
+        Items[AgentEvent],
+        access="admin",
+    ),
     route("GET", "/v1/agents/{id}", cluster.get_agent, "One agent", AgentView),
     route(
         "DELETE",

@@ -13,6 +13,7 @@ from fairlead.manager.store import Store
 log = structlog.get_logger("fairlead.sweeper")
 
 HISTORY_DAYS = 30
+AUDIT_DAYS = 365
 FORGET_EVERY_S = 3600.0
 CHECK_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
@@ -70,6 +71,7 @@ class Sweeper:
             forgotten = await self._store.forget_old(HISTORY_DAYS)
             await self._store.forget_keys()
             await self._store.sweep_join_tokens(HISTORY_DAYS)
+            await self._store.forget_agent_history(AUDIT_DAYS)
             log.info("forgot old sessions", sessions=forgotten)
 
     async def _check(self) -> None:

@@ -7,7 +7,7 @@ from fairlead.manager.scheduling.answer import Refusal, RefusalKind, Unmet, Unme
 
 _SHORT = {
     RefusalKind.UNAVAILABLE: "silent or draining: no new work",
-    RefusalKind.DRAINING: "draining: no new work",
+    RefusalKind.DRAINING: "cordoned or draining: no new work",
     RefusalKind.FENCED: "fenced until it is back: work that was given up may still use its devices",
     RefusalKind.DESIGNATED: "not one of the agents that were named",
     RefusalKind.SHARES: "gives parts of its devices in other steps, or none",

@@ -86,6 +86,41 @@ class Agents(Reports):
         self._bell.ring([Topic.MEMBERS])
         return view
 
+    async def cordon_agent(
+        self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
+    ) -> api.AgentView:
+        """Nothing new goes there. ``drain``: replicas are replaced elsewhere, and what is left after
+        ``stop_after_s`` seconds is stopped or moved (None: it may end by itself). Raises ``NotFound``."""
+        return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
+
+    async def uncordon_agent(self, agent_id: str, *, actor: str) -> api.AgentView:
+        """It gets new work again. Raises ``NotFound``."""
+        return await self._set_cordon(agent_id, "", None, actor)
+
+    async def _set_cordon(
+        self, agent_id: str, cordon: str, stop_after_s: float | None, actor: str
+    ) -> api.AgentView:
+        view = await self.get_agent(agent_id)
+        if not await self._report_line.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
+            raise NotFound(f"no agent {agent_id!r}", next_step="`fairlead agents` lists them")
+        self._bell.ring_room([AgentId(view.id)])
+        self._bell.ring([Topic.ENDPOINTS, Topic.PENDING])
+        return await self.get_agent(agent_id)
+
+    async def left_on_drained(self) -> list[tuple[SessionId, AgentId, str]]:
+        """Sessions that are left on agents after the deadline of their drain: which, where, and who asked."""
+        found = await self._db.fetch(SQL["drain_left"])
+        return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in found]
+
+    async def agent_history(self, agent_id: str, limit: int = 50) -> list[api.AgentEvent]:
+        """What was done to an agent, newest first. Raises ``NotFound``."""
+        await self.get_agent(agent_id)
+        found = await self._db.fetch(SQL["agent_history"], agent_id, limit)
+        return [api.AgentEvent.model_validate(dict(row)) for row in found]
+
+    async def forget_agent_history(self, days: int) -> None:
+        await self._report_line.fetch(SQL["agent_history_sweep"], days)
+
     async def list_agents(self) -> list[api.AgentView]:
         return [rows.agent_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
 

@@ -171,6 +171,7 @@ def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> End
                 r["ready_at"],
                 Reason(r["reason"]),
                 r["agent_silent"],
+                r["agent_drained"],
             )
             for r in replicas
             if r["endpoint_id"] == row["id"]

@@ -66,13 +66,24 @@ agents = _table(
         "runtimes": ARRAY(Text()),
         "engines": ARRAY(Text()),
         "labels": JSONB(),
-        "draining": Boolean(),
+        "leaving": Boolean(),
         "connected_at": _TZ,
         "last_seen": _TZ,
         "max_kernels": [Integer()],
         "share_quantum": Integer(),
         "share_minimum": Integer(),
+        "cordon": Text(),
+        "cordoned_by": Text(),
+        "cordoned_at": [_TZ],
+        "stop_at": [_TZ],
+        "draining": Boolean(),
     },
+)
+
+agent_history = _table(
+    "agent_history",
+    ("agent_id", "at"),
+    {"agent_id": Text(), "at": _TZ, "event": Text(), "actor": Text(), "detail": Text()},
 )
 
 agent_slots = _table(

@@ -13,7 +13,7 @@ WITH input AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address FROM agents a JOIN input i ON i.id = a.id
 ), now_known AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
-                             runtimes, engines, labels, draining, max_kernels, share_quantum, share_minimum)
+                             runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
            labels, draining, max_kernels, share_quantum, share_minimum
     FROM input ORDER BY id
@@ -21,7 +21,7 @@ WITH input AS (
         resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
         incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
-        labels = excluded.labels, draining = excluded.draining, max_kernels = excluded.max_kernels,
+        labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum, last_seen = now(),
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
     WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)

@@ -1,7 +1,8 @@
 -- The replicas of endpoints: every live one, and the last ten that ended since the endpoint was changed
 -- (index sessions_by_endpoint).
 SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
-       k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent
+       k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
+       coalesce(a.cordon = 'drain', false) AS agent_drained
 FROM unnest($1::uuid[]) AS e(id)
 CROSS JOIN LATERAL (
     SELECT * FROM (SELECT * FROM sessions l WHERE l.endpoint_id = e.id

@@ -17,5 +17,8 @@ WITH token AS (
     INSERT INTO link_members (id, kind, name, resource_group, token_id, public_key, certificate_until)
     SELECT $5, $2, $3, resource_group, id, $4, $6 FROM used
     RETURNING id, resource_group
+), noted AS (
+    INSERT INTO agent_history (agent_id, event, actor, detail)
+    SELECT $3, 'join', 'token:' || u.id, 'as member ' || $5 FROM used u WHERE $2 = 'agent'
 )
 SELECT id, resource_group FROM made UNION ALL SELECT id, resource_group FROM again

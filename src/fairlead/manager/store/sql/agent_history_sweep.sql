@@ -1,0 +1,1 @@
+DELETE FROM agent_history WHERE at < now() - make_interval(days => $1)

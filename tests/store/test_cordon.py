@@ -1,0 +1,155 @@
+"""Agents that get nothing new, and those that are emptied: who asked, and what becomes of what runs there."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.errors import NotFound
+from fairlead.common.reasons import Reason
+from fairlead.common.spec import EndpointSpec, SessionSpec
+from fairlead.common.status import ObservedState, Status
+from fairlead.manager.loops import Drainer, Leader, ReplicaKeeper, Scheduler
+from fairlead.manager.metrics import Metrics
+from fairlead.manager.scheduling import plan
+from fairlead.manager.store import Store
+
+from .conftest import RUNNING, FakeAgent, settle
+
+WHO = "key:ann"
+
+
+async def add(store: Store, name: str, **more: object) -> str:
+    spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
+    return (await store.create_session(spec, actor="t")).id
+
+
+async def runs(store: Store, agent: FakeAgent, name: str) -> None:
+    kernel = (await store.get_session(name)).kernels[-1]
+    assert kernel.agent_id == agent.name, f"{name} is on {kernel.agent_id}"
+    agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
+    await agent.report()
+    await settle(store)
+
+
+async def tick(store: Store) -> None:
+    """One pass of the scheduler, as the leader."""
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await Scheduler(store, leader, Metrics(), clock)._tick()
+
+
+async def drained(store: Store) -> None:
+    """One look of the drainer, as the leader."""
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await Drainer(store, leader, clock, 120)._tick()
+
+
+async def keep(store: Store) -> None:
+    """One look of the replica keeper, as the leader."""
+    clock = SystemClock()
+    async with Leader(store, clock) as leader:
+        await ReplicaKeeper(store, leader, clock)._tick()
+
+
+async def test_a_cordoned_agent_gets_nothing_new_until_it_is_uncordoned(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    view = await store.cordon_agent("node-1", actor=WHO)
+    assert (view.cordon, view.cordoned_by, view.draining, view.stop_at) == ("cordon", WHO, True, None)
+    await add(store, "job")
+    await tick(store)
+    hold = (await store.get_session("job")).hold
+    assert hold is not None
+    assert "cordoned or draining: no new work" in " ".join(hold.refusals), hold
+    await agent.report()
+    assert (await store.get_agent("node-1")).cordon == "cordon", "what an agent reports does not lift it"
+    view = await store.uncordon_agent("node-1", actor="key:bob")
+    assert (view.cordon, view.cordoned_by, view.draining) == ("", "", False)
+    await tick(store)
+    assert (await store.get_session("job")).status is Status.SCHEDULED
+    history = [(e.event, e.actor) for e in await store.agent_history("node-1")]
+    assert history == [("uncordon", "key:bob"), ("cordon", WHO)]
+
+
+async def test_nobody_is_cordoned_by_a_wrong_name(store: Store) -> None:
+    for do in (store.cordon_agent, store.uncordon_agent):
+        with pytest.raises(NotFound, match="no agent 'nope'"):
+            await do("nope", actor=WHO)
+
+
+async def test_a_placement_that_was_planned_before_is_refused(store: Store) -> None:
+    """The plan was made from a snapshot in which the agent was open: Postgres looks again."""
+    await FakeAgent(store).report()
+    await add(store, "job")
+    term = await store.take_lease("test", 60)
+    assert term is not None
+    [(group, policy)] = await store.groups_with_pending()
+    made = plan(await store.snapshot(group, policy, who_runs=True), policy)
+    assert len(made.places) == 1
+    await store.cordon_agent("node-1", actor=WHO)
+    assert await store.place_all(made.places, term) == 0
+    assert (await store.get_session("job")).status is Status.PENDING
+
+
+async def test_a_drain_without_a_deadline_stops_nothing(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "job")
+    await tick(store)
+    await runs(store, agent, "job")
+    assert (await store.cordon_agent("node-1", actor=WHO, drain=True)).kernels == 1
+    await drained(store)
+    assert (await store.get_session("job")).status is Status.RUNNING
+
+
+async def test_at_the_deadline_what_may_run_again_moves_and_all_else_is_stopped(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "once")
+    await add(store, "again", retries=1)
+    await tick(store)
+    await runs(store, agent, "once")
+    await runs(store, agent, "again")
+    await store.cordon_agent("node-1", actor=WHO, drain=True, stop_after_s=3600)
+    await drained(store)
+    assert {(await store.get_session(n)).status for n in ("once", "again")} == {Status.RUNNING}
+    await store.cordon_agent("node-1", actor=WHO, drain=True, stop_after_s=0)
+    await drained(store)
+    once, again = await store.get_session("once"), await store.get_session("again")
+    assert (once.status, once.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
+    assert (again.status, again.attempt) == (Status.PENDING, 2)
+    last = (await store.history("once"))[-1]
+    assert (last.event, last.actor, last.reason) == ("stop", WHO, Reason.AGENT_DRAINED)
+    await tick(store)
+    assert (await store.get_session("again")).status is Status.PENDING, "not there again"
+    other = FakeAgent(store, "node-2")
+    await other.report()
+    await tick(store)
+    await runs(store, other, "again")
+    await drained(store)  # and once more changes nothing
+    assert (await store.get_session("again")).status is Status.RUNNING
+
+
+async def test_replicas_are_replaced_before_they_go(store: Store) -> None:
+    one, two = FakeAgent(store, "node-1"), FakeAgent(store, "node-2")
+    await one.report()
+    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources={"cpu": 1})
+    await store.create_endpoint(spec, actor="t")
+    await keep(store)
+    await tick(store)
+    [first] = (await store.get_endpoint("m")).sessions
+    await runs(store, one, first.name)
+    await two.report()
+    await store.cordon_agent("node-1", actor=WHO, drain=True)
+    await keep(store)
+    await tick(store)
+    [second] = [s for s in (await store.get_endpoint("m")).sessions if s.name != first.name]
+    await keep(store)
+    assert (await store.get_session(first.name)).status is Status.RUNNING, "the other is not ready yet"
+    await runs(store, two, second.name)
+    await keep(store)
+    gone = await store.get_session(first.name)
+    assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
+    assert (await store.get_endpoint("m")).ready >= 1
