@@ -202,6 +202,14 @@ async def until_no_processes(kernel_id: str, timeout_s: float = 10) -> None:
             await asyncio.sleep(0.02)
 
 
+async def words_in(file: Path, least: int, timeout_s: float = 10) -> list[str]:
+    """What a kernel wrote, once that is at least so many words: one that runs may not have come to it yet."""
+    async with asyncio.timeout(timeout_s):
+        while len(words := file.read_text().split() if file.exists() else []) < least:
+            await asyncio.sleep(0.02)
+    return words
+
+
 def is_shim(pid: int) -> bool:
     return "FAIRLEAD_SHIM" in (procfs.environ(pid) or {})
 

@@ -393,7 +393,7 @@ async def test_killed_at_any_moment_it_starts_nothing_twice(
     async with h.make_agent(boss, tmp_path):
         await boss.until(lambda r: len(boss.reports) > count and r.orders_generation == 1)
         told = await boss.until_kernel(spec.kernel_id, S.RUNNING, S.EXITED, S.GONE)
-        begun = starts.read_text().split() if starts.exists() else []
+        begun = await h.words_in(starts, 1 if told.state is S.RUNNING else 0)
         assert len(begun) == (1 if told.state is S.RUNNING else 0)
         assert len([pid for pid in h.processes(spec.kernel_id) if not h.is_shim(pid)]) == len(begun)
         await end_all(boss)
