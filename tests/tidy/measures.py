@@ -24,6 +24,10 @@ CATCH_ALL = {
         "src/fairlead/manager/selectors.py",
         "load",
     ): "somebody else's module: one that cannot be imported refuses, and says why",
+    **{
+        ("src/fairlead/agent/devices/vendor.py", name): "somebody else's inventory: it costs its own devices"
+        for name in ("_ask", "installed")
+    },
     ("src/fairlead/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/fairlead/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }

@@ -36,6 +36,7 @@ OFFERS = st.builds(
     numa=st.none() | st.integers(0, 63),
     island=TEXT,
     parent=TEXT,
+    trouble=TEXT,
 )
 INFOS = st.builds(
     m.AgentInfo,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from fairlead.agent import launching, preflight
 from fairlead.agent.course import Course
+from fairlead.agent.devices import VendorFailed
 from fairlead.agent.ending import Ending
 from fairlead.agent.engines import ENGINES, Engine, Invocation, needs_port
 from fairlead.agent.fetching import fetch
@@ -54,8 +55,10 @@ class Beginning:
                 launch = launching.launch(
                     course.entry.spec, self._invocation(engine), course.entry.port, self._place()
                 )
+                launch = self._with_devices(launch)
                 if self._place().contained:
                     await self._fetch(runtime, launch)
+                await self._pass_gate()
                 if course.unwanted():
                     return course.verdict(Seen(ObservedState.GONE))
                 course.show(ObservedState.CREATING)
@@ -126,6 +129,34 @@ class Beginning:
         )
         if failed is not None:
             raise _Refused(failed.reason, str(failed))
+
+    def _with_devices(self, launch: Launch) -> Launch:
+        """How the devices of other vendors are seen. In containers only NVIDIA's can be given."""
+        course = self._course
+        devices, spec = course.around.devices, course.entry.spec
+        if devices is None or spec.runtime in course.around.pretending or self._place().contained:
+            return launch
+        try:
+            return replace(launch, env=launch.env | devices.environment(spec))
+        except VendorFailed as error:
+            raise _Refused(Reason.CREATE_FAILED, str(error)) from None
+
+    async def _pass_gate(self) -> None:
+        """Its devices are given to it when what ran there before has let go of their memory."""
+        course = self._course
+        gate, spec = course.around.gate, course.entry.spec
+        devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
+        if gate is None or not devices or spec.runtime in course.around.pretending:
+            return
+
+        def waiting(words: str) -> None:
+            course.show(ObservedState.PREPARING)
+            course.tell(words)
+
+        work = gate.wait(spec.kernel_id, devices, waiting)
+        refused = await fetch(f"gate.{spec.kernel_id}", work, course.wished, lambda: not course.unwanted())
+        if refused is not None:
+            raise _Refused(refused.reason, refused.detail)
 
     async def _create(self, runtime: Runtime, launch: Launch) -> Handle:
         creating = spawn(f"create.{launch.kernel_id}", _tried(runtime.create(launch)))

@@ -18,7 +18,7 @@ import structlog
 from fairlead import __version__
 from fairlead.agent import inventory, preflight
 from fairlead.agent.containers import Presence, docker_runtime, tidy
-from fairlead.agent.inventory.nvidia import load_nvml
+from fairlead.agent.devices import Care, Devices, Fenced, Nvidia, installed
 from fairlead.agent.keeper import Keeper
 from fairlead.agent.ledger import Begun, Ledger
 from fairlead.agent.link import Link
@@ -26,18 +26,19 @@ from fairlead.agent.logs import LogStore
 from fairlead.agent.ports import Ports
 from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
 from fairlead.agent.surroundings import Surroundings
-from fairlead.agent.usage import GpuMeter, Sampler
+from fairlead.agent.usage import Sampler
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId
 from fairlead.common.loop import Loop
 from fairlead.common.messages import AgentInfo, Report, SlotOffer
 from fairlead.common.settings import AgentSettings, CommonSettings
+from fairlead.common.slots import parse_size
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire.dialling import RENEWAL_LOOK_S, Caller, caller_of
 
 log = structlog.get_logger("fairlead.agent")
-_INVENTORY_S, _LOOK_AROUND_S, _TIDY_S = 30.0, 60.0, 60.0
+_INVENTORY_S, _LOOK_AROUND_S, _TIDY_S, _DEVICES_S = 30.0, 60.0, 60.0, 5.0
 _Loop = tuple[str, Callable[[], Awaitable[None]], float]
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 
@@ -68,12 +69,21 @@ class Agent:
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
-        self._inventory = inventory.load(
-            settings.inventory, gpus=settings.gpus, reserved_mem=settings.reserved_mem, owner=self.id
+        self._runtimes: dict[str, Runtime] = {}
+        # Where all is pretended, nothing real is looked at.
+        pretended = settings.inventory.startswith("fake:")
+        self._devices = Devices(() if pretended else (Nvidia(), *installed()))
+        self._care = None if pretended else self._take_care()
+        offered = inventory.load(
+            settings.inventory,
+            gpus=settings.gpus,
+            reserved_mem=settings.reserved_mem,
+            owner=self.id,
+            devices=self._devices,
         )
+        self._inventory = Fenced(offered, self._care.watch) if self._care else offered
         self._site = preflight.this_site(settings.vllm_command)
         self._offers: tuple[SlotOffer, ...] = ()
-        self._runtimes: dict[str, Runtime] = {}
         self._engines: tuple[str, ...] = ()
         self._docker: Presence | None = None
         self._offered: tuple[str, ...] = ()
@@ -165,6 +175,8 @@ class Agent:
             http=http,
             work_dir=process.work_dir,
             contained=frozenset({"docker"}),
+            devices=self._devices if self._care else None,
+            gate=self._care.gate if self._care else None,
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
@@ -172,16 +184,26 @@ class Agent:
         stack.push_async_callback(keeper.close)
         await keeper.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
-        stats = await self._measure(stack, keeper, link)
-        for name, tick, interval_s in (
-            ("agent.inventory", self._look, _INVENTORY_S),
-            ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
-            ("agent.tidy", lambda: tidy(docker), _TIDY_S),
-            *stats,
-            ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
-        ):
-            await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=clock))
+        tidying = ("agent.tidy", lambda: tidy(docker), _TIDY_S)
+        await self._begin_loops(stack, caller, keeper, link, tidying)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
+
+    async def _begin_loops(
+        self, stack: AsyncExitStack, caller: Caller, keeper: Keeper, link: Link, *more: _Loop
+    ) -> None:
+        looking = Loop("agent.inventory", self._look, interval_s=_INVENTORY_S, clock=self._clock)
+        loops: list[_Loop] = [
+            *more,
+            ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
+            ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
+            *self._measure(stack, keeper, link),
+        ]
+        if self._care is not None:
+            self._care.watch.changed = looking.nudge
+            loops.append(("agent.devices", self._care.look, _DEVICES_S))
+        await stack.enter_async_context(looking)
+        for name, tick, interval_s in loops:
+            await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
 
     def _make_link(self, caller: Caller, keeper: Keeper, begun: Begun) -> Link:
         return Link(
@@ -196,10 +218,21 @@ class Agent:
             connected=self._ready,
         )
 
-    async def _measure(self, stack: AsyncExitStack, keeper: Keeper, link: Link) -> tuple[_Loop, ...]:
+    def _take_care(self) -> Care:
+        settings = self._settings
+        return Care(
+            self._devices,
+            self._clock,
+            runtimes=self._runtimes,
+            running=lambda: self._keeper.measured() if self._keeper is not None else {},
+            probation_s=settings.device_probation_s,
+            free_bytes=parse_size(settings.device_free_mem),
+            free_timeout_s=settings.device_free_timeout_s,
+        )
+
+    def _measure(self, stack: AsyncExitStack, keeper: Keeper, link: Link) -> tuple[_Loop, ...]:
         if not self._settings.stats_interval_s:
             return ()
-        nvml = None if self._settings.inventory.startswith("fake:") else load_nvml()
         sampler = Sampler(
             self.id,
             self.incarnation,
@@ -207,7 +240,7 @@ class Agent:
             runtimes=self._runtimes,
             running=keeper.measured,
             devices=lambda: {o.device_id: o.parent for o in self._offers if o.device_id},
-            gpus=GpuMeter(nvml) if nvml is not None else None,
+            gpus=self._devices,
             send=link.send_usage,
         )
         stack.push_async_callback(sampler.close)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
+from fairlead.agent.devices import Devices, Gate
 from fairlead.agent.engines import Site
 from fairlead.agent.ledger import Ledger
 from fairlead.agent.logs import LogStore
@@ -20,7 +21,8 @@ from fairlead.common.ids import KernelId
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What every kernel of an agent shares. ``pretending``: names of runtimes that run no real engine;
-    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME."""
+    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME.
+    ``devices`` and ``gate`` are those of real devices; None where they are pretended."""
 
     clock: Clock
     ledger: Ledger
@@ -33,3 +35,5 @@ class Surroundings:
     http: aiohttp.ClientSession
     work_dir: Callable[[KernelId], Path]
     contained: frozenset[str] = frozenset()
+    devices: Devices | None = None
+    gate: Gate | None = None

@@ -163,6 +163,7 @@ class OfferView(View):
     numa: int | None = None
     island: str = ""
     parent: str = ""
+    trouble: str = Field("", description="Of one that is not healthy.")
 
 
 class AgentView(View):

@@ -32,6 +32,7 @@ class SlotOffer:
     numa: int | None = None
     island: str = ""
     parent: DeviceId = DeviceId("")
+    trouble: str = ""  # in words, of one that is not healthy
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class Reason(StrEnum):
     MODEL_MISSING = "model-missing"
     ENGINE_MISSING = "engine-missing"
     PORT_TAKEN = "port-taken"
+    DEVICE_BUSY = "device-busy"
     START_TIMEOUT = "start-timeout"
     PENDING_TIMEOUT = "pending-timeout"
     CREATE_FAILED = "create-failed"
@@ -149,6 +150,12 @@ REASONS: dict[Reason, ReasonInfo] = {
     ),
     Reason.PORT_TAKEN: ReasonInfo(
         "no free port for the kernel", "widen agent.port_range, or free ports on that node", True, True
+    ),
+    Reason.DEVICE_BUSY: ReasonInfo(
+        "the memory of its GPU was not free",
+        "end the processes that the detail names, on that node; the GPU is fenced until then",
+        True,
+        True,
     ),
     Reason.START_TIMEOUT: ReasonInfo(
         "it did not become ready in time",

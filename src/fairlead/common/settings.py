@@ -137,6 +137,12 @@ class AgentSettings(Section):
     ``/nvlink`` those of each half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
     """Only these GPUs, by index or id, in this order: ``0, 2``. None: all."""
+    device_probation_s: Annotated[float, Field(ge=0)] = 300
+    """A GPU that erred (XID, memory errors, lost) is offered again when it was well for so long."""
+    device_free_mem: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    """A GPU with no more of its memory in use is free for the next kernel."""
+    device_free_timeout_s: Annotated[float, Field(ge=0)] = 60
+    """So long a kernel waits for the memory of its GPUs; then they are fenced and it is tried elsewhere."""
     share_quantum: Share = 0.001
     """A part of a GPU is a multiple of this: with 0.25 it is given in quarters, with 1 only whole."""
     share_minimum: Share = 0.001

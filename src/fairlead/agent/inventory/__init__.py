@@ -15,9 +15,16 @@ from fairlead.common.slots import parse_size
 _FAKE = re.compile(r"^fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?$")
 
 
-def load(setting: str, *, gpus: str | None = None, reserved_mem: str = "0", owner: str = "node") -> Inventory:
-    """From the settings of these names: ``agent.inventory``, ``agent.gpus``, ``agent.reserved_mem``. Raises
-    ``ConfigError``."""
+def load(
+    setting: str,
+    *,
+    gpus: str | None = None,
+    reserved_mem: str = "0",
+    owner: str = "node",
+    devices: Inventory | None = None,
+) -> Inventory:
+    """From the settings of these names: ``agent.inventory``, ``agent.gpus``, ``agent.reserved_mem``.
+    ``devices``: those of this node, NVIDIA's if left out. Raises ``ConfigError``."""
     if match := _FAKE.fullmatch(setting):
         pretended = FakeInventory(int(match[1]), match[2], owner, linked=bool(match[3]))
         return pretended if gpus is None else Chosen(pretended, gpus)
@@ -30,8 +37,8 @@ def load(setting: str, *, gpus: str | None = None, reserved_mem: str = "0", owne
         reserved = parse_size(reserved_mem)
     except InvalidInput as error:
         raise ConfigError(f"agent.reserved_mem: {error.message}", next_step=error.next_step) from None
-    nvidia = NvidiaInventory()
-    return Sum(NodeInventory(reserved), nvidia if gpus is None else Chosen(nvidia, gpus))
+    devices = devices or NvidiaInventory()
+    return Sum(NodeInventory(reserved), devices if gpus is None else Chosen(devices, gpus))
 
 
 __all__ = ["Inventory", "load"]

@@ -1,6 +1,5 @@
 """What kernels and devices use: measured now and then, told to the manager, never waited for."""
 
-from fairlead.agent.usage.gpus import GpuMeter
 from fairlead.agent.usage.sampler import Sampler
 
-__all__ = ["GpuMeter", "Sampler"]
+__all__ = ["Sampler"]

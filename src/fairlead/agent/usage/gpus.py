@@ -29,7 +29,7 @@ class GpuMeter:
         found = {}
         for device_id, parent in devices.items():
             handle = self._tried(lambda d=device_id: self._nvml.nvmlDeviceGetHandleByUUID(d))
-            memory = self._tried(lambda h=handle: self._nvml.nvmlDeviceGetMemoryInfo(h))
+            memory = None if handle is None else self._memory(handle)
             if handle is not None and memory is not None:
                 found[device_id] = self._seen(device_id, handle, memory, whole=not parent)
         return found
@@ -49,6 +49,15 @@ class GpuMeter:
             temperature=None if degrees is None else int(degrees),
             power=None if power is None else int(power),
         )
+
+    def _memory(self, handle: Any) -> Any:
+        """Without what the driver keeps for itself, where it tells that apart."""
+        newer = getattr(self._nvml, "nvmlMemory_v2", None)
+        if newer is not None:
+            found = self._tried(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, newer))
+            if found is not None:
+                return found
+        return self._tried(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
 
     def processes(self, handle: Any) -> dict[int, int | None]:
         """Memory by process, of computing and of drawing ones."""

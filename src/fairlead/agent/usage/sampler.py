@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
 from fairlead.agent.runtimes.base import Counters, Handle, Runtime, RuntimeFailed
-from fairlead.agent.usage.gpus import GpuMeter
 from fairlead.agent.usage.node import node_counters
 from fairlead.agent.usage.rates import GpuSeen, Minutes, attribute, use
 from fairlead.common.clock import Clock
@@ -30,6 +30,12 @@ class Measured:
     runtime: str
     handle: Handle
     devices: Mapping[DeviceId, int]
+
+
+class Meter(Protocol):
+    def measure(self, devices: Mapping[DeviceId, DeviceId]) -> dict[DeviceId, GpuSeen]:
+        """In a thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Sampler:
         runtimes: Mapping[str, Runtime],
         running: Callable[[], Mapping[KernelId, Measured]],
         devices: Callable[[], Mapping[DeviceId, DeviceId]],
-        gpus: GpuMeter | None,
+        gpus: Meter,
         send: Callable[[UsageReport], Awaitable[bool]],
     ) -> None:
         self._id, self._incarnation, self._clock = agent_id, incarnation, clock
@@ -74,7 +80,7 @@ class Sampler:
         running = self._running()
         counters = await self._count(running)
         gpus: dict[DeviceId, GpuSeen] = {}
-        if self._gpus is not None and (devices := self._devices()):
+        if devices := self._devices():
             gpus = await asyncio.to_thread(self._gpus.measure, devices)
         at = self._clock.monotonic()
         uses = self._uses(running, counters, gpus, at)

@@ -151,7 +151,7 @@ def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) 
         row = [o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)]
         row += [
             *_device_use(in_use.get(o.device_id), o.memory_bytes),
-            "" if o.healthy else "unhealthy",
+            "" if o.healthy else f"unhealthy: {o.trouble}".rstrip(": "),
         ]
         if placed:
             row += ["" if o.numa is None else str(o.numa), o.island, o.parent]

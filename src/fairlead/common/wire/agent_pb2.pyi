@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SlotOffer(_message.Message):
-    __slots__ = ("slot", "device_id", "capacity", "model", "memory_bytes", "healthy", "numa", "island", "parent")
+    __slots__ = ("slot", "device_id", "capacity", "model", "memory_bytes", "healthy", "numa", "island", "parent", "trouble")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class SlotOffer(_message.Message):
     NUMA_FIELD_NUMBER: _ClassVar[int]
     ISLAND_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     slot: str
     device_id: str
     capacity: int
@@ -26,7 +27,8 @@ class SlotOffer(_message.Message):
     numa: int
     island: str
     parent: str
-    def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., island: _Optional[str] = ..., parent: _Optional[str] = ...) -> None: ...
+    trouble: str
+    def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., island: _Optional[str] = ..., parent: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
     __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum")

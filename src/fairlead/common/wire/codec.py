@@ -53,6 +53,7 @@ def _info_to_wire(info: m.AgentInfo) -> a.AgentInfo:
                 numa=o.numa,
                 island=o.island,
                 parent=o.parent,
+                trouble=o.trouble,
             )
             for o in info.offers
         ],
@@ -84,6 +85,7 @@ def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
                 o.numa if o.HasField("numa") else None,
                 o.island,
                 DeviceId(o.parent),
+                o.trouble,
             )
             for o in info.offers
         ),

@@ -213,6 +213,7 @@ class Reports:
             [o.numa for _, o in offers],
             [o.island for _, o in offers],
             [o.parent for _, o in offers],
+            [o.trouble.replace("\0", "") for _, o in offers],
         )
         at = self._clock.monotonic()
         for r in reports:

@@ -102,6 +102,7 @@ agent_slots = _table(
         "numa": [Integer()],
         "island": Text(),
         "parent": Text(),
+        "trouble": Text(),
     },
 )
 

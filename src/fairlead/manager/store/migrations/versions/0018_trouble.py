@@ -1,0 +1,12 @@
+"""Why a device is not healthy, in its agent's words."""
+
+from alembic import op
+
+revision = "0018"
+down_revision = "0017"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE agent_slots ADD COLUMN trouble text NOT NULL DEFAULT ''")
