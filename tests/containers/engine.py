@@ -40,9 +40,20 @@ def lacks() -> str:
 
 class PrivateEngine:
     """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers).
-    ``live_restore``: its containers outlive it. ``data_mib``: its disk, in memory, is so large."""
+    ``live_restore``: its containers outlive it. ``data_mib``: its disk, in memory, is so large. ``walled``:
+    in a network of its own, with a firewall, as an engine is installed; nothing it publishes is reached by
+    the tests. ``networks``: so many can be made (a power of two)."""
 
-    def __init__(self, folder: Path, *, gpus: bool, live_restore: bool, data_mib: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gpus: bool,
+        live_restore: bool,
+        data_mib: int = 0,
+        walled: bool = False,
+        networks: int = 64,
+    ) -> None:
         number = next(_numbers)
         # Its name is that of a name space in containerd too, should ours find one on the machine.
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
@@ -65,6 +76,12 @@ class PrivateEngine:
         config = {"deprecated-key-path": str(folder / "key.json")}
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
+        self._walled = walled
+        # Of the other half of that range; each network has 16 addresses.
+        size = 28 - (networks - 1).bit_length()
+        self._more += ["--default-address-pool", f"base=198.19.0.0/{size},size=28"]
+        if walled:
+            return
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", self._address, "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
@@ -92,10 +109,14 @@ class PrivateEngine:
             "dockerd",
             *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
             *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/x"),
-            *("--pidfile", f"{folder}/docker.pid", "--bridge", self._bridge, *self._more),
+            *("--pidfile", f"{folder}/docker.pid", *self._more),
             *("--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"p-{folder.name}"),
-            *("--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip-forward=false"),
         ]
+        if self._walled:
+            words = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]
+        else:
+            words += ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false"]
+            words += ["--ip-masq=false", "--ip-forward=false"]
         env = os.environ | {"PATH": f"{self._bin}:{os.environ['PATH']}"}
         with (folder / "dockerd.log").open("ab") as log:
             self._process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
@@ -130,7 +151,8 @@ class PrivateEngine:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
-        _ip("link", "delete", self._bridge)
+        if not self._walled:
+            _ip("link", "delete", self._bridge)
         mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
@@ -150,6 +172,9 @@ class PrivateEngine:
         with contextlib.closing(self.api()) as api:
             for container in api.containers(all=True):
                 api.remove_container(container["Id"], force=True, v=True)
+            for network in api.networks():
+                if network["Name"] not in ("bridge", "host", "none"):
+                    api.remove_network(network["Id"])
 
     def _left(self, program: str = "") -> list[int]:
         """containerd and its shims, which may outlive an engine that was killed: they name our folder."""

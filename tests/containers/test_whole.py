@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,66 @@ async def is_up(platform: Platform) -> None:
             return "docker" in (await client.get_agent("node-1")).runtimes
 
     await until("the agent offers containers", look)
+
+
+MEET = """
+import os, socket, time
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["FAIRLEAD_CLUSTER_ROLE"] == "main":
+    with socket.create_server(("0.0.0.0", where[1])) as server:
+        with server.accept()[0] as other:
+            print("main1 heard", other.recv(100).decode(), "at", where[0], flush=True)
+while True:
+    try:
+        with socket.create_connection(where) as main:
+            main.sendall(os.environ["FAIRLEAD_CLUSTER_HOST"].encode())
+        break
+    except OSError:
+        if os.environ["FAIRLEAD_CLUSTER_ROLE"] == "main":
+            break
+        time.sleep(0.05)
+time.sleep(3600)
+"""
+
+
+async def test_a_cluster_meets_and_ends_with_one_of_its_kernels(
+    platform: Platform, docker_engine: PrivateEngine
+) -> None:
+    await is_up(platform)
+    words = ("--cluster", "2", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", MEET)
+    code, _, err = await run(platform, "start", "--name", "meet", *words)
+    assert code == 0, err
+
+    async def met() -> bool:
+        return (await run(platform, "logs", "meet"))[1] == "main1 heard sub1 at main1\n"
+
+    await until("they have met", met)
+    async with platform.client() as client:
+        sub = next(k for k in (await client.get_session("meet")).kernels if k.hostname == "sub1")
+    with contextlib.closing(docker_engine.api()) as api:
+        api.kill(f"fairlead-{sub.id}")
+
+    async def over() -> bool:
+        async with platform.client() as client:
+            return (await client.get_session("meet")).status == "ERROR"
+
+    await until("it has ended", over)
+    _, story, _ = await run(platform, "describe", "meet")
+    assert "sub1: " in story
+
+    async def none_left() -> bool:
+        return await asyncio.to_thread(containers, docker_engine) == {}
+
+    await until("no container is left", none_left)
+    with contextlib.closing(docker_engine.api()) as api:
+
+        def left() -> list[str]:
+            return [n["Name"] for n in api.networks() if n["Name"].startswith("fairlead-net-")]
+
+        async def gone() -> bool:
+            return await asyncio.to_thread(left) == []
+
+        await until("no network is left", gone)
 
 
 async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:

@@ -42,6 +42,7 @@ def docker_runtime(
         mounts=settings.docker_mounts,
         user=settings.docker_user,
         network=settings.docker_network,
+        multi_node=settings.docker_multi_node,
         capabilities=settings.docker_capabilities,
         pids=settings.docker_pids,
         shm_bytes=parse_size(settings.docker_shm),

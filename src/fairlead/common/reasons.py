@@ -26,6 +26,7 @@ class Reason(StrEnum):
     MOUNT_NOT_ALLOWED = "mount-not-allowed"
     NO_NVIDIA_RUNTIME = "no-nvidia-runtime"
     LIMIT_REFUSED = "limit-refused"
+    NO_NETWORK = "no-network"
     DOCKER_AWAY = "docker-away"
     DISK_FULL = "disk-full"
     MODEL_MISSING = "model-missing"
@@ -129,6 +130,9 @@ REASONS: dict[Reason, ReasonInfo] = {
         "ask for no more than the node really has",
         True,
         True,
+    ),
+    Reason.NO_NETWORK: ReasonInfo(
+        "the node has no network for the kernels of its cluster", "the detail says why", True, True
     ),
     Reason.DOCKER_AWAY: ReasonInfo(
         "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True

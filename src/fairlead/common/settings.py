@@ -172,8 +172,12 @@ class AgentSettings(Section):
     """Directories of this node that every container sees, read-only, at the same path: models, data sets."""
     docker_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = ""
     """Containers run as this ``uid`` or ``uid:gid``. Empty: as the image says, often root."""
-    docker_network: str = "bridge"
-    """The engine's network for containers."""
+    docker_network: str = "isolated"
+    """``isolated``: containers reach what is outside, and no container of another session. Else the name of a
+    network of the engine, like ``bridge``, on which they may reach each other."""
+    docker_multi_node: Literal["off", "host"] = "off"
+    """Containers of clusters on several nodes: ``host`` gives them the network of this node itself, with all
+    that listens there; ``off`` refuses them."""
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep; all others are dropped."""
     docker_gc: Literal["on", "dry-run", "off"] = "on"

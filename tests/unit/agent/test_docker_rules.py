@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairlead.agent.runtimes.base import Launch, Seen
 from fairlead.agent.runtimes.docker import Rules
 from fairlead.agent.runtimes.docker import rules as policy
+from fairlead.agent.runtimes.docker.inside import needs_accounts, owner_of
 from fairlead.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
@@ -92,7 +93,9 @@ def launch(**fields: Any) -> Launch:
 
 def test_a_container_has_its_limits_and_no_rights() -> None:
     rules = Rules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
-    host = policy.host_config(launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1")
+    host = policy.host_config(
+        launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1", "some-net"
+    )
     assert host["nano_cpus"] == 1_500_000_000
     assert host["mem_limit"] == host["memswap_limit"] == 64 << 20
     assert (host["pids_limit"], host["shm_size"], host["init"]) == (99, 7, True)
@@ -104,23 +107,72 @@ def test_a_container_has_its_limits_and_no_rights() -> None:
     assert "device_requests" not in host
 
 
+def test_a_kernel_of_a_cluster_has_its_name_and_network() -> None:
+    order = launch(port=4711, hostname="sub1", network="k0", hosts={"main1": "192.0.2.1"})
+    rest = policy.container_config(order, Rules(), {}, "net-k0")
+    assert rest["hostname"] == "sub1"
+    assert rest["networking_config"] == {"EndpointsConfig": {"net-k0": {"Aliases": ["sub1"]}}}
+    host = policy.host_config(order, Rules(), "127.0.0.1", "net-k0")
+    assert host["network_mode"] == "net-k0"
+    assert "port_bindings" in host
+    assert "extra_hosts" not in host
+    alone = policy.container_config(launch(), Rules(), {}, "shared")
+    assert {"hostname", "networking_config"}.isdisjoint(alone)
+
+
+def test_on_the_network_of_its_node_names_are_told_and_nothing_is_published() -> None:
+    order = launch(port=4711, hostname="sub1", hosts={"main1": "192.0.2.1"})
+    host = policy.host_config(order, Rules(), "127.0.0.1", "host")
+    assert host["extra_hosts"] == {"main1": "192.0.2.1"}
+    assert "port_bindings" not in host
+    assert "networking_config" not in policy.container_config(order, Rules(), {}, "host")
+
+
+@pytest.mark.parametrize(
+    ("user", "asks", "owner"),
+    [
+        ("", False, (0, 0)),
+        ("1000", False, (1000, 0)),
+        ("1000:100", False, (1000, 100)),
+        ("ann", True, (1001, 1002)),
+        ("ann:7", True, (1001, 7)),
+        ("1001", False, (1001, 1002)),
+        ("nobody-here", True, (0, 0)),
+    ],
+)
+def test_whose_files_in_a_container_are(user: str, asks: bool, owner: tuple[int, int]) -> None:
+    accounts = "root:x:0:0::/:/bin/sh\nann:x:1001:1002::/home/ann:/bin/sh\nnonsense\n"
+    assert needs_accounts(user) is asks
+    assert owner_of(user, accounts) == owner
+
+
+def test_the_seal_of_a_network_is_for_its_name_and_agent() -> None:
+    sealer, other = Sealer("a"), Sealer("b")
+    labels = sealer.network("net-1")
+    assert sealer.made("net-1", labels)
+    assert not sealer.made("net-2", labels)
+    assert not other.made("net-1", labels | {OWNER: other.owner})
+    assert not sealer.made("net-1", labels | {SEAL: "é"})
+    assert sealer.read("net-1", labels) is None
+
+
 def test_gpus_are_asked_for_by_their_ids_and_the_environment_agrees() -> None:
     order = launch(devices=("GPU-a", "GPU-b"))
-    host = policy.host_config(order, Rules(), "127.0.0.1")
+    host = policy.host_config(order, Rules(), "127.0.0.1", "some-net")
     assert host["device_requests"] == [
         {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu"]]}
     ]
-    environment = policy.container_config(order, Rules(), {})["environment"]
+    environment = policy.container_config(order, Rules(), {}, "n")["environment"]
     assert environment == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
 
 
 def test_without_gpus_it_sees_none_whatever_its_image_or_user_says() -> None:
     order = launch(env={"NVIDIA_VISIBLE_DEVICES": "all"})
-    assert policy.container_config(order, Rules(), {})["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert policy.container_config(order, Rules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
 def test_what_was_asked_for_is_what_runs() -> None:
-    rest = policy.container_config(launch(), Rules(user="1000:100"), {"x": "y"})
+    rest = policy.container_config(launch(), Rules(user="1000:100"), {"x": "y"}, "n")
     assert (rest["entrypoint"], rest["command"]) == (["run", "it"], [])
     assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"fairlead-{ID}")
 

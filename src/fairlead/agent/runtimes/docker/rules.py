@@ -15,6 +15,8 @@ from fairlead.common.status import ObservedState
 _LEAST_MEMORY, _LEAST_NANO_CPUS = 6 * 1024**2, 10_000_000
 # A shell's way to tell a signal; the engine and its init use it too.
 _SIGNALLED, _LAST_SIGNAL = 128, 31
+# Of ``Rules.network``: the agent's own, on which containers do not reach each other.
+ISOLATED = "isolated"
 _NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -27,7 +29,8 @@ class Rules:
     pull: Literal["never", "if-missing", "always"] = "if-missing"
     mounts: tuple[str, ...] = ()
     user: str = ""
-    network: str = "bridge"
+    network: str = ISOLATED
+    multi_node: Literal["off", "host"] = "off"
     capabilities: tuple[str, ...] = ()
     pids: int = 4096
     shm_bytes: int = 1024**3
@@ -53,12 +56,12 @@ def outside(path: str, mounts: tuple[str, ...]) -> bool:
     return not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in mounts)
 
 
-def host_config(launch: Launch, rules: Rules, address: str) -> dict[str, Any]:
+def host_config(launch: Launch, rules: Rules, address: str, network: str) -> dict[str, Any]:
     """Limits and rights, as the SDK's ``create_host_config`` takes them. ``address``: the IP on which the
-    kernel's port is published."""
+    kernel's port is published, on all networks but the node's own."""
     config: dict[str, Any] = {
         "init": True,  # a program that is process 1 is deaf to SIGTERM, and nobody reaps what it leaves
-        "network_mode": rules.network,
+        "network_mode": network,
         "cap_drop": ["ALL"],
         "cap_add": list(rules.capabilities),
         "security_opt": ["no-new-privileges"],
@@ -73,7 +76,10 @@ def host_config(launch: Launch, rules: Rules, address: str) -> dict[str, Any]:
             {"Type": "bind", "Source": root, "Target": root, "ReadOnly": True} for root in rules.mounts
         ],
     }
-    if launch.port:
+    if network == "host":
+        # The names of a cluster are not looked up by the engine there.
+        config["extra_hosts"] = dict(launch.hosts)
+    elif launch.port:
         config["port_bindings"] = {f"{launch.port}/tcp": (address, launch.port)}
     if mem := launch.slots.get("mem"):
         # As much with swap as without: none.
@@ -87,11 +93,11 @@ def host_config(launch: Launch, rules: Rules, address: str) -> dict[str, Any]:
     return config
 
 
-def container_config(launch: Launch, rules: Rules, labels: Mapping[str, str]) -> dict[str, Any]:
+def container_config(launch: Launch, rules: Rules, labels: Mapping[str, str], network: str) -> dict[str, Any]:
     """The rest, as the SDK's ``create_container`` takes it."""
     # An image made for GPUs asks for all of them by its own NVIDIA_VISIBLE_DEVICES.
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(launch.devices) or "void"}
-    return {
+    found: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
         # What was asked for is what runs: not an argument to whatever the image starts by itself.
@@ -104,6 +110,11 @@ def container_config(launch: Launch, rules: Rules, labels: Mapping[str, str]) ->
         # Readiness is asked by us; each look of the image's own would be a program started inside.
         "healthcheck": {"Test": ["NONE"]},
     }
+    if launch.hostname:
+        found["hostname"] = launch.hostname
+    if launch.network:
+        found["networking_config"] = {"EndpointsConfig": {network: {"Aliases": [launch.hostname]}}}
+    return found
 
 
 def container_name(kernel_id: str) -> str:
@@ -140,6 +151,8 @@ _MEANINGS: tuple[tuple[str, Reason, str], ...] = (
     ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
     ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
     ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
+    ("address pool", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
+    ("address pools", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
     ("no space left on device", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
     ("disk quota exceeded", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
     ("executable file not found", Reason.CREATE_FAILED, "name a program that is in the image"),

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -26,26 +26,25 @@ from fairlead.agent.runtimes.base import (
     Tell,
     silence,
 )
+from fairlead.agent.runtimes.docker.admission import as_create_failed, check
 from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
 from fairlead.agent.runtimes.docker.execution import execute
-from fairlead.agent.runtimes.docker.housekeeping import DiskFull, Housekeeping
+from fairlead.agent.runtimes.docker.housekeeping import Housekeeping
 from fairlead.agent.runtimes.docker.images import Images
+from fairlead.agent.runtimes.docker.inside import put_inside
+from fairlead.agent.runtimes.docker.networks import Networks, network_of, resolved
 from fairlead.agent.runtimes.docker.rules import (
     Rules,
     container_config,
     container_name,
     host_config,
-    image_allowed,
     look,
-    meaning,
-    outside,
 )
 from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
 from fairlead.agent.runtimes.docker.usage import Meter
 from fairlead.agent.runtimes.docker.watch import Watch
 from fairlead.agent.runtimes.execution import Command, Execution
 from fairlead.common.ids import KernelId
-from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
 
@@ -82,6 +81,7 @@ class DockerRuntime:
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._strangers: set[str] = set()
         self._images, self._house = Images(engine, rules, house.pulled), house
+        self._networks = Networks(engine, sealer, rules)
 
     async def close(self) -> None:
         await self._watch.close()
@@ -98,16 +98,16 @@ class DockerRuntime:
         await self._house.tidy()
 
     async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
-        await asyncio.to_thread(self._check, launch)
-        with _as_create_failed():
+        await asyncio.to_thread(check, launch, self._rules, self._address)
+        with as_create_failed():
             await self._house.check()
             await self._images.have(launch.image, tell)
 
     async def create(self, launch: Launch) -> Handle:
-        address = await asyncio.to_thread(self._check, launch)
+        address = await asyncio.to_thread(check, launch, self._rules, self._address)
         self._beginning.add(launch.kernel_id)
         try:
-            with _as_create_failed():
+            with as_create_failed():
                 return await self._begin(launch, address)
         finally:
             self._beginning.discard(launch.kernel_id)
@@ -171,6 +171,7 @@ class DockerRuntime:
                 raise RuntimeFailed(seen.detail) from None
         except Refused as error:
             raise RuntimeFailed(f"the container is not removed yet: {error}") from None
+        await self._networks.left(handle.state.get("network", ""))
 
     async def find(self) -> dict[KernelId, Handle]:
         query = {"label": f"{OWNER}={self._sealer.owner}"}
@@ -181,7 +182,9 @@ class DockerRuntime:
             if marks is None:
                 self._warn_of(container, name)
             elif not (row["State"] == "created" and await self._never_begun(marks.kernel_id, container)):
-                found[marks.kernel_id] = self._handle(marks.kernel_id, container, marks.port)
+                network = network_of((row.get("NetworkSettings") or {}).get("Networks") or ())
+                found[marks.kernel_id] = self._handle(marks.kernel_id, container, marks.port, network)
+        await self._networks.sweep({handle.state["network"] for handle in found.values()})
         return found
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
@@ -215,42 +218,29 @@ class DockerRuntime:
 
     # Beginning.
 
-    def _check(self, launch: Launch) -> str:
-        """What can be known before the engine is asked; the IP on which its port is published."""
-        if not image_allowed(launch.image, self._rules.images):
-            raise CreateFailed(
-                f"image {launch.image!r} is not allowed on this node",
-                reason=Reason.IMAGE_NOT_ALLOWED,
-                clean=True,
-                next_step=f"agent.docker_images there allows: {', '.join(self._rules.images)}",
-            )
-        roots = tuple(os.path.realpath(root) for root in self._rules.mounts)
-        for path in launch.paths:
-            if not os.path.isabs(path) or not os.path.exists(path):
-                raise CreateFailed(
-                    f"there is no {path} on this node; give a full path",
-                    reason=Reason.MODEL_MISSING,
-                    clean=True,
-                )
-            if outside(os.path.realpath(path), roots):
-                allowed = ", ".join(self._rules.mounts) or "none"
-                raise CreateFailed(
-                    f"containers of this node may not see {path}",
-                    reason=Reason.MOUNT_NOT_ALLOWED,
-                    clean=True,
-                    next_step=f"agent.docker_mounts there allows: {allowed}",
-                )
-        try:
-            return str(socket.getaddrinfo(self._address, None, type=socket.SOCK_STREAM)[0][4][0])
-        except OSError as error:
-            raise CreateFailed(f"agent.address = {self._address!r}: {error}", clean=True) from None
-
     async def _begin(self, launch: Launch, address: str) -> Handle:
+        async with self._networks.joined(launch) as network:
+            try:
+                return await self._begin_on(network, launch, address)
+            except Refused as error:
+                if not self._networks.lost(network, str(error)):
+                    raise
+        return await self._begin(launch, address)
+
+    async def _begin_on(self, network: str, launch: Launch, address: str) -> Handle:
+        if network == "host":
+            launch = replace(launch, hosts=await asyncio.to_thread(resolved, launch.hosts))
         labels = self._sealer.labels(launch.kernel_id, launch.port)
-        host, rest = host_config(launch, self._rules, address), container_config(launch, self._rules, labels)
+        host = host_config(launch, self._rules, address, network)
+        rest = container_config(launch, self._rules, labels, network)
 
         def make(api: Any) -> str:
             return str(api.create_container(**rest, host_config=api.create_host_config(**host))["Id"])
+
+        def start(api: Any) -> None:
+            if launch.files:
+                put_inside(api, container, launch.files)
+            api.start(container)
 
         try:
             try:
@@ -265,7 +255,7 @@ class DockerRuntime:
                 raise
             return await self._there(launch.kernel_id)
         try:
-            await self._engine.call(lambda api: api.start(container), _ACT_S)
+            await self._engine.call(start, _ACT_S)
         except Away as error:
             error.unsent = False  # it is there, begun or not
             raise
@@ -273,7 +263,7 @@ class DockerRuntime:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
             raise
-        return self._handle(launch.kernel_id, container, launch.port)
+        return self._handle(launch.kernel_id, container, launch.port, network_of([network]))
 
     async def _there(self, kernel_id: KernelId) -> Handle:
         """The kernel that has the name already."""
@@ -286,7 +276,8 @@ class DockerRuntime:
                 clean=True,
                 next_step=f"see `docker inspect {name}` on that node",
             )
-        return self._handle(kernel_id, facts["Id"], marks.port)
+        network = network_of(facts["NetworkSettings"]["Networks"])
+        return self._handle(kernel_id, facts["Id"], marks.port, network)
 
     async def _never_begun(self, kernel_id: KernelId, container: str) -> bool:
         """A container whose agent was killed before it started it is removed. The engine itself refuses that
@@ -343,34 +334,14 @@ class DockerRuntime:
             )
         return Seen(ObservedState.GONE, detail="the Docker Engine knows no such container any more")
 
-    def _handle(self, kernel_id: KernelId, container: str, port: int) -> Handle:
-        state = {"kernel_id": kernel_id, "container": container}
+    def _handle(self, kernel_id: KernelId, container: str, port: int, network: str) -> Handle:
+        state = {"kernel_id": kernel_id, "container": container, "network": network}
         return Handle(self.name, state | {"engine": self._engine.id, "boot_id": self._boot_id}, port=port)
 
     def _warn_of(self, container: str, name: str) -> None:
         if container not in self._strangers:
             self._strangers.add(container)
             log.warning("a container carries this agent's label without its seal: left alone", name=name)
-
-
-@contextmanager
-def _as_create_failed() -> Iterator[None]:
-    try:
-        yield
-    except Refused as error:
-        reason, next_step = meaning(str(error))
-        raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
-    except DiskFull as error:
-        raise CreateFailed(
-            error.message, reason=Reason.DISK_FULL, clean=True, next_step=error.next_step
-        ) from None
-    except Away as error:
-        reason = Reason.DOCKER_AWAY
-        raise CreateFailed(
-            error.message, reason=reason, clean=error.unsent, next_step=error.next_step
-        ) from None
-    except RuntimeFailed as error:  # there is no SDK to ask with
-        raise CreateFailed(error.message, clean=True, next_step=error.next_step) from None
 
 
 def _container(handle: Handle) -> str:

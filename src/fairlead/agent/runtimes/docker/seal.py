@@ -45,6 +45,15 @@ class Sealer:
         genuine = hmac.compare_digest(seal.encode(), said.encode())
         return Marks(kernel_id, int(port)) if genuine and name == container_name(kernel_id) else None
 
+    def network(self, name: str) -> dict[str, str]:
+        """Labels of a network of this agent."""
+        return {OWNER: self.owner, SEAL: self._hash("network", name)}
+
+    def made(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether these labels of a network called ``name`` are of our making."""
+        seal, said = self._hash("network", name), labels.get(SEAL, "")
+        return hmac.compare_digest(seal.encode(), said.encode())
+
     def _hash(self, *words: str) -> str:
         return hmac.new(self._key, "\n".join(words).encode(), hashlib.sha256).hexdigest()
 

@@ -1,0 +1,36 @@
+"""The key pair of a cluster, as OpenSSH keeps it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+)
+
+from fairlead.manager.keypair import key_pair
+
+
+def test_the_halves_belong_together_and_follow_from_the_secret() -> None:
+    pair = key_pair("secret", "fairlead-s")
+    loaded = load_ssh_private_key(pair.private_key.encode(), None)
+    public = loaded.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    assert pair.public_key == f"{public} fairlead-s"
+    assert public.startswith("ssh-ed25519 ")
+    assert key_pair("secret", "fairlead-s").public_key == pair.public_key
+    assert key_pair("another", "fairlead-s").public_key != pair.public_key
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is not installed")
+def test_openssh_reads_it(tmp_path: Path) -> None:
+    pair = key_pair("secret", "fairlead-s")
+    path = tmp_path / "id_ed25519"
+    path.write_text(pair.private_key)
+    path.chmod(0o600)
+    said = subprocess.run(["ssh-keygen", "-y", "-f", str(path)], capture_output=True, text=True, check=True)
+    assert said.stdout.split()[:2] == pair.public_key.split()[:2]
