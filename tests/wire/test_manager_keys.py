@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
 from manager_harness import client, manager
 
@@ -56,8 +57,19 @@ async def test_a_member_sees_its_project_and_changes_its_own(manager: Manager, c
             with pytest.raises(ApiError) as refused:
                 await act
             assert (refused.value.status, "'bob'" in str(refused.value)) == (403, True)
+        headers = {"Authorization": f"Bearer {secrets[owners[0]]}"}
+        async with aiohttp.ClientSession(f"http://{manager.api_address}", headers=headers) as web:
+            for name, status in (("his", 403), ("far", 404)):
+                async with web.get(f"/v1/sessions/{name}/exec") as answer:
+                    assert answer.status == status
         far = (await cy.get_session("far")).id
-        for look in (ann.get_session("far"), ann.stop_session(far), ann.history(far), ann.why("far")):
+        for look in (
+            ann.get_session("far"),
+            ann.stop_session(far),
+            ann.history(far),
+            ann.why("far"),
+            ann.session_stats(far),
+        ):
             with pytest.raises(ApiError) as refused:
                 await look
             assert refused.value.status == 404

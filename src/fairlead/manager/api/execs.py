@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from fairlead.common.errors import FairleadError, InvalidInput
 from fairlead.common.execution import MESSAGE_MAX, PROTOCOL, Channel, ExecEnd, ExecSpec, Size, frame, unframe
 from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.manager.api import rights
 from fairlead.manager.api.deps import Conversing
 from fairlead.manager.api.problems import invalid_fields
 from fairlead.manager.api.route import Call, NoQuery
@@ -25,7 +26,7 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade get a status of their own; later ones come as ``ExecEnd``."""
     ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MESSAGE_MAX, compress=False)
-    session = await call.deps.store.get_session(call.path("ref"))
+    session = await rights.changed(call)
     call.deps.execs.check(session)
     if not ws.can_prepare(call.request):
         raise InvalidInput(

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fairlead.common.spec import Model
 from fairlead.common.stats import AgentStats, SessionStats, SessionUse
+from fairlead.manager.api import rights
 from fairlead.manager.api.route import Call, Items, NoQuery
 
 _SECONDS = {"none": 0, "minutes": 60, "hours": 3600}
@@ -25,9 +26,8 @@ class TopQuery(Model):
 
 async def session_stats(call: Call[None, SpanChoice]) -> SessionStats:
     asked = call.query
-    return await call.deps.store.session_stats(
-        call.path("ref"), seconds=_SECONDS[asked.spans], limit=asked.limit
-    )
+    ref = await rights.seen_ref(call)
+    return await call.deps.store.session_stats(ref, seconds=_SECONDS[asked.spans], limit=asked.limit)
 
 
 async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
@@ -35,7 +35,9 @@ async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
 
 
 async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUse]:
-    found = await call.deps.store.top_sessions(sort=call.query.sort, limit=call.query.limit)
+    found = await call.deps.store.top_sessions(
+        sort=call.query.sort, limit=call.query.limit, project=rights.project_of(call)
+    )
     return Items[SessionUse](items=found)
 
 

@@ -119,8 +119,9 @@ class UsageStore:
     async def top_agents(self) -> list[AgentStats]:
         return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
 
-    async def top_sessions(self, *, sort: str, limit: int) -> list[SessionUse]:
-        """The ``limit`` that use most of ``sort`` (a field of ``UseView``, or "created_at")."""
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUse]:
+        """The ``limit`` that use most of ``sort`` (of ``UseView``, or "created_at"); ``project``: only
+        of that one."""
         return [
             SessionUse(
                 id=row["id"],
@@ -134,7 +135,7 @@ class UsageStore:
                 created_at=row["created_at"],
                 latest=_use_now(row, row["at"]),
             )
-            for row in await self._db.fetch(SQL["usage_top"], sort, limit)
+            for row in await self._db.fetch(SQL["usage_top"], sort, limit, project)
         ]
 
     async def usage_totals(self) -> list[tuple[str, dict[str, int]]]:
