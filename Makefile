@@ -76,6 +76,11 @@ test-docker: $(STAMP) ## Containers, in a Docker Engine of the tests' own (root;
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m docker tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
+.PHONY: test-gpu
+test-gpu: $(STAMP) ## What agents do with a real NVIDIA GPU: inventory, health, memory, statistics; needs no Docker
+	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
+	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
+
 .PHONY: test-vllm
 test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole path (installs it in .venv-vllm: 2 GB)
 	$(BIN)/pytest -m vllm tests/vllm
