@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli import app
+from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common.errors import ConfigError
-from fairlead.daemons import Config, Home, Sets, Start, need, prepare, read, run
+from fairlead.daemons import Config, Home, Sets, Start, as_joined, need, prepare, read, run
 
 db = typer.Typer(help="The database.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Looking after it")
@@ -120,6 +121,38 @@ def config_show(
     values = max(len(value) for _, value, _ in rows) if origin else 0
     for name, value, where in rows:
         print(f"{name:<{width}}  {value:<{values}}" + (f"  {where}" if origin else ""))
+
+
+@agent_verbs.command("doctor")
+def agent_doctor(
+    config: Config = None,
+    home: Home = None,
+    sets: Sets = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+) -> None:
+    """Look at this node as its agent will need it: manager, clock, disks, ports, limits, GPUs, Docker.
+
+    Each line is ok, warn or fail, with what to do. Ends with 1 where something fails.
+    """
+    if output not in ("table", "json"):
+        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
+    start = prepare(read(config, home, sets))
+    try:
+        from fairlead.checkup import verdict
+        from fairlead.node_doctor import examine_node
+    except ImportError as error:
+        raise need("agent", error) from error
+    settings = as_joined(start.loaded, start.home, "agent")
+    lines = asyncio.run(examine_node(settings, start.home, start.token, start.clock))
+    if output == "json":
+        print(json.dumps([asdict(line) for line in lines], indent=2))
+    else:
+        width = max(len(line.name) for line in lines)
+        for line in lines:
+            print(f"{line.mark:<5} {line.name:<{width}}  {line.found}")
+            if line.advice:
+                print(f"{'':6}{'':{width}}  → {line.advice}")
+    raise typer.Exit(verdict(lines))
 
 
 @app.command(rich_help_panel="Looking after it")

@@ -75,6 +75,15 @@ class Ports:
             self._released[port] = self._clock.monotonic()
 
 
+def is_free(host: str, port: int) -> bool:
+    """Whether a kernel could listen there; port 0: on any port."""
+    try:
+        _bind(host, port)
+    except OSError:
+        return False
+    return True
+
+
 def _bind(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:

@@ -11,7 +11,7 @@ import grpc
 import structlog
 
 from fairlead.common.clock import Clock
-from fairlead.common.errors import ConfigError
+from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.identity import (
     MANAGER_NAME,
     SKEW,
@@ -67,6 +67,22 @@ class Caller:
         # Whatever the address, what answers must be a manager of the CA that we joined.
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(self.target, credentials, options=[*options, named])
+
+    async def hello(self, timeout_s: float) -> tuple[str, float]:
+        """The manager's version, and by how many seconds its clock is ahead of ours. Raises ``StartupError``
+        that says why it cannot be spoken to."""
+        try:
+            async with self.channel(()) as channel:
+                stub = members_pb2_grpc.MembersStub(channel)  # type: ignore[no-untyped-call]
+                began = self._clock.now().timestamp()
+                call = stub.Hello(members_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
+                answer = await call
+                ended = self._clock.now().timestamp()
+        except grpc.aio.AioRpcError as error:
+            away = error.code() is grpc.StatusCode.UNAVAILABLE
+            words = f"nothing answers at {self.target}" if away else error.code().name
+            raise StartupError(self.explain(error) or f"{words}: {error.details()}") from error
+        return answer.version, answer.now_ms / 1000 - (began + ended) / 2
 
     async def renew(self) -> None:
         """Get a new certificate once a third of the old one's life has passed. What fails is tried again

@@ -24,17 +24,21 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fairlead/common/wire/members.proto\x12\x0b\x66\x61irlead.v1\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\"1\n\nRenewReply\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x32\x46\n\x07Members\x12;\n\x05Renew\x12\x19.fairlead.v1.RenewRequest\x1a\x17.fairlead.v1.RenewReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fairlead/common/wire/members.proto\x12\x0b\x66\x61irlead.v1\"\x0e\n\x0cHelloRequest\"-\n\nHelloReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\"1\n\nRenewReply\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x32\x83\x01\n\x07Members\x12;\n\x05Renew\x12\x19.fairlead.v1.RenewRequest\x1a\x17.fairlead.v1.RenewReply\x12;\n\x05Hello\x12\x19.fairlead.v1.HelloRequest\x1a\x17.fairlead.v1.HelloReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fairlead.common.wire.members_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RENEWREQUEST']._serialized_start=51
-  _globals['_RENEWREQUEST']._serialized_end=78
-  _globals['_RENEWREPLY']._serialized_start=80
-  _globals['_RENEWREPLY']._serialized_end=129
-  _globals['_MEMBERS']._serialized_start=131
-  _globals['_MEMBERS']._serialized_end=201
+  _globals['_HELLOREQUEST']._serialized_start=51
+  _globals['_HELLOREQUEST']._serialized_end=65
+  _globals['_HELLOREPLY']._serialized_start=67
+  _globals['_HELLOREPLY']._serialized_end=112
+  _globals['_RENEWREQUEST']._serialized_start=114
+  _globals['_RENEWREQUEST']._serialized_end=141
+  _globals['_RENEWREPLY']._serialized_start=143
+  _globals['_RENEWREPLY']._serialized_end=192
+  _globals['_MEMBERS']._serialized_start=195
+  _globals['_MEMBERS']._serialized_end=326
 # @@protoc_insertion_point(module_scope)

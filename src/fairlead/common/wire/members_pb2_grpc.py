@@ -40,6 +40,11 @@ class MembersStub:
                 request_serializer=fairlead_dot_common_dot_wire_dot_members__pb2.RenewRequest.SerializeToString,
                 response_deserializer=fairlead_dot_common_dot_wire_dot_members__pb2.RenewReply.FromString,
                 _registered_method=True)
+        self.Hello = channel.unary_unary(
+                '/fairlead.v1.Members/Hello',
+                request_serializer=fairlead_dot_common_dot_wire_dot_members__pb2.HelloRequest.SerializeToString,
+                response_deserializer=fairlead_dot_common_dot_wire_dot_members__pb2.HelloReply.FromString,
+                _registered_method=True)
 
 
 class MembersServicer:
@@ -53,6 +58,13 @@ class MembersServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hello(self, request, context):
+        """Is this link good? For whoever may use it, with a certificate or with the link token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MembersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +72,11 @@ def add_MembersServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=fairlead_dot_common_dot_wire_dot_members__pb2.RenewRequest.FromString,
                     response_serializer=fairlead_dot_common_dot_wire_dot_members__pb2.RenewReply.SerializeToString,
+            ),
+            'Hello': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hello,
+                    request_deserializer=fairlead_dot_common_dot_wire_dot_members__pb2.HelloRequest.FromString,
+                    response_serializer=fairlead_dot_common_dot_wire_dot_members__pb2.HelloReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +107,33 @@ class Members:
             '/fairlead.v1.Members/Renew',
             fairlead_dot_common_dot_wire_dot_members__pb2.RenewRequest.SerializeToString,
             fairlead_dot_common_dot_wire_dot_members__pb2.RenewReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hello(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.Members/Hello',
+            fairlead_dot_common_dot_wire_dot_members__pb2.HelloRequest.SerializeToString,
+            fairlead_dot_common_dot_wire_dot_members__pb2.HelloReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,6 +7,7 @@ import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import grpc
@@ -53,10 +54,13 @@ class Admission:
     link has no TLS; None where it has, and the certificate says who calls."""
 
     def __init__(self, store: Store, token: str | None, clock: Clock) -> None:
-        self._store, self._token = store, token
+        self._store, self._token, self._clock = store, token, clock
         self._calls: dict[str, set[asyncio.Timeout]] = {}
         self.loop = Loop("members", self._tick, interval_s=_LOOK_AGAIN_S, clock=clock)
         store.bell.on(Topic.MEMBERS, self.loop.nudge)
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     async def admit(self, context: Any, *kinds: MemberKind) -> Peer:
         """Aborts the call of whoever may not make it. Raises ``StoreUnavailable``."""

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import grpc
 import structlog
 
+import fairlead
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
 from fairlead.common.exchange import OrdersOut, ReportsIn
@@ -27,6 +28,7 @@ from fairlead.common.messages import (
 )
 from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
+from fairlead.common.versions import gap
 from fairlead.common.wire import agent_pb2, codec
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.rpc.admission import Peer
@@ -269,6 +271,8 @@ class Links:
         attached.take(first)
         await self._observe(attached, first)
         log.info("agent attached", agent=attached.agent_id, kernels=len(first.kernels))
+        if outdated := gap(fairlead.__version__, first.info.version):
+            log.warning("an agent of a version that may not work", agent=attached.agent_id, why=outdated)
         self._heard([attached.agent_id])
         self._said.pop(_host(context.peer()), None)
         reader = spawn(f"link.read.{attached.agent_id}", self._read(attached, reports))

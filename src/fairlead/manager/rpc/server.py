@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import structlog
 
+import fairlead
 from fairlead.common.errors import InvalidInput, StartupError, StoreUnavailable
 from fairlead.common.members import MemberKind
 from fairlead.common.settings import split_address
@@ -125,6 +126,11 @@ class LinkServer(
         log.info("certificate renewed", kind=peer.member.kind, name=peer.member.name)
         now_ms = round(enrolment.now().timestamp() * 1000)
         return members_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
+
+    async def Hello(self, request: members_pb2.HelloRequest, context: Any) -> members_pb2.HelloReply:
+        await self._admit(context, "agent", "proxy")
+        now_ms = round(self._admission.now().timestamp() * 1000)
+        return members_pb2.HelloReply(version=fairlead.__version__, now_ms=now_ms)
 
     async def _admit(self, context: Any, *kinds: MemberKind) -> Peer:
         try:

@@ -1,0 +1,91 @@
+"""What a node's facts mean: a line for each, with the next step where one is needed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fairlead import checkup
+from fairlead.checkup import GIB, Line
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ALL = frozenset({"cpu", "memory", "pids", "io"})
+FULL = {
+    "DockerRootDir": "/var/lib/docker",
+    "LiveRestoreEnabled": True,
+    "Runtimes": {"runc": {}, "nvidia": {}},
+}
+
+
+def ends(days: float) -> Line:
+    return checkup.certificate(NOW + timedelta(days=days), NOW, "node-7", "/x.json")
+
+
+CASES = [
+    (checkup.clock(0.4), "ok", "0.4 s behind"),
+    (checkup.clock(-4.9), "ok", "ahead of"),
+    (checkup.clock(5), "warn", "5.0 s behind"),
+    (checkup.clock(-300), "fail", "300.0 s ahead of"),
+    (checkup.versions("0.4.2", "0.4.0"), "ok", "agent 0.4.0"),
+    (checkup.versions("0.4.2", "0.3.9"), "ok", "manager 0.4.2"),
+    (checkup.versions("0.4.2", "0.2.9"), "warn", "more than one version behind"),
+    (checkup.versions("0.4.2", "0.5.0"), "warn", "newer than the manager's"),
+    (checkup.versions("1.0.0", "0.9.0"), "warn", "more than one version behind"),
+    (checkup.versions("0.4.2", "dev"), "ok", "agent dev"),
+    (ends(60), "ok", "node-7"),
+    (ends(13), "warn", "2026-01-14"),
+    (ends(-1), "fail", "expired"),
+    (checkup.disk("d", "/d", 10 * GIB, 20 * GIB, needs=10 * GIB), "ok", "10GiB of 20GiB free"),
+    (checkup.disk("d", "/d", 10 * GIB - 1, 20 * GIB, needs=10 * GIB), "warn", "free"),
+    (checkup.disk("d", "/d", GIB - 1, 20 * GIB, needs=10 * GIB), "fail", "free"),
+    (checkup.ports("21000-21999", "h", 1000, 999, (32768, 60999)), "ok", "999 of 1000"),
+    (checkup.ports("21000-21999", "h", 1000, 499, None), "warn", "499 of 1000"),
+    (checkup.ports("21000-21999", "h", 1000, 0, None), "fail", "0 of 1000"),
+    (checkup.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections use 32768"),
+    (checkup.cgroups(2, ALL), "ok", "version 2, with cpu, memory, pids"),
+    (checkup.cgroups(1, ALL - {"pids"}), "warn", "version 1, with cpu, memory"),
+    (checkup.cgroups(0, frozenset()), "warn", "none are mounted"),
+    (checkup.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
+    (checkup.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),
+    (checkup.gpus("", 0, "no driver", True), "fail", "no GPUs (no driver)"),
+    (checkup.gpus("550.54", 0, "", True), "fail", "but no GPU"),
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "mark", "words"), CASES, ids=[f"{c[0].name}-{n}" for n, c in enumerate(CASES)]
+)
+def test_what_a_fact_means(line: Line, mark: str, words: str) -> None:
+    assert line.mark == mark
+    assert words in line.found
+    assert bool(line.advice) is (mark != "ok"), "what is not well has a next step, and nothing else has"
+
+
+@pytest.mark.parametrize(
+    ("change", "gpus", "marks"),
+    [
+        ({}, 0, {"Docker": "ok", "live-restore": "ok"}),
+        ({}, 2, {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "ok"}),
+        ({"LiveRestoreEnabled": False}, 0, {"Docker": "ok", "live-restore": "warn"}),
+        ({"Runtimes": {"runc": {}}}, 2, {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "fail"}),
+        (
+            {"Runtimes": {"runc": {}}, "CDISpecDirs": ["/etc/cdi"]},
+            2,
+            {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "ok"},
+        ),
+        (
+            {"Warnings": ["WARNING: No swap limit support"]},
+            0,
+            {"Docker": "ok", "live-restore": "ok", "Docker says": "warn"},
+        ),
+    ],
+)
+def test_what_an_engine_says(change: dict[str, object], gpus: int, marks: dict[str, str]) -> None:
+    lines = checkup.docker(FULL | change, "29.1", gpus)
+    assert {line.name: line.mark for line in lines} == marks
+
+
+def test_only_a_failure_fails() -> None:
+    assert checkup.verdict([Line("ok", "a", ""), Line("warn", "b", "")]) == 0
+    assert checkup.verdict([Line("ok", "a", ""), Line("fail", "b", "")]) == 1
