@@ -180,6 +180,9 @@ async def test_top(store: Store) -> None:
 
     assert [await names(sort) for sort in ("cpu", "tx", "created_at")] == ["bca", "cba", "cba"]
     assert await names("cpu", 1) == "b"
+    owner = (await store.get_session("a")).project
+    seen = [await store.top_sessions(sort="cpu", limit=9, project=project) for project in (owner, "another")]
+    assert [len(lines) for lines in seen] == [3, 0]
     # Whatever has ended is not there, and what it used goes with it.
     agent.see(kernels["b"], ObservedState.EXITED, exit_code=0)
     await agent.report()
