@@ -13,6 +13,7 @@ from fairlead.common.ids import AgentId, DeviceId, KernelId
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState
 from fairlead.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from fairlead.manager.metrics import Metrics
 from fairlead.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, schedule, settle
@@ -62,6 +63,11 @@ async def test_the_newest_values(store: Store) -> None:
     assert await store.usage_totals() == [
         ("default", {"cpu": 1500, "memory": 2**30, "gpu": 300, "gpu_memory": 5})
     ]
+    metrics = Metrics()
+    metrics.set_usage(await store.usage_totals())
+    shown = metrics.render().decode()
+    assert 'fairlead_used_processors{resource_group="default"} 1.5\n' in shown
+    assert 'fairlead_used_device_memory_bytes{resource_group="default"} 5.0\n' in shown
     with pytest.raises(NotFound):
         await store.agent_stats("node-3")
     with pytest.raises(NotFound):

@@ -56,6 +56,7 @@ async def agent(manager: Manager, acme: Path, tmp_path: Path) -> AsyncIterator[A
         manager=manager.link_address,
         docker="off",
         stats_interval_s=0.2,
+        report_interval_s=0.5,
         device_probation_s=0.5,
         device_free_mem="1GiB",
         device_free_timeout_s=0.3,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import aiohttp
 import manager_harness as h
 from manager_harness import client as client
 from manager_harness import manager as manager
@@ -24,13 +25,28 @@ async def eventually(true: Callable[[], Awaitable[bool]], timeout_s: float = 20)
             await asyncio.sleep(0.05)
 
 
+async def scraped(address: str) -> dict[str, float]:
+    async with aiohttp.ClientSession() as http, http.get(f"http://{address}/metrics") as answer:
+        assert answer.status == 200
+        lines = (await answer.text()).splitlines()
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
+    }
+
+
 async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp_path: Path) -> None:
     settings = AgentSettings(
-        id="node-1", manager=manager.link_address, inventory="fake:2xH100", docker="off", stats_interval_s=0.2
+        id="node-1",
+        manager=manager.link_address,
+        inventory="fake:2xH100",
+        docker="off",
+        stats_interval_s=0.2,
+        report_interval_s=0.5,
+        metrics_listen="127.0.0.1:0",
     )
     async with Agent(
         settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
-    ):
+    ) as agent:
         env = {"FAKE_CPU": "1.5", "FAKE_MEMORY": "4096", "FAKE_GPU": "0.5", "FAKE_GPU_MEMORY": "99"}
         spec = SessionSpec(
             name="job", command=["x"], runtime="fake", resources={"cuda.device": 1},
@@ -55,6 +71,18 @@ async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp
         assert node.memory > 0
         assert len(node.devices) == 2
         assert [view.id for view in await client.top_agents()] == ["node-1"]
+        metrics = await scraped(agent.metrics_address)
+        kernel = (await client.get_session("job")).kernels[0].id
+        of_job = f'{{kernel="{kernel}",session="job"}}'
+        assert metrics[f"fairlead_agent_kernel_memory_bytes{of_job}"] == 4096
+        assert metrics[f"fairlead_agent_kernel_busy_devices{of_job}"] == 0.5
+        assert f"fairlead_agent_kernel_sent_bytes_per_second{of_job}" not in metrics
+        assert metrics['fairlead_agent_kernels{state="RUNNING"}'] == 1
+        assert metrics['fairlead_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
+        assert metrics["fairlead_agent_connected"] == 1
+        assert metrics["fairlead_agent_process_resident_memory_bytes"] > 0
+        assert metrics["fairlead_agent_stats_dropped_total"] < 50
+        assert (await scraped(manager.api_address))['fairlead_usage_reports_total{outcome="kept"}'] > 0
         await client.stop_session("job")
 
         async def gone() -> bool:

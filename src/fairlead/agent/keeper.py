@@ -118,6 +118,10 @@ class Keeper:
             if (entry := life.entry).handle is not None and life.state not in policy.ENDED
         }
 
+    def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
+        """All that it keeps, each with the name of its session."""
+        return {k: (life.entry.spec.session_name, life.state) for k, life in self._lives.items()}
+
     def logs(self, request: LogRequest) -> AsyncIterator[bytes]:
         """Raises ``NotFound`` when there is no such kernel and no log of it."""
         kernel_id, life = request.kernel_id, self._lives.get(request.kernel_id)

@@ -98,9 +98,14 @@ class Link:
         self._rest_s = 0.0
         self._stub: AgentLinkStub | None = None
 
+    @property
+    def connected(self) -> bool:
+        """Whether a manager has given orders on this connection."""
+        return self._stub is not None and self._obeyed
+
     async def send_usage(self, report: UsageReport) -> bool:
         """Whether the manager took it. Not connected, or not taken soon: it did not."""
-        if self._stub is None or not self._obeyed:
+        if self._stub is None or not self.connected:
             return False
         wire = usage_codec.usage_to_wire(report)
         try:

@@ -91,6 +91,8 @@ class Agent:
         self._link: Link | None = None
         self._keeper: Keeper | None = None
         self._begun: Begun | None = None
+        self.metrics_address = ""
+        """Where its metrics are, once it runs; "" for nowhere."""
 
     async def __aenter__(self) -> Agent:
         async with AsyncExitStack() as stack:
@@ -196,7 +198,7 @@ class Agent:
             *more,
             ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
             ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
-            *self._measure(stack, keeper, link),
+            *await self._measure(stack, keeper, link),
         ]
         if self._care is not None:
             self._care.watch.changed = looking.nudge
@@ -230,10 +232,28 @@ class Agent:
             free_timeout_s=settings.device_free_timeout_s,
         )
 
-    def _measure(self, stack: AsyncExitStack, keeper: Keeper, link: Link) -> tuple[_Loop, ...]:
-        if not self._settings.stats_interval_s:
+    async def _measure(self, stack: AsyncExitStack, keeper: Keeper, link: Link) -> tuple[_Loop, ...]:
+        interval_s = self._settings.stats_interval_s
+        sampler = self._sampler(keeper, link) if interval_s else None
+        if self._settings.metrics_listen is not None:
+            # Only here: who wants none needs no package for them.
+            from fairlead.agent.metrics import AgentMetrics, served
+
+            metrics = AgentMetrics(
+                sampler=sampler,
+                offers=lambda: self._offers,
+                kernels=keeper.states,
+                connected=lambda: link.connected,
+            )
+            at = await stack.enter_async_context(served(self._settings.metrics_listen, metrics.text))
+            self.metrics_address = at
+        if sampler is None:
             return ()
-        sampler = Sampler(
+        stack.push_async_callback(sampler.close)
+        return (("agent.stats", sampler.tick, interval_s),)
+
+    def _sampler(self, keeper: Keeper, link: Link) -> Sampler:
+        return Sampler(
             self.id,
             self.incarnation,
             clock=self._clock,
@@ -243,8 +263,6 @@ class Agent:
             gpus=self._devices,
             send=link.send_usage,
         )
-        stack.push_async_callback(sampler.close)
-        return (("agent.stats", sampler.tick, self._settings.stats_interval_s),)
 
     async def _probe(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:
         pretending = set()

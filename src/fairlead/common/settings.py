@@ -155,6 +155,9 @@ class AgentSettings(Section):
     """Memory kept back for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5
     """Longest time between two reports; a change is reported at once."""
+    metrics_listen: Address | None = None
+    """Prometheus metrics of this agent, its devices and kernels, like 127.0.0.1:8702; open to all who reach
+    it. None: nowhere."""
     stats_interval_s: Annotated[float, Field(ge=0)] = 5
     """So often what kernels and devices use is measured: `fairlead top`. 0: not at all."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
