@@ -21,7 +21,7 @@ from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
 from fairlead.common.settings import CommonSettings, ProxySettings
 from fairlead.common.wire import routes_pb2_grpc
-from fairlead.common.wire.codec import routes_to_wire
+from fairlead.common.wire.route_codec import routes_to_wire
 from fairlead.proxy import Proxy
 
 TOKEN = "link-token"

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from fairlead.common import messages as m
 from fairlead.common import usage as u
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.deltas import Delta
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
-from fairlead.common.wire import agent_pb2, codec, routes_pb2, usage_codec
+from fairlead.common.wire import agent_pb2, codec, route_codec, routes_pb2, usage_codec
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 WHOLE = st.integers(0, 2**53)
@@ -54,6 +55,15 @@ INFOS = st.builds(
     share_quantum=st.integers(1, 1000),
     share_minimum=st.integers(1, 1000),
 )
+APPS = st.builds(
+    AppPort,
+    name=TEXT,
+    port=PORTS,
+    protocol=st.sampled_from(["http", "tcp"]),
+    base_path=st.booleans(),
+    inner=PORTS,
+    guarded=st.booleans(),
+)
 OBSERVATIONS = st.builds(
     m.Observation,
     kernel_id=TEXT,
@@ -65,6 +75,7 @@ OBSERVATIONS = st.builds(
     reason=st.sampled_from(Reason),
     detail=TEXT,
     log_tail=TEXT,
+    apps=st.lists(APPS, max_size=3).map(tuple),
 )
 REPORTS = st.builds(
     m.Report,
@@ -124,6 +135,17 @@ KERNELS = st.builds(
     endpoint_id=st.none() | TEXT.filter(bool),
     image=TEXT,
     cluster=st.none() | MEMBERSHIPS,
+    ports=st.lists(
+        st.builds(
+            ServicePort,
+            name=TEXT,
+            port=PORTS,
+            protocol=st.sampled_from(["http", "tcp"]),
+            base_path=st.booleans(),
+            guarded=st.booleans(),
+        ),
+        max_size=3,
+    ).map(tuple),
 )
 ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
 ORDERS_DELTAS = st.builds(
@@ -159,11 +181,27 @@ TARGETS = st.builds(
     draining=st.booleans(),
 )
 ROUTES = st.builds(m.ModelRoute, name=TEXT, created=WHOLE, targets=st.lists(TARGETS, max_size=3).map(tuple))
+KEYS = st.builds(m.KeyGrant, sha256=TEXT, expires_at=WHOLE, user=TEXT, project=TEXT, admin=st.booleans())
+APP_ROUTES = st.builds(
+    m.AppRoute,
+    session_id=TEXT,
+    app=TEXT,
+    protocol=st.sampled_from(["http", "tcp"]),
+    base_path=st.booleans(),
+    host=TEXT,
+    port=PORTS,
+    key=TEXT,
+    user=TEXT,
+    project=TEXT,
+)
+PERMITS = st.builds(m.PermitGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=WHOLE)
 TABLES = st.builds(
     m.RouteTable,
     generation=WHOLE,
     models=st.lists(ROUTES, max_size=3).map(tuple),
-    keys=st.lists(st.builds(m.KeyGrant, sha256=TEXT, expires_at=WHOLE), max_size=3).map(tuple),
+    keys=st.lists(KEYS, max_size=3).map(tuple),
+    apps=st.lists(APP_ROUTES, max_size=3).map(tuple),
+    permits=st.lists(PERMITS, max_size=3).map(tuple),
 )
 USES = st.builds(
     u.Use, **dict.fromkeys(("cpu", "memory"), WHOLE),
@@ -213,8 +251,8 @@ def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
 
 @given(TABLES)
 def test_route_tables(table: m.RouteTable) -> None:
-    wire = routes_pb2.RouteTable.FromString(codec.routes_to_wire(table).SerializeToString())
-    assert codec.routes_from_wire(wire) == table
+    wire = routes_pb2.RouteTable.FromString(route_codec.routes_to_wire(table).SerializeToString())
+    assert route_codec.routes_from_wire(wire) == table
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from fairlead.common.reasons import Reason
 from fairlead.common.settings import ManagerSettings
 from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
 from fairlead.common.status import ObservedState, Status
-from fairlead.common.wire import agent_pb2, codec, routes_pb2, routes_pb2_grpc
+from fairlead.common.wire import agent_pb2, route_codec, routes_pb2, routes_pb2_grpc
 from fairlead.manager import Manager
 from fairlead.sdk import Client
 
@@ -134,7 +134,7 @@ async def test_routes_reach_a_proxy_when_a_replica_is_ready(manager: Manager, cl
 
         async def table_where(good: Callable[[Any], bool]) -> Any:
             async with asyncio.timeout(10):
-                while not good(table := codec.routes_from_wire(await watch.read())):
+                while not good(table := route_codec.routes_from_wire(await watch.read())):
                     pass
             return table
 

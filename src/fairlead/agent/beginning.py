@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from fairlead.agent.outcome import Outcome
 from fairlead.agent.ports import NoPort
 from fairlead.agent.readiness import Readiness
 from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
+from fairlead.common.apps import ServicePort, merged
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import spawn
@@ -52,12 +53,10 @@ class Beginning:
                 await course.remember()
             elif course.entry.handle is None:
                 await self._prepare()
-                launch = launching.launch(
-                    course.entry.spec, self._invocation(engine), course.entry.port, self._place()
-                )
-                launch = self._with_devices(launch)
-                if self._place().contained:
-                    await self._fetch(runtime, launch)
+                launch = self._launch(engine)
+                if self._place().contained and (more := await self._fetch(runtime, launch)):
+                    await self._also_offer(more)
+                    launch = self._launch(engine)
                 await self._pass_gate()
                 if course.unwanted():
                     return course.verdict(Seen(ObservedState.GONE))
@@ -104,13 +103,35 @@ class Beginning:
                 raise _Refused(*lack)
         if needs_port(spec):
             try:
-                self._course.entry = replace(self._course.entry, port=around.ports.take())
+                port = around.ports.take(avoid={port.port for port in spec.ports})
             except NoPort as error:
                 raise _Refused(Reason.PORT_TAKEN, str(error)) from None
+            self._course.entry = replace(self._course.entry, port=port)
+        self._offer(spec.ports)
+        await self._intend()
+
+    async def _intend(self) -> None:
         try:
-            await asyncio.to_thread(around.ledger.write, self._course.entry)
+            await asyncio.to_thread(self._course.around.ledger.write, self._course.entry)
         except OSError as error:
             raise _Refused(Reason.CREATE_FAILED, f"the agent cannot write its ledger: {error}") from None
+
+    def _offer(self, ports: Sequence[ServicePort]) -> None:
+        """Give these service ports a port of the node each."""
+        entry, contained = self._course.entry, self._place().contained
+        inside = {entry.port, *(app.inner for app in entry.apps)}
+        try:
+            given = self._course.around.ports.take_for(ports, contained=contained, inside=inside)
+        except NoPort as error:
+            raise _Refused(Reason.PORT_TAKEN, str(error)) from None
+        self._course.entry = replace(entry, apps=(*entry.apps, *given))
+
+    async def _also_offer(self, of_image: Sequence[ServicePort]) -> None:
+        """What the image declares beside what was asked for; known only once it is here."""
+        declared = self._course.entry.spec.ports
+        if more := merged(declared, of_image)[len(declared) :]:
+            self._offer(more)
+            await self._intend()
 
     def _place(self) -> Place:
         around = self._course.around
@@ -119,16 +140,23 @@ class Beginning:
         return Place(contained, around.host, around.site, work_dir, os.environ)
 
     def _invocation(self, engine: Engine) -> Invocation:
-        return launching.invocation(engine, self._course.entry.spec, self._course.entry.port, self._place())
+        entry = self._course.entry
+        return launching.invocation(engine, entry.spec, entry.port, self._place(), entry.apps)
 
-    async def _fetch(self, runtime: Runtime, launch: Launch) -> None:
+    def _launch(self, engine: Engine) -> Launch:
+        entry, call = self._course.entry, self._invocation(engine)
+        launch = launching.launch(entry.spec, call, entry.port, self._place(), entry.apps)
+        return self._with_devices(launch)
+
+    async def _fetch(self, runtime: Runtime, launch: Launch) -> tuple[ServicePort, ...]:
         self._course.show(ObservedState.PREPARING)
         work = _tried(runtime.prepare(launch, self._course.tell))
-        failed = await fetch(
+        fetched = await fetch(
             f"fetch.{launch.kernel_id}", work, self._course.wished, lambda: not self._course.unwanted()
         )
-        if failed is not None:
-            raise _Refused(failed.reason, str(failed))
+        if isinstance(fetched, CreateFailed):
+            raise _Refused(fetched.reason, str(fetched))
+        return fetched or ()
 
     def _with_devices(self, launch: Launch) -> Launch:
         """How the devices of other vendors are seen. In containers only NVIDIA's can be given."""

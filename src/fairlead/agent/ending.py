@@ -39,7 +39,8 @@ class Ending:
         elif runtime is not None:
             await self.destroy_what_is_there(runtime)
         await self._course.persist(lambda: around.ledger.remove(entry.kernel_id))
-        around.ports.release(entry.port)
+        for port in entry.held:
+            around.ports.release(port)
 
     async def destroy_what_is_there(self, runtime: Runtime) -> None:
         """Without a handle: it was not begun as far as we know, but a crash may have cost us the news."""

@@ -58,7 +58,7 @@ class Keeper:
         entries = await asyncio.to_thread(ledger.load)
         self._newest = self._saved = await asyncio.to_thread(ledger.generation)
         found, away = await self._find()
-        self._around.ports.hold(entry.port for entry in entries.values())
+        self._around.ports.hold(port for entry in entries.values() for port in entry.held)
         for kernel_id, entry in entries.items():
             there = found.pop(kernel_id, None)
             begun = entry.outcome is None and entry.handle is None
@@ -230,8 +230,10 @@ class Keeper:
             case policy.Adopt(spec):
                 _, handle = self._strays.pop(spec.kernel_id)
                 log.warning("adopting a kernel that the ledger had lost", kernel=spec.kernel_id)
-                self._around.ports.hold([handle.port])
-                self._begin(replace(self._new(spec), handle=handle, port=handle.port))
+                apps = self._around.ports.recognised(handle.apps)
+                entry = replace(self._new(spec), handle=handle, port=handle.port, apps=apps)
+                self._around.ports.hold(entry.held)
+                self._begin(entry)
             case policy.Stop(kernel_id):
                 self._lives[kernel_id].withdraw()
             case policy.Forget(kernel_id):

@@ -12,10 +12,13 @@ from fairlead.agent.engines.base import (
     Site,
     contained_environment,
     environment,
+    fill,
     is_path,
     visible_devices,
 )
 from fairlead.agent.runtimes.base import Launch
+from fairlead.common import apps
+from fairlead.common.apps import AppPort
 from fairlead.common.spec import KernelSpec
 
 # A container has an address of its own, and the node reaches it by publishing its port.
@@ -36,16 +39,26 @@ class Place:
     base: Mapping[str, str]
 
 
-def invocation(engine: Engine, spec: KernelSpec, port: int, place: Place) -> Invocation:
-    """How its main program is called."""
+def invocation(
+    engine: Engine, spec: KernelSpec, port: int, place: Place, given: tuple[AppPort, ...] = ()
+) -> Invocation:
+    """How its main program is called, with the service ports that it was ``given``."""
     if place.contained:
         cores = max(1, spec.slots.get("cpu", 0) // 1000)
-        return engine.launch(spec, host=_ANY_ADDRESS, port=port, site=Site(cores=cores))
-    return engine.launch(spec, host=place.host, port=port, site=place.site)
+        call = engine.launch(spec, host=_ANY_ADDRESS, port=port, site=Site(cores=cores))
+    else:
+        call = engine.launch(spec, host=place.host, port=port, site=place.site)
+    if not given:
+        return call
+    told = apps.environment(spec.session_id, given)
+    words = apps.words(spec.session_id, given)
+    return replace(call, argv=tuple(fill(word, words) for word in call.argv), env=call.env | told)
 
 
-def launch(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launch:
-    told = _alone(spec, call, port, place)
+def launch(
+    spec: KernelSpec, call: Invocation, port: int, place: Place, given: tuple[AppPort, ...] = ()
+) -> Launch:
+    told = _alone(spec, call, port, place, given)
     cluster = spec.cluster
     if cluster is None:
         return told
@@ -60,7 +73,7 @@ def launch(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launc
     )
 
 
-def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launch:
+def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: tuple[AppPort, ...]) -> Launch:
     if spec.cluster is not None:
         # Before what its user sets, so that he may set it otherwise.
         more = clustering.defaults(spec.cluster, place.contained)
@@ -79,4 +92,5 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place) -> Launc
         slots=spec.slots,
         devices=tuple(filter(None, visible_devices(spec).split(","))),
         paths=(spec.model,) if is_path(spec.model) else (),
+        apps=given,
     )

@@ -21,6 +21,7 @@ import structlog
 
 from fairlead.agent.outcome import Doom, Outcome
 from fairlead.agent.runtimes.base import Handle
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.clock import Clock
 from fairlead.common.errors import InvalidInput, StartupError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
@@ -44,6 +45,7 @@ class Entry:
     spec: KernelSpec
     created_at: float
     port: int = 0
+    apps: tuple[AppPort, ...] = ()
     handle: Handle | None = None
     ready: bool = False
     doom: Doom | None = None
@@ -53,6 +55,11 @@ class Entry:
     @property
     def kernel_id(self) -> KernelId:
         return self.spec.kernel_id
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The ports of the node that are its."""
+        return tuple(filter(None, (self.port, *(app.port for app in self.apps))))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,12 +185,18 @@ def entry_from_json(data: dict[str, Any]) -> Entry:
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
         port=int(data["port"]),
-        handle=Handle(**handle) if handle else None,
+        # An agent of before that wrote none.
+        apps=tuple(AppPort(**app) for app in data.get("apps", ())),
+        handle=_handle(handle) if handle else None,
         ready=bool(data["ready"]),
         doom=Doom(Reason(doom["reason"]), doom["detail"]) if doom else None,
         outcome=_outcome(outcome) if outcome else None,
         log_tail=data["log_tail"],
     )
+
+
+def _handle(data: dict[str, Any]) -> Handle:
+    return Handle(**data | {"apps": tuple(AppPort(**app) for app in data.get("apps", ()))})
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:
@@ -205,6 +218,7 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             ),
             "endpoint_id": EndpointId(endpoint) if endpoint else None,
             "cluster": _membership(data["cluster"]) if data.get("cluster") else None,
+            "ports": tuple(ServicePort(**port) for port in data.get("ports", ())),
         }
     )
 

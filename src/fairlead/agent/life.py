@@ -85,12 +85,13 @@ class Life:
             kernel_id=self.entry.kernel_id,
             session_id=self.entry.spec.session_id,
             state=self.state,
-            host=self._course.around.host if self.entry.port else "",
+            host=self._course.around.host if self.entry.held else "",
             port=self.entry.port,
             exit_code=outcome.exit_code,
             reason=outcome.reason,
             detail=outcome.detail or self._course.doing,
             log_tail=self.entry.log_tail,
+            apps=self.entry.apps,
         )
 
     async def run(self) -> None:

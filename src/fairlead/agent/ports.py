@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import zlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.clock import Clock
 from fairlead.common.errors import FairleadError, StartupError
 
@@ -46,11 +47,16 @@ class Ports:
         """Mark ports of kernels that were there before."""
         self._taken.update(port for port in ports if port)
 
-    def take(self) -> int:
-        """Raises ``NoPort``."""
+    def recognised(self, apps: Sequence[AppPort]) -> tuple[AppPort, ...]:
+        """Of what a kernel that nobody remembers is marked with, what may have come from here: a program can
+        write what it likes into its environment, and none gets another's port by that."""
+        return tuple(app for app in apps if app.port in self._all and app.port not in self._taken)
+
+    def take(self, avoid: Container[int] = ()) -> int:
+        """One that is not in ``avoid``. Raises ``NoPort``."""
         now = self._clock.monotonic()
         order = [self._all[(self._next + i) % len(self._all)] for i in range(len(self._all))]
-        free = [port for port in order if port not in self._taken]
+        free = [port for port in order if port not in self._taken and port not in avoid]
         rested = [
             port for port in free if now - self._released.get(port, -self._cooldown_s) >= self._cooldown_s
         ]
@@ -68,6 +74,29 @@ class Ports:
             f"{len(self._taken)} are held by kernels, the others by other programs",
             next_step="widen agent.port_range",
         )
+
+    def take_for(
+        self, wanted: Sequence[ServicePort], *, contained: bool, inside: Iterable[int] = ()
+    ) -> tuple[AppPort, ...]:
+        """A port of the node for each of these. ``contained``: the program has its container's ports to
+        itself, of which those ``inside`` are in use already. Raises ``NoPort``, and holds none of them."""
+        used = {port for port in inside if port} | {port.port for port in wanted if contained and port.port}
+        given: list[AppPort] = []
+        try:
+            for port in wanted:
+                if contained and port.port and port.port in inside:
+                    raise NoPort(
+                        f"port {port.port} of {port.name!r} is given to another use in this container",
+                        next_step="declare another port for it",
+                    )
+                mine = self.take(avoid=used)
+                inner = port.port if contained and port.port else mine
+                given.append(AppPort(port.name, mine, port.protocol, port.base_path, inner, port.guarded))
+        except NoPort:
+            for app in given:
+                self._taken.discard(app.port)
+            raise
+        return tuple(given)
 
     def release(self, port: int) -> None:
         if port in self._taken:

@@ -12,6 +12,7 @@ from fairlead.cli.context import Cli
 from fairlead.cli.render import printable
 from fairlead.cli.verbs.placement import where
 from fairlead.common.api import SessionView
+from fairlead.common.apps import read_port
 from fairlead.common.errors import InvalidInput
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import SessionType
@@ -21,6 +22,13 @@ Name = Annotated[str | None, typer.Option(help="Name of the session; else one is
 Resources = Annotated[list[str] | None, typer.Option(help="Like cpu=2 or mem=4GiB; repeat it.")]
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
 Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")]
+Ports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--port",
+        help="A service port for `open` and `port-forward`: NAME[:PORT][/tcp][+path][+key]; repeat it.",
+    ),
+]
 Group = Annotated[str | None, typer.Option(help="Resource group.")]
 Size = Annotated[
     int | None,
@@ -59,12 +67,19 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
         "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
         "resource_group": given["group"],
         "cluster": _cluster(given),
+        "ports": [_port(text) for text in given["port"]] if given["port"] else None,
         **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
         **own,
     }
     named = {field: value for field, value in asked.items() if value is not None}
     fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
     return SessionSpec.model_validate(fixed | named)
+
+
+def _port(text: str) -> dict[str, Any]:
+    port = read_port(text)
+    traits = {"base_path": port.base_path, "guarded": port.guarded}
+    return {"name": port.name, "port": port.port or None, "protocol": port.protocol, **traits}
 
 
 async def create(cli: Cli, client: Client, spec: SessionSpec, *, strict: bool) -> SessionView:

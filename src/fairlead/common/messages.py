@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fairlead.common.apps import AppPort, Protocol
 from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
@@ -63,7 +64,8 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent sees of one kernel. ``exit_code`` is negative for a signal, None if unknown."""
+    """What an agent sees of one kernel. ``exit_code`` is negative for a signal, None if unknown. ``apps``:
+    its service ports, at ``host``."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -74,6 +76,7 @@ class Observation:
     reason: Reason = Reason.NONE
     detail: str = ""
     log_tail: str = ""  # the last lines of its log, at most 8 KiB; only with EXITED
+    apps: tuple[AppPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +188,41 @@ class ModelRoute:
 
 @dataclass(frozen=True, slots=True)
 class KeyGrant:
-    """An API key as the proxy knows it: lower-case hex SHA-256 of the whole secret."""
+    """An API key as the proxy knows it: lower-case hex SHA-256 of the whole secret.
+
+    It opens the apps of its ``user`` in its ``project``, an ``admin``'s those of all; models are open to
+    every key."""
 
     sha256: str
     expires_at: int = 0  # unix seconds; 0: never
+    user: str = ""
+    project: str = ""
+    admin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppRoute:
+    """One service port of a running session of ``user``'s. ``key``: what it asks for, "" if for nothing."""
+
+    session_id: SessionId
+    app: str
+    protocol: Protocol
+    base_path: bool
+    host: str
+    port: int
+    key: str
+    user: str = ""
+    project: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitGrant:
+    """A permit to one app of one session, as the proxy knows it: lower-case hex SHA-256 of it."""
+
+    sha256: str
+    session_id: SessionId
+    app: str
+    expires_at: int  # unix seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +232,5 @@ class RouteTable:
     generation: int
     models: tuple[ModelRoute, ...]
     keys: tuple[KeyGrant, ...]
+    apps: tuple[AppRoute, ...] = ()
+    permits: tuple[PermitGrant, ...] = ()

@@ -222,6 +222,9 @@ class ProxySettings(Section):
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
     """Longest silence of a replica within an answer."""
+    apps_domain: Annotated[str, Field(pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")] = ""
+    """Sessions' apps at host names of their own, NAME--SESSION.DOMAIN: its wildcard must lead to this proxy.
+    On your own machine ``localhost`` does. Empty: all of them below /apps/, as one origin to browsers."""
 
 
 class Settings(Section):

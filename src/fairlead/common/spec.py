@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from fairlead.common import apps
+from fairlead.common.apps import ServicePort
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.membership import Membership
@@ -88,6 +90,32 @@ class Probe(Model):
 
     path: Annotated[str, Field(pattern=r"^/", max_length=2048)] = "/"
     period_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+
+
+class Port(Model):
+    """A service port: something that the session's program offers to its users through the proxy."""
+
+    name: Annotated[str, Field(pattern=apps.NAME_PATTERN, max_length=apps.NAME_LENGTH)]
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None,
+        description="For containers: where the program listens. Left out, it is given one, as "
+        "FAIRLEAD_PORT_<NAME> and `{port:NAME}` in its command; a process is always given one.",
+    )
+    protocol: Literal["http", "tcp"] = Field("http", description="http includes WebSocket.")
+    base_path: bool = Field(
+        False,
+        description="The program knows that it lives below /apps/SESSION/NAME (FAIRLEAD_PATH_<NAME>, "
+        "`{path:NAME}`): requests by that path keep it. Else it is taken off.",
+    )
+
+    guarded: bool = Field(
+        False,
+        description="Requests come with `Authorization: Bearer` and the session's own key, which is "
+        "FAIRLEAD_SECRET in its environment: others on the node can be refused.",
+    )
+
+    def declared(self) -> ServicePort:
+        return ServicePort(self.name, self.port or 0, self.protocol, self.base_path, self.guarded)
 
 
 class Workload(Model):
@@ -227,8 +255,24 @@ class SessionSpec(Workload):
         None, description="Several kernels, each with `resources` of its own; none: one kernel."
     )
 
+    ports: Annotated[list[Port], Field(max_length=apps.MOST_PORTS)] = Field(
+        [], description="Service ports, like a notebook's: reached through the proxy with a permit."
+    )
+
     def _may_idle(self) -> bool:
         return self.type is SessionType.INTERACTIVE
+
+    @model_validator(mode="after")
+    def _ports_go_together(self) -> Self:
+        if wrong := apps.what_is_wrong(port.declared() for port in self.ports):
+            raise ValueError(f"ports: {wrong}")
+        named = next((port for port in self.ports if port.port and self.runtime not in IMAGED), None)
+        if named is not None:
+            raise ValueError(
+                f"ports: {named.name!r} names port {named.port}, but runtime {self.runtime!r} shares the "
+                f"node's with others: leave it out, and have the program listen on `{{port:{named.name}}}`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _type_has_its_features(self) -> Self:
@@ -320,6 +364,7 @@ class KernelSpec:
     endpoint_id: EndpointId | None = None
     image: str = ""  # of runtime docker
     cluster: Membership | None = None  # None: its session has no other kernels
+    ports: tuple[ServicePort, ...] = ()
 
     @property
     def answers_requests(self) -> bool:

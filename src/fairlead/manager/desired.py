@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
+from fairlead.common.messages import AppRoute, KeyGrant, ModelRoute, RouteTable, Target
 
 
 def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[KeyGrant, ...]) -> RouteTable:
@@ -33,3 +33,21 @@ def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[
         for name, (_, created, targets) in sorted(found.items())
     )
     return RouteTable(generation, tuple(models), keys)
+
+
+def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
+    """One route per app of a session, in the order of the rows."""
+    found: dict[tuple[str, str], AppRoute] = {}
+    for row in rows:
+        found[str(row["session_id"]), row["name"]] = AppRoute(
+            SessionId(str(row["session_id"])),
+            row["name"],
+            row["protocol"],
+            row["base_path"],
+            row["host"],
+            row["port"],
+            row["key"],
+            row["user"],
+            row["project"],
+        )
+    return tuple(found.values())

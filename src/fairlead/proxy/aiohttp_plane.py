@@ -6,14 +6,14 @@ import asyncio
 
 import structlog
 from aiohttp import http_exceptions, web
-from aiohttp.http import HttpVersion11
 
-from fairlead.common.clock import Clock
 from fairlead.common.settings import ProxySettings
 from fairlead.common.tasks import cancel_and_wait
 from fairlead.proxy import headers, refusal
 from fairlead.proxy.admit import Answer
+from fairlead.proxy.apps import Apps
 from fairlead.proxy.decider import Decider
+from fairlead.proxy.exchange import CLIENT_LEFT, Exchange
 from fairlead.proxy.failover import Failure
 from fairlead.proxy.refusal import Refuse
 from fairlead.proxy.relay import relay
@@ -21,7 +21,6 @@ from fairlead.proxy.upstream import Job, Opened, Upstream
 
 log = structlog.get_logger("fairlead.proxy")
 
-CLIENT_LEFT = 499
 # From the head of a request to the end of its body.
 _BODY_WITHIN_S = 60.0
 # After a refusal, the rest of a body is thrown away for so long: a client that sends first and reads
@@ -39,6 +38,7 @@ class AiohttpPlane:
     def __init__(self, decider: Decider, settings: ProxySettings) -> None:
         self._decider, self._settings, self._clock = decider, settings, decider.clock
         self._upstream = Upstream(decider, settings)
+        self._apps = Apps(decider, settings)
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._idle = asyncio.Event()
@@ -46,6 +46,7 @@ class AiohttpPlane:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         await self._upstream.__aenter__()
+        await self._apps.__aenter__()
         server = _Server(
             self._handle,
             handler_cancellation=True,
@@ -80,6 +81,7 @@ class AiohttpPlane:
                 await cancel_and_wait(*self._running)
             await self._runner.cleanup()
             self._runner = None
+        await self._apps.__aexit__()
         await self._upstream.__aexit__()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -87,7 +89,7 @@ class AiohttpPlane:
         assert task is not None
         self._running.add(task)
         self._idle.clear()
-        exchange = _Exchange(request, self._clock)
+        exchange = Exchange(request, self._clock)
         try:
             return await self._answer(exchange)
         except ConnectionError:
@@ -105,8 +107,10 @@ class AiohttpPlane:
             took = self._clock.monotonic() - exchange.began
             self._decider.answered(exchange.model, exchange.code, took)
 
-    async def _answer(self, exchange: _Exchange) -> web.StreamResponse:
+    async def _answer(self, exchange: Exchange) -> web.StreamResponse:
         request, decider = exchange.request, self._decider
+        if (asked := self._apps.asked(request)) is not None:
+            return await self._apps.answer(exchange, asked)
         verdict = decider.head(request.method, request.path, request.headers, request.content_length)
         if isinstance(verdict, Answer):
             exchange.code = 200
@@ -142,7 +146,7 @@ class AiohttpPlane:
         finally:
             lease.release()
 
-    async def _pass_on(self, exchange: _Exchange, opened: Opened) -> web.StreamResponse:
+    async def _pass_on(self, exchange: Exchange, opened: Opened) -> web.StreamResponse:
         now = self._clock.monotonic()
         in_replica = opened.first_byte_at - opened.sent_at
         overhead = now - exchange.began - exchange.waited_for_body - in_replica
@@ -157,7 +161,7 @@ class AiohttpPlane:
             self._broke_off(exchange, opened, failure)
         return answer
 
-    def _broke_off(self, exchange: _Exchange, opened: Opened, failure: Failure) -> None:
+    def _broke_off(self, exchange: Exchange, opened: Opened, failure: Failure) -> None:
         self._decider.failed(exchange.model, opened.target, failure)
         log.warning(
             "replica broke off in the middle of an answer",
@@ -167,12 +171,9 @@ class AiohttpPlane:
             request_id=exchange.request_id,
         )
 
-    async def _read_body(self, exchange: _Exchange) -> bytes | Refuse:
+    async def _read_body(self, exchange: Exchange) -> bytes | Refuse:
         request, limit = exchange.request, self._settings.max_body_bytes
-        if exchange.waits_for_continue:
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
-            exchange.waits_for_continue = False
+        await exchange.let_body_come()
         content, pieces, size = request.content, [], 0
         try:
             async with asyncio.timeout(_BODY_WITHIN_S):
@@ -187,7 +188,7 @@ class AiohttpPlane:
             return refusal.broken_body()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _refuse(self, exchange: _Exchange, refused: Refuse) -> web.Response:
+    async def _refuse(self, exchange: Exchange, refused: Refuse) -> web.Response:
         exchange.code = refused.status
         answer = _json_response(refused.status, refused.body(), exchange.request_id)
         answer.headers.update(refused.headers)
@@ -200,26 +201,6 @@ class AiohttpPlane:
             await answer.write_eof()
             exchange.request.protocol.force_close()
         return answer
-
-
-class _Exchange:
-    """One request and what became of it so far."""
-
-    __slots__ = (
-        "began", "code", "committed", "model", "request", "request_id", "waited_for_body",
-        "waits_for_continue",
-    )  # fmt: skip
-
-    def __init__(self, request: web.BaseRequest, clock: Clock) -> None:
-        self.request, self.began = request, clock.monotonic()
-        given = headers.usable_request_id(request.headers.get("X-Request-Id"))
-        self.request_id = given or clock.new_id()
-        self.model, self.code = "", CLIENT_LEFT
-        self.committed = False
-        self.waited_for_body = 0.0
-        self.waits_for_continue = (
-            request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
-        )
 
 
 class _Connection(web.RequestHandler):

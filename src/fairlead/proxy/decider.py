@@ -6,7 +6,7 @@ same questions and gets the same answers. One event loop owns it; it is not safe
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TypeVar
 
 from fairlead.common.clock import Clock
@@ -24,11 +24,13 @@ K = TypeVar("K", bound=str)
 
 
 class Decider:
-    """Owns the table, the in-flight counts, the ejections and the metrics."""
+    """Owns the table, the in-flight counts, the ejections and the metrics. ``on_table`` is called with each
+    table that is taken."""
 
     def __init__(self, settings: ProxySettings, metrics: Metrics, *, clock: Clock, dice: Dice) -> None:
         self.settings, self.metrics, self.clock = settings, metrics, clock
         self.table: Table | None = None
+        self.on_table: Callable[[Table], None] = lambda _: None
         self._rules = Rules(needs_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes)
         self._dice = dice
         self._ejections = Ejections()
@@ -49,6 +51,7 @@ class Decider:
             self.table = table
             self._ejections.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
+            self.on_table(table)
         return table
 
     def head(

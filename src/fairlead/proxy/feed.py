@@ -12,8 +12,8 @@ from fairlead.common.errors import ConfigError
 from fairlead.common.messages import RouteTable
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire import routes_pb2, routes_pb2_grpc
-from fairlead.common.wire.codec import routes_from_wire
 from fairlead.common.wire.dialling import Caller
+from fairlead.common.wire.route_codec import routes_from_wire
 from fairlead.proxy.decider import Decider
 from fairlead.proxy.routes import Stale
 from fairlead.proxy.saved import SavedTable

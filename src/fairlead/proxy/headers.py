@@ -36,6 +36,11 @@ _NOT_DOWN = _HOP_BY_HOP | {"x-request-id", "x-fairlead-replica", "x-fairlead-ove
 _REQUEST_ID = re.compile(r"^[\x21-\x7e]{1,128}$")
 
 
+def of_this_hop(pairs: list[tuple[str, str]]) -> frozenset[str]:
+    """Names, in small letters, of what is only between two neighbours."""
+    return _HOP_BY_HOP | _named_by_connection(pairs)
+
+
 def _named_by_connection(pairs: list[tuple[str, str]]) -> frozenset[str]:
     named = [value for name, value in pairs if name.lower() == "connection"]
     if not named:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import struct
-
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 
+from fairlead.common.sockets import reset
 from fairlead.proxy import headers
 from fairlead.proxy.failover import Failure
 from fairlead.proxy.refusal import SERVER, error_json
@@ -70,15 +68,18 @@ async def _break_off(
         await answer.write(gap + b"data: " + _error(failure) + b"\n\n")
         await answer.write_eof()
         return
+    cut_off(request, answer)
+
+
+def cut_off(request: web.BaseRequest, answer: web.StreamResponse) -> None:
+    """Close the connection so that the answer cannot pass for a whole one."""
     answer.force_close()
     transport = request.transport
     if transport is None:
         return
     if "Content-Length" not in answer.headers and request.version < aiohttp.HttpVersion11:
         # Here the end of the connection means the end of the body: only a reset says otherwise.
-        if (sock := transport.get_extra_info("socket")) is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
+        reset(transport)
     else:
         transport.close()
 

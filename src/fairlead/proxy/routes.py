@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.common.ids import KernelId
-from fairlead.common.messages import ModelRoute, RouteTable
+from fairlead.common.messages import AppRoute, KeyGrant, ModelRoute, PermitGrant, RouteTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class Stale:
 
 
 class Table:
-    """One generation of routes, indexed by model name, key digest and kernel."""
+    """One generation of routes, indexed by model name, key digest, kernel, and app of a session."""
 
-    __slots__ = ("_keys", "kernels", "models", "source")
+    __slots__ = ("_keys", "apps", "kernels", "models", "permits", "source")
 
     def __init__(self, source: RouteTable) -> None:
         self.source = source
@@ -27,7 +27,9 @@ class Table:
         self.kernels: frozenset[KernelId] = frozenset(
             target.kernel_id for route in source.models for target in route.targets
         )
-        self._keys = {grant.sha256: grant.expires_at for grant in source.keys}
+        self._keys = {grant.sha256: grant for grant in source.keys}
+        self.apps: dict[tuple[str, str], AppRoute] = {(app.session_id, app.app): app for app in source.apps}
+        self.permits: dict[str, PermitGrant] = {permit.sha256: permit for permit in source.permits}
 
     @property
     def generation(self) -> int:
@@ -38,8 +40,12 @@ class Table:
 
     def grants(self, sha256: str, unix_now: float) -> bool:
         """Whether a key with this lower-case hex digest exists and is not expired at ``unix_now`` seconds."""
-        expires_at = self._keys.get(sha256)
-        return expires_at is not None and (expires_at == 0 or unix_now < expires_at)
+        return self.key(sha256, unix_now) is not None
+
+    def key(self, sha256: str, unix_now: float) -> KeyGrant | None:
+        """The same, with what it opens."""
+        grant = self._keys.get(sha256)
+        return grant if grant is not None and (not grant.expires_at or unix_now < grant.expires_at) else None
 
 
 def replace(held: Table | None, new: RouteTable) -> Table | Stale:

@@ -6,11 +6,12 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
+from fairlead.common.messages import AppRoute, KeyGrant, ModelRoute, PermitGrant, RouteTable, Target
 
 log = structlog.get_logger("fairlead.proxy")
 
@@ -48,7 +49,7 @@ class SavedTable:
         fresh.replace(self.path)
 
 
-def _from_json(saved: dict[str, object]) -> RouteTable:
+def _from_json(saved: dict[str, Any]) -> RouteTable:
     if saved["format"] != _FORMAT:
         raise ValueError(f"format {saved['format']!r} is not {_FORMAT}")
     generation, models, keys = saved["generation"], saved["models"], saved["keys"]
@@ -64,7 +65,19 @@ def _from_json(saved: dict[str, object]) -> RouteTable:
             )
             for model in models
         ),
-        tuple(KeyGrant(key["sha256"], int(key["expires_at"])) for key in keys),
+        tuple(
+            KeyGrant(
+                key["sha256"],
+                int(key["expires_at"]),
+                key.get("user", ""),
+                key.get("project", ""),
+                bool(key.get("admin")),
+            )
+            for key in keys
+        ),
+        # A proxy of before that saved none.
+        tuple(AppRoute(**app) for app in saved.get("apps", ())),
+        tuple(PermitGrant(**permit) for permit in saved.get("permits", ())),
     )
 
 

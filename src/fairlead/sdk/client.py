@@ -32,6 +32,7 @@ from fairlead.common.execution import ExecSpec
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
+from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.common.status import SessionType, Status
@@ -269,6 +270,25 @@ class Client(Nodes):
         """The kernels that held something between the two, and what."""
         query = _span(group, since, until, cursor, limit)
         return await self._call(Page[RunView], "GET", "/v1/scheduler/runs", query=query)
+
+    # -- apps: the service ports of sessions --
+
+    async def list_apps(self, ref: str) -> list[AppView]:
+        return (await self._call(Page[AppView], "GET", f"/v1/sessions/{part(ref)}/apps")).items
+
+    async def create_permit(self, ref: str, app: str, spec: PermitSpec | None = None) -> NewPermitView:
+        """The one answer with the permit. Whoever has it reaches this app until it expires."""
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits"
+        return await self._call(NewPermitView, "POST", path, body=spec or PermitSpec())
+
+    async def list_permits(self, ref: str, app: str) -> list[PermitView]:
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits"
+        return (await self._call(Page[PermitView], "GET", path)).items
+
+    async def revoke_permit(self, ref: str, app: str, permit_id: str) -> PermitView:
+        """It opens nothing more, and what it opened is cut off."""
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits/{part(permit_id)}"
+        return await self._call(PermitView, "DELETE", path)
 
     # -- API keys: for administrators --
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from aiohttp import web
 from played import BORN, Played
+from played_apps import PlayedApps
 from played_keys import routes as key_routes
 from played_stats import routes as stats_routes
 from pydantic import BaseModel, ValidationError
@@ -64,6 +65,7 @@ class RestManager:
         self.groups = {"default": GroupOptions()}
         self.quotas: dict[tuple[str, str], QuotaView] = {}
         self.keys: dict[str, KeyView] = {}
+        self.offered = PlayedApps()
         self.offers: list[OfferView] = []
         self.url = self.openai_url = ""
 
@@ -109,6 +111,7 @@ class RestManager:
                 web.delete("/v1/quotas/{scope}/{name}", self._delete_quota),
                 *key_routes(self.keys),
                 *stats_routes(self),
+                *self.offered.routes(),
                 web.get("/readyz", self._ready),
                 web.post("/openai/v1/chat/completions", self._chat),
             ]

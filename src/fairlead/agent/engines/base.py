@@ -124,6 +124,13 @@ def bearer(spec: KernelSpec) -> dict[str, str]:
     return {"Authorization": f"Bearer {spec.secret}"} if spec.secret else {}
 
 
+def fill(word: str, words: Mapping[str, str]) -> str:
+    """A word of a command with each name of ``words`` replaced."""
+    for name, value in words.items():
+        word = word.replace(name, value)
+    return word
+
+
 def generation_probe(spec: KernelSpec) -> Probe:
     """One real token: a server that answers it has its weights loaded and its kernels compiled."""
     body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}

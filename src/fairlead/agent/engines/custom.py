@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.agent.engines.base import Invocation, Probe, Site, bearer
+from fairlead.agent.engines.base import Invocation, Probe, Site, bearer, fill
 from fairlead.common.spec import KernelSpec
 
 # A session in which somebody only works. Nearly every image has it, and by SIGTERM it ends at once.
@@ -16,13 +16,7 @@ class CustomEngine:
         words = {"{port}": str(port), "{host}": host, "{model}": spec.model}
         env = {"HOST": host, "FAIRLEAD_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
         probes = (Probe("GET", spec.probe_path, headers=bearer(spec)),) if spec.probe_path else ()
-        return Invocation(tuple(_fill(word, words) for word in spec.command or IDLE), env=env, probes=probes)
+        return Invocation(tuple(fill(word, words) for word in spec.command or IDLE), env=env, probes=probes)
 
     def ready(self, status: int, body: bytes) -> bool:
         return 200 <= status < 300
-
-
-def _fill(word: str, words: dict[str, str]) -> str:
-    for name, value in words.items():
-        word = word.replace(name, value)
-    return word

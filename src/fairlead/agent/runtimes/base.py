@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fairlead.agent.runtimes.execution import Command, Execution
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.errors import FairleadError
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import Reason
@@ -18,6 +19,7 @@ from fairlead.common.status import ObservedState
 # Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
 # where it listens.
 KERNEL_MARK, OWNER_MARK, PORT_MARK = "FAIRLEAD_KERNEL_ID", "FAIRLEAD_AGENT_STATE", "FAIRLEAD_PORT"
+APPS_MARK = "FAIRLEAD_APPS"
 
 
 # Called with what is done just now, in words for users. Cheap: whoever listens bounds what becomes of it.
@@ -75,10 +77,11 @@ class File:
 class Launch:
     """What to run: ``env`` is the whole environment, nothing is added to it but the runtime's marks.
 
-    ``port``: where it will listen, 0 for nowhere. What follows is for runtimes that contain their kernels:
-    the ``image``, the limits in ``slots`` (base units), the ids of its GPUs in ``devices``, and the files of
-    the node that it needs to read in ``paths``. And of a cluster: its ``hostname``, the id of the ``network``
-    that it shares with the others on this node ("": none), and ``hosts``, the addresses of those elsewhere.
+    ``port``: where it will listen, 0 for nowhere; ``apps``: its service ports. What follows is for runtimes
+    that contain their kernels: the ``image``, the limits in ``slots`` (base units), the ids of its GPUs in
+    ``devices``, and the files of the node that it needs to read in ``paths``. And of a cluster: its
+    ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
+    ``hosts``, the addresses of those elsewhere.
     """
 
     kernel_id: KernelId
@@ -94,19 +97,22 @@ class Launch:
     hostname: str = ""
     network: str = ""
     hosts: Mapping[str, str] = field(default_factory=dict)
+    apps: tuple[AppPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
     """How a runtime finds its kernel again, kept in the ledger. ``state`` is JSON that only it understands.
 
-    ``port`` is told by ``find``, for a kernel that nobody remembers; 0 where it cannot be known.
+    ``port`` and ``apps`` are told by ``find``, for a kernel that nobody remembers; 0 and none where they
+    cannot be known.
     """
 
     runtime: str
     state: dict[str, Any] = field(default_factory=dict)
     version: int = 1
     port: int = 0
+    apps: tuple[AppPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +156,9 @@ class Runtime(Protocol):
         """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
         ...
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
-        """Fetch what ``create`` needs, like its image. It may take long, tells how far it is, and may be
-        cancelled.
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+        """Fetch what ``create`` needs, like its image; returns the service ports that this declares. It may
+        take long, tells how far it is, and may be cancelled.
 
         Raises ``CreateFailed``."""
         ...

@@ -26,6 +26,7 @@ from fairlead.agent.runtimes.base import (
 )
 from fairlead.agent.runtimes.execution import Command, ExecFailed, Execution
 from fairlead.agent.runtimes.fake_exec import FakeExecution
+from fairlead.common.apps import ServicePort
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -71,8 +72,8 @@ class FakeRuntime:
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
-        pass
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+        return ()
 
     async def create(self, launch: Launch) -> Handle:
         handle = Handle(self.name, {"kernel_id": launch.kernel_id})
@@ -123,7 +124,9 @@ class FakeRuntime:
 
     async def find(self) -> dict[KernelId, Handle]:
         return {
-            kernel_id: Handle(self.name, {"kernel_id": kernel_id}, port=kernel.launch.port)
+            kernel_id: Handle(
+                self.name, {"kernel_id": kernel_id}, port=kernel.launch.port, apps=kernel.launch.apps
+            )
             for kernel_id, kernel in self.world.kernels.items()
         }
 

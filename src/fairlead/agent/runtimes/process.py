@@ -25,6 +25,7 @@ import structlog
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import process_exec, procfs
 from fairlead.agent.runtimes.base import (
+    APPS_MARK,
     KERNEL_MARK,
     OWNER_MARK,
     PORT_MARK,
@@ -44,6 +45,7 @@ from fairlead.agent.runtimes.process_shim import SHIM_MARK
 from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
 from fairlead.agent.runtimes.process_tree import Tree
 from fairlead.agent.runtimes.process_usage import Meter
+from fairlead.common.apps import ServicePort, recognised, to_mark
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -88,8 +90,8 @@ class ProcessRuntime:
         """HOME and working directory of a kernel."""
         return self._folder(kernel_id) / "work"
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
-        pass
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+        return ()
 
     async def create(self, launch: Launch) -> Handle:
         handle = await asyncio.to_thread(self._create, launch)
@@ -238,11 +240,9 @@ class ProcessRuntime:
 
     def _find(self) -> dict[KernelId, Handle]:
         found: dict[KernelId, Handle] = {}
-        if self._kernels.is_dir():
-            for folder in self._kernels.iterdir():
-                kernel_id = KernelId(folder.name)
-                remembered = self._remembered(kernel_id)
-                found[kernel_id] = remembered or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
+        for kernel_id in map(KernelId, os.listdir(self._kernels) if self._kernels.is_dir() else ()):
+            remembered = self._remembered(kernel_id)
+            found[kernel_id] = remembered or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
         for pid in procfs.pids():
             env = procfs.environ(pid)
             if not env or env.get(OWNER_MARK) != self._owner or KERNEL_MARK not in env:
@@ -253,7 +253,8 @@ class ProcessRuntime:
             handle = found.get(kernel_id) or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
             if SHIM_MARK in env and not handle.state["shim_pid"]:
                 handle = self._handle(kernel_id, (pid, now.start), (0, 0), self._boot_id)
-            found[kernel_id] = replace(handle, port=int(env.get(PORT_MARK) or 0))
+            port, apps = int(env.get(PORT_MARK) or 0), recognised(env.get(APPS_MARK, ""))
+            found[kernel_id] = replace(handle, port=port, apps=apps)
         return found
 
     # Acting, in a thread.
@@ -311,7 +312,9 @@ class ProcessRuntime:
             marks = {KERNEL_MARK: launch.kernel_id, OWNER_MARK: self._owner, PORT_MARK: str(launch.port)}
             env = launch.env | marks
             process_exec.keep_environment(folder, env)
-            if done := self._spares.order(arguments, env, marks):
+            if launch.apps:  # a spare has no room for them
+                env[APPS_MARK] = to_mark(launch.apps)
+            elif done := self._spares.order(arguments, env, marks):
                 return done
             env[SHIM_MARK] = "1"
             shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -3,6 +3,7 @@
 from fairlead.cli.verbs import (
     agent,
     agents,
+    apps,
     batch,
     chat,
     groups,
@@ -23,6 +24,7 @@ from fairlead.cli.verbs import (
 registered = (
     agent,
     agents,
+    apps,
     batch,
     chat,
     groups,

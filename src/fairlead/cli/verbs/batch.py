@@ -12,7 +12,7 @@ from rich.text import Text
 from fairlead.cli import creating, parse
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Resources, Size, Strict
+from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Ports, Resources, Size, Strict
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -36,6 +36,7 @@ def run(
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
+    port: Ports = None,
     group: Group = None,
     timeout: Annotated[float | None, typer.Option(help="Longest run in seconds; then it is ended.")] = None,
     retries: Annotated[

@@ -10,7 +10,7 @@ from rich.text import Text
 from fairlead.cli import creating
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Resources, Size, Strict
+from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Ports, Resources, Size, Strict
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -34,6 +34,7 @@ def start(
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
+    port: Ports = None,
     group: Group = None,
     lifetime: Annotated[
         float | None, typer.Option(help="Longest life in seconds; then it is stopped.")
@@ -56,7 +57,7 @@ def start(
     Examples:
       fairlead start --name dev --gpus 1
       fairlead start --image python:3.12 --lifetime 28800
-      fairlead start --name lab -- jupyter lab --no-browser
+      fairlead start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
     spec = creating.session_spec(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime})
     made: list[SessionView] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.common import messages as m
+from fairlead.common.apps import AppPort, Protocol, ServicePort
 from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.membership import Membership, Peer
@@ -10,7 +11,6 @@ from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 from fairlead.common.wire import agent_pb2 as a
-from fairlead.common.wire import routes_pb2 as r
 
 
 def _reason(code: str) -> Reason:
@@ -92,6 +92,10 @@ def _info_from_wire(info: a.AgentInfo) -> m.AgentInfo:
     )
 
 
+def read_protocol(text: str) -> Protocol:
+    return "tcp" if text == "tcp" else "http"
+
+
 def _observation_to_wire(k: m.Observation) -> a.Observation:
     return a.Observation(
         kernel_id=k.kernel_id,
@@ -103,6 +107,17 @@ def _observation_to_wire(k: m.Observation) -> a.Observation:
         reason=k.reason,
         detail=k.detail,
         log_tail=k.log_tail,
+        apps=[
+            a.AppPort(
+                name=p.name,
+                port=p.port,
+                protocol=p.protocol,
+                base_path=p.base_path,
+                inner=p.inner,
+                guarded=p.guarded,
+            )
+            for p in k.apps
+        ],
     )
 
 
@@ -117,6 +132,10 @@ def _observation_from_wire(k: a.Observation) -> m.Observation:
         _reason(k.reason),
         k.detail,
         k.log_tail,
+        tuple(
+            AppPort(p.name, p.port, read_protocol(p.protocol), p.base_path, p.inner, p.guarded)
+            for p in k.apps
+        ),
     )
 
 
@@ -217,6 +236,10 @@ def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
         endpoint_id=k.endpoint_id or "",
         image=k.image,
         cluster=_cluster_to_wire(k.cluster) if k.cluster is not None else None,
+        ports=[
+            a.AppPort(name=p.name, port=p.port, protocol=p.protocol, base_path=p.base_path, guarded=p.guarded)
+            for p in k.ports
+        ],
     )
 
 
@@ -243,6 +266,9 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
         endpoint_id=EndpointId(k.endpoint_id) if k.endpoint_id else None,
         image=k.image,
         cluster=_cluster_from_wire(k.cluster) if k.HasField("cluster") else None,
+        ports=tuple(
+            ServicePort(p.name, p.port, read_protocol(p.protocol), p.base_path, p.guarded) for p in k.ports
+        ),
     )
 
 
@@ -320,55 +346,3 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
             return m.WholeReportWanted()
         case _:
             return None
-
-
-def routes_to_wire(table: m.RouteTable) -> r.RouteTable:
-    return r.RouteTable(
-        generation=table.generation,
-        models=[
-            r.ModelRoute(
-                name=model.name,
-                created=model.created,
-                targets=[
-                    r.Target(
-                        session_id=t.session_id,
-                        kernel_id=t.kernel_id,
-                        host=t.host,
-                        port=t.port,
-                        key=t.key,
-                        engine=t.engine,
-                        draining=t.draining,
-                    )
-                    for t in model.targets
-                ],
-            )
-            for model in table.models
-        ],
-        keys=[r.KeyGrant(sha256=k.sha256, expires_at=k.expires_at) for k in table.keys],
-    )
-
-
-def routes_from_wire(wire: r.RouteTable) -> m.RouteTable:
-    return m.RouteTable(
-        generation=wire.generation,
-        models=tuple(
-            m.ModelRoute(
-                model.name,
-                model.created,
-                tuple(
-                    m.Target(
-                        SessionId(t.session_id),
-                        KernelId(t.kernel_id),
-                        t.host,
-                        t.port,
-                        t.key,
-                        t.engine,
-                        t.draining,
-                    )
-                    for t in model.targets
-                ),
-            )
-            for model in wire.models
-        ),
-        keys=tuple(m.KeyGrant(k.sha256, k.expires_at) for k in wire.keys),
-    )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairlead/common/wire/routes.proto\x12\x0b\x66\x61irlead.v1\"9\n\x0cWatchRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\x17\n\x0fhave_generation\x18\x02 \x01(\x04\"z\n\x06Target\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"Q\n\nModelRoute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x03\x12$\n\x07targets\x18\x03 \x03(\x0b\x32\x13.fairlead.v1.Target\".\n\x08KeyGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\"n\n\nRouteTable\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\'\n\x06models\x18\x02 \x03(\x0b\x32\x17.fairlead.v1.ModelRoute\x12#\n\x04keys\x18\x03 \x03(\x0b\x32\x15.fairlead.v1.KeyGrant2J\n\tRouteFeed\x12=\n\x05Watch\x12\x19.fairlead.v1.WatchRequest\x1a\x17.fairlead.v1.RouteTable0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairlead/common/wire/routes.proto\x12\x0b\x66\x61irlead.v1\"9\n\x0cWatchRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\x17\n\x0fhave_generation\x18\x02 \x01(\x04\"z\n\x06Target\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"Q\n\nModelRoute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x03\x12$\n\x07targets\x18\x03 \x03(\x0b\x32\x13.fairlead.v1.Target\"\\\n\x08KeyGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\r\n\x05\x61\x64min\x18\x05 \x01(\x08\"\x98\x01\n\x08\x41ppRoute\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03\x61pp\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x11\n\tbase_path\x18\x04 \x01(\x08\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\r\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x0c\n\x04user\x18\x08 \x01(\t\x12\x0f\n\x07project\x18\t \x01(\t\"R\n\x0bPermitGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pp\x18\x03 \x01(\t\x12\x12\n\nexpires_at\x18\x04 \x01(\x03\"\xbe\x01\n\nRouteTable\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\'\n\x06models\x18\x02 \x03(\x0b\x32\x17.fairlead.v1.ModelRoute\x12#\n\x04keys\x18\x03 \x03(\x0b\x32\x15.fairlead.v1.KeyGrant\x12#\n\x04\x61pps\x18\x04 \x03(\x0b\x32\x15.fairlead.v1.AppRoute\x12)\n\x07permits\x18\x05 \x03(\x0b\x32\x18.fairlead.v1.PermitGrant2J\n\tRouteFeed\x12=\n\x05Watch\x12\x19.fairlead.v1.WatchRequest\x1a\x17.fairlead.v1.RouteTable0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,9 +38,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELROUTE']._serialized_start=233
   _globals['_MODELROUTE']._serialized_end=314
   _globals['_KEYGRANT']._serialized_start=316
-  _globals['_KEYGRANT']._serialized_end=362
-  _globals['_ROUTETABLE']._serialized_start=364
-  _globals['_ROUTETABLE']._serialized_end=474
-  _globals['_ROUTEFEED']._serialized_start=476
-  _globals['_ROUTEFEED']._serialized_end=550
+  _globals['_KEYGRANT']._serialized_end=408
+  _globals['_APPROUTE']._serialized_start=411
+  _globals['_APPROUTE']._serialized_end=563
+  _globals['_PERMITGRANT']._serialized_start=565
+  _globals['_PERMITGRANT']._serialized_end=647
+  _globals['_ROUTETABLE']._serialized_start=650
+  _globals['_ROUTETABLE']._serialized_end=840
+  _globals['_ROUTEFEED']._serialized_start=842
+  _globals['_ROUTEFEED']._serialized_end=916
 # @@protoc_insertion_point(module_scope)

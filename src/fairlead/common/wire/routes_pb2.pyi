@@ -43,19 +43,63 @@ class ModelRoute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
+    user: str
+    project: str
+    admin: bool
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ...) -> None: ...
+
+class AppRoute(_message.Message):
+    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    BASE_PATH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    app: str
+    protocol: str
+    base_path: bool
+    host: str
+    port: int
+    key: str
+    user: str
+    project: str
+    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+
+class PermitGrant(_message.Message):
+    __slots__ = ("sha256", "session_id", "app", "expires_at")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    session_id: str
+    app: str
+    expires_at: int
+    def __init__(self, sha256: _Optional[str] = ..., session_id: _Optional[str] = ..., app: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class RouteTable(_message.Message):
-    __slots__ = ("generation", "models", "keys")
+    __slots__ = ("generation", "models", "keys", "apps", "permits")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    APPS_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
     keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
-    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ...) -> None: ...
+    apps: _containers.RepeatedCompositeFieldContainer[AppRoute]
+    permits: _containers.RepeatedCompositeFieldContainer[PermitGrant]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., permits: _Optional[_Iterable[_Union[PermitGrant, _Mapping]]] = ...) -> None: ...

@@ -33,6 +33,7 @@ from fairlead.common.members import (
 )
 from fairlead.common.options import QuotaLimits, Scope
 from fairlead.common.outlook import PlanView, WhyView
+from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.common.status import SessionType, Status
@@ -147,6 +148,16 @@ class ApiStore(Protocol):
     async def get_key(self, name: str) -> KeyView: ...
 
     async def revoke_key(self, name: str, *, actor: str) -> KeyView: ...
+
+    async def list_apps(self, session_id: str) -> list[AppView]: ...
+
+    async def create_permit(
+        self, session_id: str, app: str, spec: PermitSpec, *, actor: str
+    ) -> NewPermitView: ...
+
+    async def list_permits(self, session_id: str, app: str) -> list[PermitView]: ...
+
+    async def revoke_permit(self, session_id: str, app: str, permit_id: str, *, actor: str) -> PermitView: ...
 
     def on_keys(self, heard: Callable[[], None]) -> object:
         """Call ``heard`` when a key was made or revoked, here or by another manager."""

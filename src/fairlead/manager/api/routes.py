@@ -32,9 +32,11 @@ from fairlead.common.members import (
 )
 from fairlead.common.options import QuotaLimits
 from fairlead.common.outlook import PlanView, WhyView
+from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
 from fairlead.common.spec import EndpointSpec, SessionSpec
 from fairlead.common.stats import AgentStats, SessionStats, SessionUse
 from fairlead.manager.api import (
+    apps,
     cluster,
     decisions,
     endpoints,
@@ -50,6 +52,7 @@ from fairlead.manager.api import (
 from fairlead.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
+_PERMITS = f"{_SESSION}/apps/{{app}}/permits"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
 _KEY = "/v1/keys/{name:.+}"
@@ -116,6 +119,21 @@ ROUTES: tuple[Route, ...] = (
         "application/octet-stream",
         status=101,
     ),
+    route(
+        "GET", f"{_SESSION}/apps", apps.list_apps, "What a session offers: its service ports", Items[AppView]
+    ),
+    route(
+        "POST",
+        _PERMITS,
+        apps.create_permit,
+        "Make a permit to an app; it is in this answer and nowhere else",
+        NewPermitView,
+        body=PermitSpec,
+        status=201,
+        location="/v1/sessions/{session_id}/apps/{app}/permits/{id}",
+    ),
+    route("GET", _PERMITS, apps.list_permits, "Permits that open an app", Items[PermitView]),
+    route("DELETE", f"{_PERMITS}/{{id}}", apps.revoke_permit, "Revoke a permit", PermitView),
     route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
     route(
         "POST",

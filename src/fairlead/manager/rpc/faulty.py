@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from fairlead.common import apps
+from fairlead.common.apps import ServicePort
 from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
 from fairlead.common.slots import WHOLE_DEVICE
 
@@ -57,7 +59,19 @@ def _wrong_kernel(kernel: Observation) -> str:
         return f"kernel_id {_short(kernel.kernel_id)} is not a UUID in its canonical form"
     if "\0" in kernel.host + kernel.detail + kernel.log_tail:
         return f"a text of kernel {kernel.kernel_id} contains a NUL character"
+    if wrong := _wrong_apps(kernel):
+        return f"kernel {kernel.kernel_id}: {wrong}"
     return f"port {kernel.port} of kernel {kernel.kernel_id} is above 65535" if kernel.port > 65535 else ""
+
+
+def _wrong_apps(kernel: Observation) -> str:
+    if not kernel.apps:
+        return ""
+    nowhere = next((app for app in kernel.apps if not 0 < app.port <= 65535), None)
+    if nowhere is not None or not kernel.host:
+        return f"it offers apps, but at {_short(kernel.host)}, port {nowhere.port if nowhere else 'known'}"
+    declared = (ServicePort(app.name, 0, app.protocol, app.base_path, app.guarded) for app in kernel.apps)
+    return apps.what_is_wrong(declared)
 
 
 def _short(text: str) -> str:

@@ -16,9 +16,9 @@ from fairlead.common.usage import UsageReport
 from fairlead.common.wire import (
     agent_pb2,
     agent_pb2_grpc,
-    codec,
     members_pb2,
     members_pb2_grpc,
+    route_codec,
     routes_pb2,
     routes_pb2_grpc,
     usage_codec,
@@ -107,7 +107,7 @@ class LinkServer(
         log.info("proxy attached", proxy=request.proxy_id)
         async with self._admission.watching(peer, context):
             async for table in self._feed.watch():
-                await context.write(codec.routes_to_wire(table))
+                await context.write(route_codec.routes_to_wire(table))
 
     async def Renew(self, request: members_pb2.RenewRequest, context: Any) -> members_pb2.RenewReply:
         peer = await self._admit(context, "agent", "proxy")

@@ -99,7 +99,13 @@ class Access:
     async def key_grants(self) -> tuple[KeyGrant, ...]:
         found = await self._db.fetch(SQL["key_grants"])
         return tuple(
-            KeyGrant(row["sha256"], int(row["expires_at"].timestamp()) if row["expires_at"] else 0)
+            KeyGrant(
+                row["sha256"],
+                int(row["expires_at"].timestamp()) if row["expires_at"] else 0,
+                row["user"],
+                row["project"],
+                row["admin"],
+            )
             for row in found
         )
 

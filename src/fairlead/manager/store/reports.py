@@ -7,9 +7,11 @@ of silence) rings for that agent; and after ``REFRESH_S`` it is looked at in ful
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
@@ -23,6 +25,7 @@ from fairlead.manager.store.db import Database
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.speaking import ReportRefused, why_refused
 
+log = structlog.get_logger("fairlead.store.reports")
 REFRESH_S = 20.0
 BEATS_EVERY_S = 0.5
 
@@ -243,7 +246,7 @@ class Reports:
         if not every:
             return []
         seen = [change.observation for _, change in every]
-        return await self._report_line.fetch(
+        written = await self._report_line.fetch(
             SQL["kernel_observe"],
             [agent_id for agent_id, _ in every],
             [c.kernel_id for _, c in every],
@@ -258,6 +261,37 @@ class Reports:
             [o.log_tail for o in seen],
             [streams[agent_id] for agent_id, _ in every],
         )
+        offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
+        if offering and await self._put_service_ports(offering, streams):
+            self._bell.ring([Topic.ROUTES])
+        return written
+
+    async def _put_service_ports(
+        self, offering: Sequence[tuple[AgentId, KernelChange]], streams: Mapping[AgentId, int]
+    ) -> int:
+        """Write what kernels offer; returns how many of their ports are theirs."""
+        every = [(agent_id, c.observation, app) for agent_id, c in offering for app in c.observation.apps]
+        kept = await self._report_line.fetch(
+            SQL["service_ports_put"],
+            [agent_id for agent_id, _, _ in every],
+            [streams[agent_id] for agent_id, _, _ in every],
+            [seen.kernel_id for _, seen, _ in every],
+            [seen.host for _, seen, _ in every],
+            [app.name for _, _, app in every],
+            [app.port for _, _, app in every],
+            [app.protocol for _, _, app in every],
+            [app.base_path for _, _, app in every],
+            [app.guarded for _, _, app in every],
+        )
+        theirs = {(row["agent_id"], row["port"]) for row in kept}
+        for agent_id, change in offering:
+            taken = [a.port for a in change.observation.apps if (agent_id, a.port) not in theirs]
+            if taken and change.new not in TERMINAL:
+                log.error(
+                    "ports of a kernel belong to another that lives: nobody is led there",
+                    agent=agent_id, kernel=change.kernel_id, ports=taken,
+                )  # fmt: skip
+        return len(kept)
 
     async def _release(self, given_back: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
         """Free what ended kernels held; returns the agents that have room again."""

@@ -229,7 +229,7 @@ class Sessions(Creates):
 def _topics(move: Move, row: Any) -> set[Topic]:
     """Who must look again. That room has come is told by the report that shows it, not by the move."""
     topics = set()
-    if Status.RUNNING in (move.old, move.new) and row["type"] == SessionType.INFERENCE:
+    if Status.RUNNING in (move.old, move.new) and (row["type"] != SessionType.BATCH or row["offers"]):
         topics.add(Topic.ROUTES)
     if row["endpoint_id"] is not None and (move.new in TERMINAL or move.new is Status.RUNNING):
         topics.add(Topic.ENDPOINTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from fairlead.common.clock import Clock
 from fairlead.common.loop import Loop
@@ -17,6 +18,7 @@ from fairlead.manager.store.endpoints import Endpoints
 from fairlead.manager.store.fits import Fits
 from fairlead.manager.store.groups import Groups
 from fairlead.manager.store.members import Members
+from fairlead.manager.store.permits import Permits
 from fairlead.manager.store.planning import Planning
 from fairlead.manager.store.queries import SQL
 from fairlead.manager.store.quotas import Quotas
@@ -40,6 +42,7 @@ class Store(
     Decisions,
     UsageStore,
     Members,
+    Permits,
 ):
     """All SQL, by intent. Methods raise ``StoreUnavailable`` while Postgres is away.
 
@@ -64,6 +67,7 @@ class Store(
         Decisions.__init__(self, self._db)
         UsageStore.__init__(self, self._db, self)
         Members.__init__(self, self._db, self.bell, clock)
+        Permits.__init__(self, self._db, self.bell, clock)
         self._beating = Loop("beats", self.write_beats, interval_s=BEATS_EVERY_S, clock=clock)
         self._stack = AsyncExitStack()
 
@@ -78,7 +82,8 @@ class Store(
 
     async def route_table(self) -> RouteTable:
         """What proxies should know now; generation 0, since whoever sends it numbers it."""
-        return await self.routes(self)
+        models = await self.routes(self)
+        return replace(models, apps=await self.app_routes(), permits=await self.permit_grants())
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
         """(session | agent, status, resource group, how many), for metrics."""

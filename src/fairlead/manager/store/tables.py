@@ -202,6 +202,38 @@ allocations = _table(
     },
 )
 
+service_ports = _table(
+    "service_ports",
+    ("agent_id", "port"),
+    {
+        "agent_id": Text(),
+        "port": Integer(),
+        "kernel_id": _ID,
+        "name": Text(),
+        "protocol": Text(),
+        "base_path": Boolean(),
+        "guarded": Boolean(),
+        "host": Text(),
+    },
+)
+
+permits = _table(
+    "permits",
+    ("id",),
+    {
+        "id": _ID,
+        "session_id": _ID,
+        "app": Text(),
+        "prefix": Text(),
+        "sha256": Text(),
+        "created_at": _TZ,
+        "created_by": Text(),
+        "expires_at": _TZ,
+        "revoked_at": [_TZ],
+        "revoked_by": Text(),
+    },
+)
+
 session_history = _table(
     "session_history",
     ("session_id", "revision"),

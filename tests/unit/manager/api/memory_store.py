@@ -10,6 +10,7 @@ from typing import TypeVar
 from memory_keys import ADMIN_KEY as ADMIN_KEY
 from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
+from memory_permits import MemoryPermits
 
 from fairlead.common.api import (
     AgentView,
@@ -34,11 +35,12 @@ from fairlead.manager.keys import ApiKey, Once, Owner
 _V = TypeVar("_V")
 
 
-class MemoryStore(MemoryKeys):
+class MemoryStore(MemoryKeys, MemoryPermits):
     """Behaves as ``ApiStore`` promises. ``away``: the database does not answer."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
+        MemoryKeys.__init__(self, clock)
+        MemoryPermits.__init__(self, clock)
         self._clock = clock
         self.away = False
         self.broken = False

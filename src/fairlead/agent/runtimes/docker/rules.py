@@ -58,7 +58,7 @@ def outside(path: str, mounts: tuple[str, ...]) -> bool:
 
 def host_config(launch: Launch, rules: Rules, address: str, network: str) -> dict[str, Any]:
     """Limits and rights, as the SDK's ``create_host_config`` takes them. ``address``: the IP on which the
-    kernel's port is published, on all networks but the node's own."""
+    kernel's ports are published, on all networks but the node's own."""
     config: dict[str, Any] = {
         "init": True,  # a program that is process 1 is deaf to SIGTERM, and nobody reaps what it leaves
         "network_mode": network,
@@ -76,11 +76,14 @@ def host_config(launch: Launch, rules: Rules, address: str, network: str) -> dic
             {"Type": "bind", "Source": root, "Target": root, "ReadOnly": True} for root in rules.mounts
         ],
     }
+    published = {app.inner: app.port for app in launch.apps}
+    if launch.port:
+        published[launch.port] = launch.port
     if network == "host":
         # The names of a cluster are not looked up by the engine there.
         config["extra_hosts"] = dict(launch.hosts)
-    elif launch.port:
-        config["port_bindings"] = {f"{launch.port}/tcp": (address, launch.port)}
+    elif published:
+        config["port_bindings"] = {f"{inner}/tcp": (address, port) for inner, port in published.items()}
     if mem := launch.slots.get("mem"):
         # As much with swap as without: none.
         config["mem_limit"] = config["memswap_limit"] = max(mem, _LEAST_MEMORY)
@@ -105,7 +108,7 @@ def container_config(launch: Launch, rules: Rules, labels: Mapping[str, str], ne
         "command": [],
         "environment": launch.env | visible,
         "labels": dict(labels),
-        "ports": [launch.port] if launch.port else [],
+        "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
         "user": rules.user or None,
         # Readiness is asked by us; each look of the image's own would be a program started inside.
         "healthcheck": {"Test": ["NONE"]},

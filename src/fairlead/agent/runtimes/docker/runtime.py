@@ -40,10 +40,11 @@ from fairlead.agent.runtimes.docker.rules import (
     host_config,
     look,
 )
-from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
+from fairlead.agent.runtimes.docker.seal import OWNER, Marks, Sealer
 from fairlead.agent.runtimes.docker.usage import Meter
 from fairlead.agent.runtimes.docker.watch import Watch
 from fairlead.agent.runtimes.execution import Command, Execution
+from fairlead.common.apps import ServicePort
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
@@ -97,11 +98,11 @@ class DockerRuntime:
         """Remove images while the disk is too full. Raises ``RuntimeFailed``."""
         await self._house.tidy()
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> None:
+    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
         await asyncio.to_thread(check, launch, self._rules, self._address)
         with as_create_failed():
             await self._house.check()
-            await self._images.have(launch.image, tell)
+            return await self._images.have(launch.image, tell)
 
     async def create(self, launch: Launch) -> Handle:
         address = await asyncio.to_thread(check, launch, self._rules, self._address)
@@ -183,7 +184,7 @@ class DockerRuntime:
                 self._warn_of(container, name)
             elif not (row["State"] == "created" and await self._never_begun(marks.kernel_id, container)):
                 network = network_of((row.get("NetworkSettings") or {}).get("Networks") or ())
-                found[marks.kernel_id] = self._handle(marks.kernel_id, container, marks.port, network)
+                found[marks.kernel_id] = self._handle(marks, container, network)
         await self._networks.sweep({handle.state["network"] for handle in found.values()})
         return found
 
@@ -230,7 +231,7 @@ class DockerRuntime:
     async def _begin_on(self, network: str, launch: Launch, address: str) -> Handle:
         if network == "host":
             launch = replace(launch, hosts=await asyncio.to_thread(resolved, launch.hosts))
-        labels = self._sealer.labels(launch.kernel_id, launch.port)
+        labels = self._sealer.labels(launch.kernel_id, launch.port, launch.apps)
         host = host_config(launch, self._rules, address, network)
         rest = container_config(launch, self._rules, labels, network)
 
@@ -263,7 +264,8 @@ class DockerRuntime:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
             raise
-        return self._handle(launch.kernel_id, container, launch.port, network_of([network]))
+        marks = Marks(launch.kernel_id, launch.port, launch.apps)
+        return self._handle(marks, container, network_of([network]))
 
     async def _there(self, kernel_id: KernelId) -> Handle:
         """The kernel that has the name already."""
@@ -277,7 +279,7 @@ class DockerRuntime:
                 next_step=f"see `docker inspect {name}` on that node",
             )
         network = network_of(facts["NetworkSettings"]["Networks"])
-        return self._handle(kernel_id, facts["Id"], marks.port, network)
+        return self._handle(marks, facts["Id"], network)
 
     async def _never_begun(self, kernel_id: KernelId, container: str) -> bool:
         """A container whose agent was killed before it started it is removed. The engine itself refuses that
@@ -334,9 +336,10 @@ class DockerRuntime:
             )
         return Seen(ObservedState.GONE, detail="the Docker Engine knows no such container any more")
 
-    def _handle(self, kernel_id: KernelId, container: str, port: int, network: str) -> Handle:
-        state = {"kernel_id": kernel_id, "container": container, "network": network}
-        return Handle(self.name, state | {"engine": self._engine.id, "boot_id": self._boot_id}, port=port)
+    def _handle(self, marks: Marks, container: str, network: str) -> Handle:
+        state = {"kernel_id": marks.kernel_id, "container": container, "network": network}
+        state |= {"engine": self._engine.id, "boot_id": self._boot_id}
+        return Handle(self.name, state, port=marks.port, apps=marks.apps)
 
     def _warn_of(self, container: str, name: str) -> None:
         if container not in self._strangers:

@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.agent.runtimes.docker.rules import container_name
+from fairlead.common.apps import AppPort, from_mark, to_mark
 from fairlead.common.clock import Clock
 from fairlead.common.ids import KernelId
 
 KERNEL, OWNER, PORT, SEAL = "fairlead.kernel", "fairlead.agent", "fairlead.port", "fairlead.seal"
+APPS = "fairlead.apps"
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
     kernel_id: KernelId
     port: int
+    apps: tuple[AppPort, ...] = ()
 
 
 class Sealer:
@@ -34,16 +37,20 @@ class Sealer:
         self._key = key.encode()
         self.owner = self._hash("owner")[:32]
 
-    def labels(self, kernel_id: KernelId, port: int) -> dict[str, str]:
-        seal = self._hash(container_name(kernel_id), kernel_id, str(port))
-        return {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SEAL: seal}
+    def labels(self, kernel_id: KernelId, port: int, apps: tuple[AppPort, ...] = ()) -> dict[str, str]:
+        # As many words as there were before there were service ports: containers of then are known.
+        more = (to_mark(apps),) if apps else ()
+        seal = self._hash(container_name(kernel_id), kernel_id, str(port), *more)
+        named = {APPS: more[0]} if more else {}
+        return {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SEAL: seal} | named
 
     def read(self, name: str, labels: Mapping[str, str]) -> Marks | None:
         """None if these labels of a container called ``name`` are not of our making."""
         kernel_id, port = KernelId(labels.get(KERNEL, "")), labels.get(PORT, "")
-        seal, said = self._hash(name, kernel_id, port), labels.get(SEAL, "")
-        genuine = hmac.compare_digest(seal.encode(), said.encode())
-        return Marks(kernel_id, int(port)) if genuine and name == container_name(kernel_id) else None
+        apps = labels.get(APPS, "")
+        seal, said = self._hash(name, kernel_id, port, *filter(None, (apps,))), labels.get(SEAL, "")
+        genuine = hmac.compare_digest(seal.encode(), said.encode()) and name == container_name(kernel_id)
+        return Marks(kernel_id, int(port), from_mark(apps)) if genuine else None
 
     def network(self, name: str) -> dict[str, str]:
         """Labels of a network of this agent."""

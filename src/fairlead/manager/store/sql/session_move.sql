@@ -26,7 +26,8 @@ WITH input AS (
     FROM locked i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision
     RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
-              i.kernels_to, i.next_kernel, i.secret, s.type, s.endpoint_id
+              i.kernels_to, i.next_kernel, i.secret, s.type, s.endpoint_id,
+              coalesce(s.spec -> 'ports', '[]') <> '[]' AS offers
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)
     SELECT m.id, m.revision, m.event, m.old, m.new, m.reason, m.actor, m.detail
@@ -50,7 +51,7 @@ WITH input AS (
     FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[]) AS u(session_id, index, id, secret)
     JOIN moved m ON m.id = u.session_id
 )
-SELECT m.id, m.type, m.endpoint_id, e.agent_id,
+SELECT m.id, m.type, m.endpoint_id, e.agent_id, m.offers,
        CASE WHEN m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')
             THEN ARRAY(SELECT d.session_id FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
 FROM moved m LEFT JOIN ended e ON e.session_id = m.id

@@ -1,0 +1,121 @@
+"""Service ports as they are written, declared, merged, told to programs and found again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fairlead.common import apps
+from fairlead.common.apps import AppPort, ServicePort
+from fairlead.common.errors import InvalidInput
+from fairlead.common.spec import SessionSpec
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
+GIVEN = st.builds(
+    AppPort,
+    name=NAMES,
+    port=st.integers(1, 65535),
+    protocol=st.sampled_from(["http", "tcp"]),
+    base_path=st.booleans(),
+    inner=st.integers(0, 65535),
+    guarded=st.booleans(),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("jupyter", ServicePort("jupyter")),
+        ("jupyter:8888", ServicePort("jupyter", 8888)),
+        (" ssh:22/tcp ", ServicePort("ssh", 22, "tcp")),
+        ("tensor-board/http", ServicePort("tensor-board")),
+        ("lab+path", ServicePort("lab", base_path=True)),
+        ("lab:80/http+path+key", ServicePort("lab", 80, "http", True, True)),
+        ("lab+key", ServicePort("lab", guarded=True)),
+    ],
+)
+def test_a_port_as_written(text: str, expected: ServicePort) -> None:
+    assert apps.read_port(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is not a service port"),
+        ("a:b", "is not a service port"),
+        ("a:0", "port 0 is not 1 to 65535"),
+        ("a:70000", "port 70000 of 'a' is not 1 to 65535"),
+        ("a:1/udp", "is not a service port"),
+        ("A", "small letters"),
+        ("1a", "small letters"),
+        ("a--b", "single dashes"),
+        ("a-", "small letters"),
+        ("a" * 25, "1 to 24"),
+        ("a/tcp+path", "only requests of http"),
+        ("a+other", "is not a service port"),
+    ],
+)
+def test_what_is_no_port(text: str, told: str) -> None:
+    with pytest.raises(InvalidInput, match=told.replace("(", r"\(")):
+        apps.read_port(text)
+
+
+def test_a_label_declares_several() -> None:
+    assert apps.read_label("jupyter:8888,ssh:22/tcp,") == (
+        ServicePort("jupyter", 8888),
+        ServicePort("ssh", 22, "tcp"),
+    )
+    assert apps.read_label("") == ()
+    with pytest.raises(InvalidInput, match="'a' is there twice"):
+        apps.read_label("a:1,a:2")
+    with pytest.raises(InvalidInput, match="more than 16"):
+        apps.read_label(",".join(f"a{n}" for n in range(17)))
+
+
+def test_what_is_asked_for_wins_over_what_the_image_says() -> None:
+    asked = (ServicePort("lab", 9000), ServicePort("db", 5432, "tcp"))
+    image = (ServicePort("lab", 8888), ServicePort("other", 5432), ServicePort("ssh", 22, "tcp"))
+    assert apps.merged(asked, image) == (*asked, ServicePort("ssh", 22, "tcp"))
+
+
+def test_how_a_program_is_told() -> None:
+    ports = (AppPort("tensor-board", 21001, inner=6006), AppPort("db", 21002, "tcp", inner=21002))
+    assert apps.environment("s1", ports) == {
+        "FAIRLEAD_PORT_TENSOR_BOARD": "6006",
+        "FAIRLEAD_PATH_TENSOR_BOARD": "/apps/s1/tensor-board",
+        "FAIRLEAD_PORT_DB": "21002",
+    }
+    assert apps.words("s1", ports)["{port:tensor-board}"] == "6006"
+    assert apps.words("s1", ports)["{path:tensor-board}"] == "/apps/s1/tensor-board"
+
+
+@given(st.lists(GIVEN, max_size=5).map(tuple))
+def test_a_mark_is_read_as_it_was_written(ports: tuple[AppPort, ...]) -> None:
+    assert apps.from_mark(apps.to_mark(ports)) == ports
+
+
+@given(st.text(max_size=40))
+def test_a_mark_of_another_make_is_a_value_error_at_most(text: str) -> None:
+    try:
+        apps.from_mark(text)
+    except ValueError:
+        pass
+
+
+def test_a_session_names_its_ports_once() -> None:
+    spec = SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab", "base_path": True}]})
+    assert spec.ports[0].declared() == ServicePort("lab", base_path=True)
+    with pytest.raises(ValidationError, match="'lab' is there twice"):
+        SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab"}, {"name": "lab"}]})
+    with pytest.raises(ValidationError, match="leave it out"):
+        SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab", "port": 8888}]})
+    for name in ("Lab", "a--b", "", "x" * 25):
+        with pytest.raises(ValidationError):
+            SessionSpec.model_validate({"command": ["x"], "ports": [{"name": name}]})
+    contained = {"command": ["x"], "runtime": "docker", "image": "a"}
+    two = [{"name": "a", "port": 80}, {"name": "b", "port": 80}]
+    with pytest.raises(ValidationError, match="port 80 is there twice"):
+        SessionSpec.model_validate(contained | {"ports": two})
+    SessionSpec.model_validate(contained | {"ports": two[:1]})

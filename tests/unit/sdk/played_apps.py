@@ -1,0 +1,63 @@
+"""Apps and permits as ``RestManager`` plays them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from aiohttp import web
+from played import BORN
+from pydantic import BaseModel
+
+from fairlead.common.api import Page
+from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
+
+PERMIT = "flp-just-this-once"
+
+
+class PlayedApps:
+    """``apps`` by session, and the permits that were made and not revoked."""
+
+    def __init__(self) -> None:
+        self.apps: dict[str, list[AppView]] = {}
+        self.permits: list[PermitView] = []
+
+    def routes(self) -> list[web.RouteDef]:
+        return _routes(self.apps, self.permits)
+
+
+def _routes(apps: dict[str, list[AppView]], permits: list[PermitView]) -> list[web.RouteDef]:
+    at = "/v1/sessions/{ref}/apps/{app}/permits"
+
+    async def listing(request: web.Request) -> web.Response:
+        return _shown(Page[AppView](items=apps.get(request.match_info["ref"], [])))
+
+    async def create(request: web.Request) -> web.Response:
+        ref, app = request.match_info["ref"], request.match_info["app"]
+        spec = PermitSpec.model_validate_json(await request.read())
+        view = PermitView(
+            id=f"p{len(permits)}", session_id=ref, app=app, prefix=PERMIT[:8], created_at=BORN,
+            created_by="key:root", expires_at=BORN + timedelta(seconds=spec.lifetime_s),
+        )  # fmt: skip
+        permits.append(view)
+        found = next(one for one in apps[ref] if one.name == app)
+        more = {"permit": PERMIT, "protocol": found.protocol, "path": found.path}
+        return _shown(NewPermitView.model_validate(view.model_dump() | more), 201)
+
+    async def listed(request: web.Request) -> web.Response:
+        return _shown(Page[PermitView](items=permits))
+
+    async def revoke(request: web.Request) -> web.Response:
+        found = next(one for one in permits if one.id == request.match_info["id"])
+        permits.remove(found)
+        return _shown(found)
+
+    return [
+        web.get("/v1/sessions/{ref}/apps", listing),
+        web.post(at, create),
+        web.get(at, listed),
+        web.delete(at + "/{id}", revoke),
+    ]
+
+
+def _shown(model: BaseModel, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=model.model_dump_json(), content_type="application/json")

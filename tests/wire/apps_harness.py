@@ -1,0 +1,51 @@
+"""Apps behind a real proxy: routes to them, a permit, and ways to ask."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from proxy_harness import GRANT, Client, engine, serving
+
+from fairlead.common.ids import SessionId
+from fairlead.common.messages import AppRoute, PermitGrant, RouteTable
+
+ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
+PERMIT = "flp-good"
+SHOW = {"Authorization": f"Bearer {PERMIT}"}
+
+
+def grant(permit: str = PERMIT, app: str = "lab", *, lasts_s: int = 600) -> PermitGrant:
+    digest = hashlib.sha256(permit.encode()).hexdigest()
+    return PermitGrant(digest, SessionId(ID), app, int(time.time()) + lasts_s)
+
+
+def apps(
+    port: int, *, generation: int = 1, app: str = "lab", protocol: str = "http", **more: Any
+) -> RouteTable:
+    fields = {"base_path": False, "host": "127.0.0.1", "port": port, "key": "", "user": "ann", "project": "p"}
+    route = AppRoute(SessionId(ID), app, protocol, **(fields | more))  # type: ignore[arg-type]
+    return RouteTable(generation, (), (GRANT,), (route,), (grant(app=app),))
+
+
+def newer(table: RouteTable, **changes: Any) -> RouteTable:
+    return replace(table, generation=table.generation + 1, **changes)
+
+
+@asynccontextmanager
+async def app_of(
+    home: Path,
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    *,
+    route: dict[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[Client, str]]:
+    """A proxy whose one session has the app ``lab``, and the app's address without a slash at its end."""
+    async with engine(handler) as port, serving(home, apps(port, **(route or {})), **settings) as c:
+        yield c, f"{c.url}/apps/{ID}/lab"
