@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from fairlead.common.membership import Membership, Peer
 from fairlead.common.messages import LogRequest, Report
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import DeviceGrant, KernelSpec
@@ -158,3 +160,40 @@ async def test_an_agent_that_was_told_to_do_without_docker(boss: Manager, node: 
         await boss.until_kernel(spec.kernel_id, state)
     boss.order(spec, another := contained(*SLEEP))
     await boss.until_kernel(another.kernel_id, S.RUNNING)
+
+
+async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
+    boss: Manager, node: Node, mortal_engine: PrivateEngine
+) -> None:
+    group = contained().kernel_id
+    peers = (Peer("main1", "127.0.0.1"), Peer("sub1", "127.0.0.1"))
+    given = {"mode": "single-node", "group": group, "peers": peers, "private_key": "k", "public_key": "p"}
+    main = contained(*SLEEP, kernel_id=group, cluster=Membership("main1", "main", 1, **given))
+    meet = "import os, socket; print(len(socket.gethostbyname(os.environ['MASTER_ADDR'])) > 6, flush=True)"
+    sub = contained(
+        "python3",
+        "-c",
+        f"{meet}; import time; time.sleep(3600)",
+        cluster=Membership("sub1", "sub", 1, **given),
+    )
+    boss.order(main)
+    await boss.until_kernel(main.kernel_id, S.RUNNING)
+    boss.order(main, sub)
+    await boss.until_kernel(sub.kernel_id, S.RUNNING)
+    boss.say(LogRequest("met", sub.kernel_id, follow=True))
+    await boss.until_logs(lambda: b"True" in boss.logs.get("met", b""))
+    await node.kill()
+    with contextlib.closing(mortal_engine.api()) as api:
+        api.kill(f"fairlead-{sub.kernel_id}")
+        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"fairlead-net-{group}"]
+    boss.reports.clear()
+    await node.start()
+    assert (await until_ended(boss, sub)).reason is Reason.KILLED
+    await boss.until_kernel(main.kernel_id, S.RUNNING)
+    boss.order(main)
+    await boss.until(lambda report: seen(report, sub.kernel_id) is None and bool(report.kernels))
+    with contextlib.closing(mortal_engine.api()) as api:
+        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"fairlead-net-{group}"]
+        boss.order()
+        await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
+        assert [n["Name"] for n in api.networks() if group in n["Name"]] == []

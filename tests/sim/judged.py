@@ -32,6 +32,7 @@ class Judged:
         if missing:
             raise Violation(f"acknowledged sessions are missing: {missing}")
         await self.look_at_the_gone()
+        await self.look_at_clusters()
 
     async def look_at_the_gone(self) -> None:
         """What is written down as gone is not there any more: no word from before a kernel ends it."""
@@ -41,6 +42,19 @@ class Judged:
             for kernel_id, kernel in node.runtime.items():
                 if kernel.alive() and kernel_id in gone:
                     raise Violation(f"kernel {kernel_id} runs on {node.name}, gone says {gone[kernel_id]}")
+
+    async def look_at_clusters(self) -> None:
+        """All kernels of a start are placed or none is: on one agent, or each on its own."""
+        rows = await self.postgres.fetch(
+            "SELECT s.name, k.attempt, s.spec #>> '{cluster,mode}' AS mode, "
+            "(s.spec #>> '{cluster,size}')::int AS size, count(k.agent_id) AS placed, "
+            "count(DISTINCT k.agent_id) AS agents FROM kernels k "
+            "JOIN sessions s ON s.id = k.session_id WHERE s.spec ? 'cluster' GROUP BY s.id, k.attempt"
+        )
+        for row in rows:
+            agents = row["size"] if row["mode"] == "multi-node" else 1
+            if row["placed"] and (row["placed"], row["agents"]) != (row["size"], agents):
+                raise Violation(f"a cluster in parts: {dict(row)}")
 
     async def look_at_kernels(self) -> None:
         """What runs is wanted, and what is RUNNING runs."""

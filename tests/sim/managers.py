@@ -16,6 +16,7 @@ from fairlead.common.exchange import OrdersIn, ReportsOut
 from fairlead.common.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
 from fairlead.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
 from fairlead.manager.metrics import Metrics
+from fairlead.manager.rpc.admission import Peer
 from fairlead.manager.rpc.link import Attached, Links, _Refused
 from fairlead.manager.store import Store
 
@@ -158,7 +159,7 @@ class ManagerLife:
     async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
         if not isinstance(first, Report):
             return self.hang_up(stream)  # its beginning was lost
-        attached = stream.attached = self.links._admit(first)
+        attached = stream.attached = self.links._admit(first, Peer())
         attached.take(first)
         await self.links._observe(attached, first)
         self.links._heard([attached.agent_id])

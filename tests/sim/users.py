@@ -64,6 +64,11 @@ class Users:
             more["depends_on"] = [{"session": dice.choice(self.sessions), "on": on}]
         elif kind == "batch" and dice.random() < 0.1:
             more["starts_at"] = manager.clock.now() + timedelta(seconds=dice.choice([-5, 5, 30]))
+        if dice.random() < 0.3:
+            more["cluster"] = {
+                "size": dice.choice([2, 2, 3]), "mode": dice.choice(["single-node", "multi-node"]),
+                "on_kernel_loss": dice.choice(["end", "degrade"]),
+            }  # fmt: skip
         return more | {"priority": dice.choice([10, 10, 50])}
 
     async def administrator_acts(self, dice: random.Random) -> None:

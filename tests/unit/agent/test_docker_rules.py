@@ -186,7 +186,12 @@ def test_what_was_asked_for_is_what_runs() -> None:
         ("listen tcp4 127.0.0.1:80: bind: address already in use", Reason.PORT_TAKEN),
         ("Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", Reason.LIMIT_REFUSED),
         ("No such image: nothing:latest", Reason.IMAGE_MISSING),
-        ("write /x: no space left on device", Reason.CREATE_FAILED),
+        ("write /x: no space left on device", Reason.DISK_FULL),
+        (
+            "could not find an available, non-overlapping IPv4 address pool among the defaults",
+            Reason.NO_NETWORK,
+        ),
+        ("all predefined address pools have been fully subnetted", Reason.NO_NETWORK),
         ("something new", Reason.CREATE_FAILED),
     ],
 )

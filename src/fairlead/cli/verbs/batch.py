@@ -167,9 +167,11 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
     if view.result is Result.SUCCESS:
         return 0
     words, step = why_failed(view.reason, view.detail)
-    if code is None or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
+    # Of a cluster that another kernel has ended, main1's exit code only says that it was stopped.
+    stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
+    if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
         line = "; ".join(part for part in (f"fairlead: {view.name} did not succeed: {words}", step) if part)
         cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
-    if code is None or code == 0:
+    if code is None or code == 0 or stopped:
         return FAILURE
     return 128 - code if code < 0 else min(code, 255)

@@ -34,7 +34,10 @@ def plan(cli: Cli, **given: Any) -> None:
         print("\n".join(place.agent_id for place in view.places))
     else:
         rows = [
-            (place.agent_id, " ".join(device.device_id for device in place.devices if device.device_id))
+            (
+                place.agent_id if len(view.places) == 1 else f"{place.hostname} on {place.agent_id}",
+                " ".join(device.device_id for device in place.devices if device.device_id),
+            )
             for place in view.places
         ]
         render.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
