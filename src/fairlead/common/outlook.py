@@ -24,6 +24,7 @@ class Outlook(View):
     text: str = Field(description="All of it in one line.")
     conditions: list[Condition] = Field([], description="Each that must be true before any agent is asked.")
     refusals: list[str] = Field([], description="One line per kind of refusal, agents counted.")
+    fenced: list[str] = Field([], description="Devices that get nothing because they are not well.")
     position: int | None = Field(None, description="In the queue of those that wait for room; 1 is next.")
     waiting: int | None = Field(None, description="How many wait for room in its group.")
     blockers: list[str] = Field([], description="Sessions whose end or start it waits for.")

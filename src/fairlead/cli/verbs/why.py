@@ -43,6 +43,7 @@ def print_outlook(out: Console, view: Outlook, now: datetime, *, asked: bool = T
         out, [("met" if one.met else "NOT MET", f"{one.kind}: {one.text}") for one in view.conditions]
     )
     render.print_facts(out, [("agents", line) for line in view.refusals])
+    render.print_facts(out, [("fenced", line) for line in view.fenced])
     queue = f"{view.position} of {view.waiting} that wait for room" if view.position else ""
     starts = view.expected_start
     at = f"{starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else ""

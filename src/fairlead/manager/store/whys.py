@@ -57,6 +57,9 @@ class Whys:
         """Why it waits and until when; of one that does not wait, what it is. Raises ``NotFound``."""
         session = await self._of_sessions.get_session(ref)
         found = await self._why_outlook(session)
+        if session.status is Status.PENDING:
+            fenced = await self._fenced(session.resource_group, session.slots)
+            found = found.model_copy(update={"fenced": fenced})
         return WhyView(
             session_id=session.id,
             name=session.name,
@@ -81,6 +84,9 @@ class Whys:
         place = found.place if starts <= now else None
         if place is not None:
             told = told.model_copy(update={"text": told.text.removesuffix(": the next pass places it")})
+        else:
+            fenced = await self._fenced(spec.resource_group, spec.resources)
+            told = told.model_copy(update={"fenced": fenced})
         kernels = place.kernels if place is not None else ()
         return PlanView(
             fits=place is not None,
@@ -98,6 +104,12 @@ class Whys:
             ],
             **dict(told),
         )
+
+    async def _fenced(self, group: str, slots: Collection[str]) -> list[str]:
+        """``slots``: names of those that it asks for."""
+        families = sorted({slot.partition(".")[0] for slot in slots if "." in slot})
+        found = await self._db.fetch(SQL["devices_fenced"], group, families) if families else []
+        return [f"{row['device_id']} of {row['agent_id']}: {row['trouble'] or 'it errs'}" for row in found]
 
     async def _why_outlook(self, session: SessionView) -> Outlook:
         if session.status is not Status.PENDING:
