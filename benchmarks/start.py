@@ -232,10 +232,10 @@ def _contained(engine: PrivateEngine, count: int) -> float:
             image=PYTHON_IMAGE,
             slots={"cpu": 10, "mem": MEM},
         )
-        host = api.create_host_config(**host_config(order, Rules(), "127.0.0.1"))
-        made = api.create_container(**container_config(order, Rules(), {"floor": "1"}), host_config=host)[
-            "Id"
-        ]
+        host = api.create_host_config(**host_config(order, Rules(), "127.0.0.1", "bridge"))
+        made = api.create_container(
+            **container_config(order, Rules(), {"floor": "1"}, "bridge"), host_config=host
+        )["Id"]
         api.start(made)
         return str(made)
 

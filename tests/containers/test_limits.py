@@ -126,6 +126,31 @@ async def test_where_docker_cannot_give_gpus(make_runtime: MakeRuntime, plain_en
     assert "toolkit" in failed.next_step
 
 
+async def test_where_docker_knows_no_cdi(make_runtime: MakeRuntime, plain_engine: PrivateEngine) -> None:
+    runtime = make_runtime(plain_engine.socket, gpus="cdi")
+    failed = await refused(runtime, launch(devices=("GPU-aaa",)))
+    assert failed.reason is Reason.NO_NVIDIA_RUNTIME
+
+
+async def test_a_model_cache_is_shared_and_may_be_read_only(
+    make_runtime: MakeRuntime, reachable_dir: Path
+) -> None:
+    cache = reachable_dir / "cache"
+    cache.mkdir()
+    write = "import os; open(os.environ['HF_HOME'].rpartition('/')[0] + '/weights', 'x').write('w')"
+    seen, said = await run(make_runtime(model_cache=str(cache)), launch(write, caches=True))
+    assert seen.exit_code == 0, said
+    assert (cache / "weights").read_text() == "w"
+    read = "print(open('/fairlead/cache/weights').read()); open('/fairlead/cache/new', 'w')"
+    runtime = make_runtime(model_cache=str(cache), cache_writable=False)
+    seen, said = await run(runtime, launch(read, caches=True))
+    assert seen.exit_code == 1
+    assert "\nw\n" in f"\n{said}"
+    assert "Read-only file system" in said
+    seen, said = await run(runtime, launch("import os; print(os.path.exists('/fairlead/cache'))"))
+    assert said == "False\n", "only for those that load models"
+
+
 async def test_a_port_that_somebody_else_has(make_runtime: MakeRuntime) -> None:
     runtime = make_runtime()
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -20,6 +20,7 @@ from fairlead.agent.runtimes.docker import (
 )
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import Clock
+from fairlead.common.errors import StartupError
 from fairlead.common.settings import AgentSettings
 from fairlead.common.slots import parse_size
 
@@ -32,7 +33,7 @@ def docker_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock
 ) -> DockerRuntime | None:
     """None where it is off. Whether an engine answers plays no part: kernels of an engine that is away are
-    kept. Blocks. Raises ``OSError``."""
+    kept. Blocks. Raises ``OSError``, ``StartupError``."""
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
@@ -48,6 +49,9 @@ def docker_runtime(
         shm_bytes=parse_size(settings.docker_shm),
         log_max_bytes=settings.log_max_bytes,
         log_keep_files=settings.log_keep_files,
+        model_cache=_model_cache(settings),
+        cache_writable=settings.model_cache_mode == "read-write",
+        gpus=settings.docker_gpus,
     )
     sealer = load_sealer(state / "docker.key", clock)
     engine, pulled = Engine(socket), Pulled(state / "docker-images.json", clock)
@@ -60,6 +64,20 @@ def docker_runtime(
     )
     house = Housekeeping(engine, gc, pulled, clock)
     return DockerRuntime(engine, sealer, logs, rules=rules, address=settings.address, house=house)
+
+
+def _model_cache(settings: AgentSettings) -> str:
+    """Made where it is not there. Raises ``StartupError``."""
+    if settings.model_cache is None:
+        return ""
+    try:
+        Path(settings.model_cache).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(
+            f"agent.model_cache = {settings.model_cache!r}: {error}",
+            next_step="name a directory of this node, or one that the agent may make",
+        ) from None
+    return settings.model_cache
 
 
 async def tidy(runtime: DockerRuntime | None) -> None:

@@ -88,9 +88,10 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: t
         env,
         port,
         spec.stop_grace_s,
-        image=spec.image,
+        image=spec.image or (place.site.vllm_image if spec.engine == "vllm" else ""),
         slots=spec.slots,
         devices=tuple(filter(None, visible_devices(spec).split(","))),
         paths=(spec.model,) if is_path(spec.model) else (),
         apps=given,
+        caches=spec.engine == "vllm",
     )

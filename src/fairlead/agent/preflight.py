@@ -15,11 +15,12 @@ from fairlead.common.reasons import Reason
 from fairlead.common.spec import KernelSpec
 
 
-def this_site(vllm_command: str) -> Site:
+def this_site(vllm_command: str, vllm_image: str) -> Site:
     """What engines need to know of this node."""
     return Site(
         python=sys.executable,
         vllm_command=vllm_command,
+        vllm_image=vllm_image,
         cores=len(os.sched_getaffinity(0)),
         home=os.environ.get("HOME") or str(Path.home()),
         user_base=python_site.getuserbase() or "",

@@ -82,7 +82,7 @@ class Agent:
             devices=self._devices,
         )
         self._inventory = Fenced(offered, self._care.watch) if self._care else offered
-        self._site = preflight.this_site(settings.vllm_command)
+        self._site = preflight.this_site(settings.vllm_command, settings.vllm_image)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
         self._docker: Presence | None = None

@@ -183,6 +183,8 @@ class AgentSettings(Section):
     that listens there; ``off`` refuses them."""
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep; all others are dropped."""
+    docker_gpus: Literal["auto", "nvidia", "cdi"] = "auto"
+    """How GPUs are asked for: by NVIDIA's runtime, or by CDI. ``auto``: CDI where the engine lists them."""
     docker_gc: Literal["on", "dry-run", "off"] = "on"
     """Images that no container needs are removed while the disk of Docker is full, the least recently used
     first. ``dry-run``: the log says which ones would be."""
@@ -198,6 +200,13 @@ class AgentSettings(Section):
     """Most processes and threads of one container."""
     docker_shm: Annotated[str, AfterValidator(_check_size)] = "1GiB"
     """Size of /dev/shm in a container; it counts as memory once it is used."""
+    vllm_image: Annotated[str, Field(min_length=1)] = "vllm/vllm-openai"
+    """The image of containers that serve with vLLM and name none. Pin it: a tag or a digest."""
+    model_cache: AbsolutePath | None = None
+    """Directory of this node for what vLLM loads from a hub and compiles, shared by all its containers that
+    serve with vLLM; they see it at /fairlead/cache. None: each container loads its model anew."""
+    model_cache_mode: Literal["read-write", "read-only"] = "read-write"
+    """``read-only``: what is not in it cannot be had, and no session can change what others load."""
     vllm_command: str = "vllm"
     """How to call vLLM on this node: a program, or several words like
     ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""

@@ -28,6 +28,8 @@ ENGINES = ("llamacpp", "vllm", "custom")
 RUNTIMES = ("process", "docker", "fake")
 # The engine comes with the image, whatever is installed on the node.
 IMAGED = frozenset({"docker"})
+# Each node has an image for these, which is used where none is named.
+WITH_DEFAULT_IMAGE = frozenset({"vllm"})
 
 _NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -134,9 +136,11 @@ class Workload(Model):
     probe: Probe | None = Field(None, description="For custom engines that answer requests.")
     env: Env = {}
     runtime: Literal["process", "docker", "fake"] = Field(
-        "process", description="How the kernel runs on its node; docker needs `image`."
+        "process", description="How the kernel runs on its node; docker needs `image`, but for engine vllm."
     )
-    image: Image | None = Field(None, description="For runtime docker: name, name:tag or name@digest.")
+    image: Image | None = Field(
+        None, description="For runtime docker: name, name:tag or name@digest. For vllm, none: the node's own."
+    )
     resources: Resources = Field(
         {"cpu": 1, "mem": "1GiB"}, description="Slots, e.g. {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}."
     )
@@ -166,7 +170,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _engine_has_what_it_needs(self) -> Self:
-        if self.runtime == "docker" and not self.image:
+        if self.runtime == "docker" and not self.image and self.engine not in WITH_DEFAULT_IMAGE:
             raise ValueError("runtime 'docker' needs `image`: the name of a container image")
         if self.image and self.runtime != "docker":
             raise ValueError(f"`image` is for runtime 'docker', not {self.runtime!r}")

@@ -41,6 +41,11 @@ def test_what_does_not_fit_together(given: dict[str, Any], told: str) -> None:
         SessionSpec.model_validate({"command": ["true"]} | given)
 
 
+def test_vllm_needs_no_image_in_a_container() -> None:
+    spec = EndpointSpec(name="e", engine="vllm", model="org/model", runtime="docker")
+    assert spec.session("e-1").image is None
+
+
 def test_an_endpoints_replicas_have_its_image() -> None:
     spec = EndpointSpec(name="e", runtime="docker", image="img:1", command=["serve"], probe=Probe())
     replica = spec.session("e-1")

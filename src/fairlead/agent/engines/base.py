@@ -34,6 +34,7 @@ class Site:
     cores: int = 1
     home: str = "/"
     user_base: str = ""  # where Python keeps packages installed for one user
+    vllm_image: str = ""  # of containers that serve with vLLM and name none
 
 
 @dataclass(frozen=True, slots=True)

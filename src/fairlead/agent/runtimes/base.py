@@ -82,6 +82,7 @@ class Launch:
     ``devices``, and the files of the node that it needs to read in ``paths``. And of a cluster: its
     ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
     ``hosts``, the addresses of those elsewhere.
+    ``caches``: it sees the node's model cache.
     """
 
     kernel_id: KernelId
@@ -93,6 +94,7 @@ class Launch:
     slots: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    caches: bool = False
     files: tuple[File, ...] = ()
     hostname: str = ""
     network: str = ""

@@ -14,6 +14,12 @@ Labels = Annotated[
 ]
 On = Annotated[list[str] | None, typer.Option("--on", help="Only this agent; repeat it for several.")]
 Image = Annotated[str | None, typer.Option(help="Run it in a container of this image, on nodes with Docker.")]
+Runtime = Annotated[
+    str | None,
+    typer.Option(
+        help="process, or docker: in a container of --image, for vLLM else of the node's own image."
+    ),
+]
 Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher goes first; 10 if not given.")]
 
 
@@ -23,6 +29,7 @@ def where(
     on: list[str] | None,
     priority: int | None,
     image: str | None,
+    runtime: str | None = None,
 ) -> dict[str, Any]:
     """As fields of a spec; None for what was not given."""
     return {
@@ -31,5 +38,5 @@ def where(
         "agents": on or None,
         "priority": priority,
         "image": image,
-        "runtime": "docker" if image else None,
+        "runtime": runtime or ("docker" if image else None),
     }

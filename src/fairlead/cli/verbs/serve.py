@@ -17,7 +17,7 @@ from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import print_facts, printable
 from fairlead.cli.story import why_failed
-from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, where
+from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, Runtime, where
 from fairlead.cli.waiting import until_ready
 from fairlead.common.api import EndpointView, ReplicaView
 from fairlead.common.spec import ENGINES, EndpointSpec
@@ -45,6 +45,7 @@ def serve(
     probe: Annotated[str, typer.Option(help="For custom: path that answers 2xx when ready.")] = "/",
     group: Annotated[str | None, typer.Option(help="Resource group.")] = None,
     image: Image = None,
+    runtime: Runtime = None,
     arch: Arch = None,
     label: Labels = None,
     on: On = None,
@@ -59,6 +60,7 @@ def serve(
     Examples:
       fairlead serve ./tiny.gguf
       fairlead serve Qwen/Qwen3-0.6B --gpus 1 --arg=--max-model-len --arg=4096
+      fairlead serve Qwen/Qwen3-0.6B --gpus 1 --runtime docker
       fairlead serve mine --engine custom --probe /health -- python server.py --port {port}
     """
     asked: dict[str, Any] = {
@@ -67,7 +69,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
-        **where(arch, label, on, priority, image),
+        **where(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, asked)
     if spec.engine == "llamacpp" and not Path(spec.model or "").exists():

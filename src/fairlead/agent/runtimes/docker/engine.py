@@ -16,7 +16,7 @@ import aiohttp
 
 from fairlead.agent.runtimes.base import RuntimeFailed
 from fairlead.agent.runtimes.docker.progress import PullProgress
-from fairlead.agent.runtimes.docker.rules import Frames
+from fairlead.agent.runtimes.docker.rules import Frames, lists_gpus
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
@@ -65,6 +65,8 @@ class Engine:
         self.socket = socket
         self.id = ""
         """The identity of the engine that answered last."""
+        self.cdi = False
+        """Whether it lists GPUs by CDI."""
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pulls = ThreadPoolExecutor(_PULLS, thread_name_prefix="docker-pull")
         self._api: Any = None
@@ -157,11 +159,12 @@ class Engine:
                 return self._api
             if not self.socket.exists():
                 raise Away(f"there is no {self.socket}", unsent=True)
-            api = self._dial(_REQUEST_S)
-            self._api, self.id = api
+            api, info = self._dial(_REQUEST_S)
+            self._api, self.id, self.cdi = api, str(info["ID"]), lists_gpus(info)
             return self._api
 
-    def _dial(self, timeout_s: int) -> tuple[Any, str]:
+    def _dial(self, timeout_s: int) -> tuple[Any, dict[str, Any]]:
+        """A client, and what the engine says of itself."""
         try:
             import docker
             import docker.errors
@@ -175,7 +178,7 @@ class Engine:
             api = docker.APIClient(
                 base_url=f"unix://{self.socket}", timeout=timeout_s, max_pool_size=_THREADS
             )
-            return api, str(api.info()["ID"])
+            return api, api.info()
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             raise Away(_short(error), unsent=True) from None
 

@@ -23,7 +23,8 @@ _NEVER = "0001-01-01T00:00:00Z"
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The node's settings for all its containers. ``mounts``: directories that every container sees,
-    read-only, at the same path. ``user``: ``uid[:gid]``, "" for the image's own."""
+    read-only, at the same path. ``user``: ``uid[:gid]``, "" for the image's own. ``model_cache``: a directory
+    that some see at ``CACHE``; "" for none."""
 
     images: tuple[str, ...] = ("*",)
     pull: Literal["never", "if-missing", "always"] = "if-missing"
@@ -36,6 +37,26 @@ class Rules:
     shm_bytes: int = 1024**3
     log_max_bytes: int = 10 * 1024**2
     log_keep_files: int = 3
+    model_cache: str = ""
+    cache_writable: bool = True
+    gpus: Literal["auto", "nvidia", "cdi"] = "auto"
+
+
+CACHE = "/fairlead/cache"
+_CDI_KIND = "nvidia.com/gpu"
+
+
+def lists_gpus(info: Mapping[str, Any]) -> bool:
+    """Whether the engine's ``/info`` has found NVIDIA GPUs by CDI; engines before 28.2 do not say."""
+    found = info.get("DiscoveredDevices") or ()
+    return any(one.get("Source") == "cdi" and str(one.get("ID")).startswith(f"{_CDI_KIND}=") for one in found)
+
+
+def cache_env(rules: Rules) -> dict[str, str]:
+    """Where the programs of a container find the node's model cache; its user may say otherwise."""
+    env = {"HF_HOME": f"{CACHE}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE}/vllm"}
+    # A hub's client writes locks even for what is there, and fails where it cannot.
+    return env if rules.cache_writable else env | {"HF_HUB_OFFLINE": "1"}
 
 
 def image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
@@ -56,9 +77,12 @@ def outside(path: str, mounts: tuple[str, ...]) -> bool:
     return not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in mounts)
 
 
-def host_config(launch: Launch, rules: Rules, address: str, network: str) -> dict[str, Any]:
+def host_config(
+    launch: Launch, rules: Rules, address: str, network: str, cdi: bool = False
+) -> dict[str, Any]:
     """Limits and rights, as the SDK's ``create_host_config`` takes them. ``address``: the IP on which the
-    kernel's ports are published, on all networks but the node's own."""
+    kernel's ports are published, on all networks but the node's own. ``cdi``: the engine lists its GPUs by
+    CDI."""
     config: dict[str, Any] = {
         "init": True,  # a program that is process 1 is deaf to SIGTERM, and nobody reaps what it leaves
         "network_mode": network,
@@ -89,24 +113,40 @@ def host_config(launch: Launch, rules: Rules, address: str, network: str) -> dic
         config["mem_limit"] = config["memswap_limit"] = max(mem, _LEAST_MEMORY)
     if cpu := launch.slots.get("cpu"):
         config["nano_cpus"] = max(cpu * 1_000_000, _LEAST_NANO_CPUS)
+    if launch.caches and rules.model_cache:
+        mount = {"Type": "bind", "Source": rules.model_cache, "Target": CACHE}
+        config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
     if launch.devices:
-        config["device_requests"] = [
-            {"Driver": "nvidia", "DeviceIDs": list(launch.devices), "Capabilities": [["gpu"]]}
-        ]
+        config["device_requests"] = [_gpus(launch.devices, by_cdi(rules, cdi))]
     return config
 
 
-def container_config(launch: Launch, rules: Rules, labels: Mapping[str, str], network: str) -> dict[str, Any]:
+def by_cdi(rules: Rules, cdi: bool) -> bool:
+    return rules.gpus == "cdi" or (rules.gpus == "auto" and cdi)
+
+
+def _gpus(devices: tuple[str, ...], by_cdi: bool) -> dict[str, Any]:
+    if by_cdi:
+        return {"Driver": "cdi", "DeviceIDs": [f"{_CDI_KIND}={device}" for device in devices]}
+    return {"Driver": "nvidia", "DeviceIDs": list(devices), "Capabilities": [["gpu"]]}
+
+
+def container_config(
+    launch: Launch, rules: Rules, labels: Mapping[str, str], network: str, cdi: bool = False
+) -> dict[str, Any]:
     """The rest, as the SDK's ``create_container`` takes it."""
-    # An image made for GPUs asks for all of them by its own NVIDIA_VISIBLE_DEVICES.
-    visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(launch.devices) or "void"}
+    # An image made for GPUs asks for all of them by its own NVIDIA_VISIBLE_DEVICES. With CDI, whoever reads
+    # that must add nothing to what was asked for.
+    named = () if by_cdi(rules, cdi) else launch.devices
+    visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(named) or "void"}
+    cache = cache_env(rules) if launch.caches and rules.model_cache else {}
     found: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
         # What was asked for is what runs: not an argument to whatever the image starts by itself.
         "entrypoint": list(launch.argv),
         "command": [],
-        "environment": launch.env | visible,
+        "environment": cache | launch.env | visible,
         "labels": dict(labels),
         "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
         "user": rules.user or None,
@@ -146,6 +186,8 @@ _TOOLKIT = "install the NVIDIA container toolkit there"
 # Parts of the engine's sentences, in small letters: it tells most of these apart by no status.
 _MEANINGS: tuple[tuple[str, Reason, str], ...] = (
     ("no such image", Reason.IMAGE_MISSING, "check its name, or pull it on that node"),
+    ("unresolvable cdi devices", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
+    ("cdi device injection failed", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
     ("could not select device driver", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
     ("unknown runtime specified nvidia", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
     ("nvidia-container-cli", Reason.NO_NVIDIA_RUNTIME, "check nvidia-smi and the driver on that node"),

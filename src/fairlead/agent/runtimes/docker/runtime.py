@@ -232,10 +232,11 @@ class DockerRuntime:
         if network == "host":
             launch = replace(launch, hosts=await asyncio.to_thread(resolved, launch.hosts))
         labels = self._sealer.labels(launch.kernel_id, launch.port, launch.apps)
-        host = host_config(launch, self._rules, address, network)
-        rest = container_config(launch, self._rules, labels, network)
 
         def make(api: Any) -> str:
+            cdi = self._engine.cdi
+            rest = container_config(launch, self._rules, labels, network, cdi)
+            host = host_config(launch, self._rules, address, network, cdi)
             return str(api.create_container(**rest, host_config=api.create_host_config(**host))["Id"])
 
         def start(api: Any) -> None:
