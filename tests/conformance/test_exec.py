@@ -206,7 +206,7 @@ async def test_nothing_of_a_command_is_left_when_its_user_is_gone(bench: Bench, 
 
     await eventually(there)
     await execution.hang_up()
-    await eventually(gone)
+    await eventually(gone, 30)
 
 
 async def test_what_it_leaves_in_the_background_goes_with_the_kernel(bench: Bench) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -196,3 +197,91 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
     assert missing.returncode == 3
     assert "command run in a session" in platform.output("up")
+
+
+async def _cp(platform: Platform, *words: str, code: int = 0, says: str = "") -> None:
+    done = await asyncio.to_thread(platform.run, "cp", *words)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+
+
+@pytest.mark.timeout(300)
+async def test_files_go_in_and_out(one_node: Platform, tmp_path: Path) -> None:
+    platform = one_node
+    await up(platform)
+    await asyncio.to_thread(platform.run, "start", "--name", "files", *SMALL)
+    [kernel] = (await asyncio.to_thread(platform.run, "exec", "files", "--", "pwd")).stdout.split()
+    there = Path(kernel)
+    data = os.urandom(5_000_000)
+    (tmp_path / "tree" / "sub dir").mkdir(parents=True)
+    (tmp_path / "tree" / "sub dir" / "-x").write_bytes(data)
+    (tmp_path / "tree" / "link").symlink_to("sub dir/-x")
+    await _cp(platform, str(tmp_path / "tree"), "files:")
+    assert (there / "tree" / "sub dir" / "-x").read_bytes() == data
+    assert (there / "tree" / "link").is_symlink()
+    await _cp(platform, str(tmp_path / "tree" / "link"), "files:tree/other name")
+    assert (there / "tree" / "other name").read_bytes() == data
+    await _cp(platform, "files:tree", str(tmp_path / "back"))
+    assert (tmp_path / "back" / "sub dir" / "-x").read_bytes() == data
+    await _cp(platform, "files:tree/link", str(tmp_path))
+    assert (tmp_path / "link").read_bytes() == data
+    (there / "tree" / "new").touch()
+    (there / "tree" / "out").symlink_to("/etc/passwd")
+    await _cp(platform, "files:tree/.", str(tmp_path / "back"), says="left out: out points to /etc/passwd")
+    assert sorted(p.name for p in (tmp_path / "back").iterdir()) == ["link", "new", "other name", "sub dir"]
+    # What cannot be is told, and changes nothing.
+    await _cp(
+        platform, "files:nothing", str(tmp_path), code=3, says="there is no nothing, in session 'files'"
+    )
+    await _cp(
+        platform, str(tmp_path / "link"), "files:no/where/x", code=3, says="there is no directory no/where"
+    )
+    await _cp(platform, str(tmp_path / "tree"), "files:tree/new", code=1, says="nothing was copied")
+    await _interrupt(platform, tmp_path, there)
+    await _fill(platform, tmp_path, there)
+    assert list(there.glob("**/.fairlead-cp-*")) == list(tmp_path.glob("**/.fairlead-cp-*")) == []
+    await asyncio.to_thread(platform.run, "stop", "files")
+    await _cp(platform, "files:tree", str(tmp_path), code=1, says="does not run")
+
+
+async def _interrupt(platform: Platform, here: Path, there: Path) -> None:
+    """A copy whose user leaves is no copy, at either end."""
+    for source, target, into in (("huge", "files:huge", there), ("files:endless", "endless", here)):
+        for place in (here / "huge", there / "endless"):
+            with place.open("wb") as file:
+                file.truncate(1 << 40)
+        words = [sys.executable, "-m", "fairlead", "cp", source, target]
+        copying = subprocess.Popen(words, env=platform.env, cwd=here, stderr=subprocess.DEVNULL)
+
+        async def some(into: Path = into) -> bool:
+            return any(p.is_file() and p.stat().st_size for p in into.glob(".fairlead-cp-*/*"))
+
+        async def none(into: Path = into) -> bool:
+            left = [*into.glob(".fairlead-cp-*"), *into.glob(".fairlead-cp-*/*")]
+            assert not left
+            return True
+
+        try:
+            await until("something has been copied", some)
+            copying.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(copying.wait, 30) != 0
+        finally:
+            copying.kill()
+            copying.wait()
+        await until("it is taken away", none)
+        assert not (into / target.removeprefix("files:")).exists()
+        (here / "huge").unlink()
+        (there / "endless").unlink()
+
+
+async def _fill(platform: Platform, here: Path, there: Path) -> None:
+    small = there / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
+    if os.geteuid() or (await asyncio.to_thread(subprocess.run, mount, capture_output=True)).returncode:
+        return  # nobody else may make a small disk
+    try:
+        await _cp(platform, str(here / "link"), "files:small/x", code=1, says="the disk there is full")
+        assert list(small.iterdir()) == []
+    finally:
+        await asyncio.to_thread(subprocess.run, ["umount", str(small)], check=True)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from played import Played, batch, fails_with
 from rest_manager import RestManager
 
@@ -60,3 +61,22 @@ def test_describe_says_what_to_do_next_while_there_is_something(manager: RestMan
     job.end(Reason.USER_REQUESTED)
     job.look()
     assert "fairlead stop job" not in fairlead("describe", "job").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("cp", "here", "there"), 2, "one of the two must be in a session"),
+        (("cp", "one:a", "two:b"), 2, "one of the two must be in a session"),
+        (("cp", "./not-there", "dev:"), 3, "there is no not-there here"),
+        (("cp", "dev:x", "not/there/x"), 3, "there is no directory"),
+        (("cp", "dev:..", "."), 2, "ends in two dots"),
+        (("exec", "-it", "dev", "--", "sh"), 2, "-t needs a terminal"),
+        (("exec", "nobody", "--", "true"), 3, ""),
+    ],
+)
+def test_what_cannot_be_is_told(fairlead: Run, words: tuple[str, ...], code: int, told: str) -> None:
+    result = fairlead(*words)
+    assert result.exit_code == code, result.stderr
+    assert told in result.stderr
+    assert result.stdout == ""

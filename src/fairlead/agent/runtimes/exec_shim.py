@@ -25,7 +25,7 @@ import termios
 
 SAY_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-HANG_UP_GRACE_S = 3.0
+HANG_UP_GRACE_S = 10.0
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from fairlead.common.errors import FairleadError
 
 STDOUT, STDERR = 1, 2
 # After a hang-up so much time to end by itself.
-HANG_UP_GRACE_S = 3.0
+HANG_UP_GRACE_S = 10.0
 # As shells say it: not found, and found but not to be run.
 NOT_FOUND, NOT_RUN = 127, 126
 

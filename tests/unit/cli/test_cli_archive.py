@@ -1,0 +1,179 @@
+"""What a session sends is unpacked safely; what is packed here comes back as it was."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.cli.archive import SENT, UnsafeArchive, pack, parts_of, settle, size_of, stays_inside, unpack
+from fairlead.cli.verbs.copy import remote
+
+
+def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname, made.mode = kind, link, mode
+    made.size = len(data) if kind == tarfile.REGTYPE else 0
+    return made, data if kind == tarfile.REGTYPE else None
+
+
+DIR, LINK, HARD, FIFO = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
+
+
+def tar_of(*entries: tuple[tarfile.TarInfo, bytes | None]) -> io.BytesIO:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for made, data in entries:
+            tar.addfile(made, io.BytesIO(data) if data is not None else None)
+    file.seek(0)
+    return file
+
+
+def nothing(_: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "/etc/x", "top/../../x", "other", "other/x", "", ".", "top/../x", "./../top", "..", "topp/x"],
+)
+def test_what_does_not_belong_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive):
+        unpack(tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", nothing)
+    assert sorted(path.name for path in tmp_path.rglob("*")) in (["it"], [])
+    assert not (tmp_path.parent / "x").exists()
+
+
+@given(st.lists(st.sampled_from(["a", "..", ".", "", "top", "b c", "..."]), max_size=6).map("/".join))
+def test_a_name_is_below_the_copy_or_refused(name: str) -> None:
+    try:
+        parts = parts_of(name, "top")
+    except UnsafeArchive:
+        return
+    assert ".." not in parts
+    assert os.path.normpath(name).split("/")[0] == "top"
+    assert os.path.normpath("/".join(("top", *parts))) == os.path.normpath(name)
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).map(tuple),
+    st.lists(st.sampled_from(["a", "..", ".", "", "c"]), max_size=6).map("/".join),
+)
+def test_a_link_that_stays_inside_does(parts: tuple[str, ...], target: str) -> None:
+    inside = stays_inside(parts, target)
+    meant = os.path.normpath(os.path.join("/copy", *parts[:-1], target))
+    if inside:
+        assert f"{meant}/".startswith("/copy/")
+    # By its text alone, without what its own way there goes through.
+    assert inside or target.startswith("/") or ".." in target.split("/")
+
+
+def test_links_out_of_the_copy_are_left_out_and_nothing_is_written_through_one(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    sent = tar_of(
+        entry("top", DIR, mode=0o555),
+        entry("top/away", LINK, str(outside)),
+        entry("top/up", LINK, "../../outside"),
+        entry("top/fine", LINK, "sub/file"),
+        entry("top/sub", DIR),
+        entry("top/sub/file", data=b"data", mode=0o6755),
+        entry("top/again", HARD, "top/sub/file"),
+        entry("top/pipe", FIFO),
+    )
+    copied = unpack(sent, tmp_path / "it", "top", nothing)
+    made = tmp_path / "it"
+    assert sorted(path.name for path in made.iterdir()) == ["again", "fine", "sub"]
+    assert (made / "fine").read_bytes() == (made / "again").read_bytes() == b"data"
+    assert (made / "sub/file").stat().st_mode & 0o7777 == 0o755, "nobody's program runs as somebody else"
+    assert made.stat().st_mode & 0o777 == 0o555
+    assert (copied.files, copied.size) == (3, 4)
+    assert [line.split()[0] for line in copied.left_out] == ["away", "up", "pipe"]
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda out: [entry("top", DIR), entry("top/l", LINK, out), entry("top/l/x")],
+        lambda out: [entry("top", LINK, out), entry("top/x")],
+        lambda out: [entry("top", DIR), entry("top/l", HARD, f"{out}/secret")],
+        lambda out: [entry("top", DIR), entry("top/l", HARD, "../outside/secret")],
+        lambda out: [entry("top", DIR), entry("top/a"), entry("top/a")],
+    ],
+)
+def test_tricks(make: Callable[[str], list], tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("s")
+    with pytest.raises((OSError, UnsafeArchive)):
+        unpack(tar_of(*make(str(outside))), tmp_path / "it", "top", nothing)
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").stat().st_nlink == 1
+
+
+def test_what_a_link_meant_has_another_name_and_is_still_one_thing(tmp_path: Path) -> None:
+    unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", nothing)
+    assert (tmp_path / "it").read_bytes() == b"r"
+    for names in (("a", "b"), ("..", "../x"), ("/etc", "/etc/x"), ("",)):
+        with pytest.raises(UnsafeArchive):
+            unpack(tar_of(*(entry(name, DIR) for name in names)), tmp_path / names[0][:1], "", nothing)
+
+
+def test_a_stream_that_breaks_off_is_no_copy(tmp_path: Path) -> None:
+    whole = tar_of(entry("top", data=b"y" * 100_000)).getvalue()
+    with pytest.raises(UnsafeArchive):
+        unpack(io.BytesIO(whole[:50_000]), tmp_path / "it", "top", nothing)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub" / "deep").mkdir(parents=True)
+    (source / "sub" / "run").write_bytes(b"#!\n" * 1000)
+    (source / "sub" / "run").chmod(0o750)
+    (source / "empty").touch()
+    (source / "link").symlink_to("sub/run")
+    os.mkfifo(source / "pipe")
+    told: list[int] = []
+    stream = io.BytesIO()
+    copied = pack(source, stream, told.append)
+    assert (copied.files, copied.size, sum(told), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
+    assert copied.left_out == ["pipe is no file, directory or link"]
+    stream.seek(0)
+    unpack(stream, tmp_path / "it", SENT, nothing)
+    settle(tmp_path / "it", tmp_path / "target")
+    target = tmp_path / "target"
+    assert (target / "sub/run").read_bytes() == b"#!\n" * 1000
+    assert (target / "sub/run").stat().st_mode & 0o777 == 0o750
+    assert os.readlink(target / "link") == "sub/run"
+    assert sorted(path.name for path in target.iterdir()) == ["empty", "link", "sub"]
+    assert (target / "sub/deep").is_dir()
+
+
+def test_a_directory_joins_one_that_is_there_and_a_file_replaces_one(tmp_path: Path) -> None:
+    for name, text in (("made/a", "new"), ("made/d/b", "new"), ("target/a", "old"), ("target/d/c", "old")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    settle(tmp_path / "made", tmp_path / "target")
+    found = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
+    assert found == {"target/a": "new", "target/d/b": "new", "target/d/c": "old"}
+    (tmp_path / "made").write_text("file")
+    with pytest.raises(OSError, match="irectory"):
+        settle(tmp_path / "made", tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("dev:", ("dev", "")), ("dev:/a:b", ("dev", "/a:b")), ("org/dev:x", ("org/dev", "x")),
+        ("file", None), ("./a:b", None), ("/a:b", None), ("~/a:b", None), (":x", None), ("", None),
+    ],
+)  # fmt: skip
+def test_which_of_the_two_is_in_a_session(text: str, meant: tuple[str, str] | None) -> None:
+    assert remote(text) == meant
