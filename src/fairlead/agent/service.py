@@ -91,6 +91,7 @@ class Agent:
         self._link: Link | None = None
         self._keeper: Keeper | None = None
         self._begun: Begun | None = None
+        self._leaving = False
         self.metrics_address = ""
         """Where its metrics are, once it runs; "" for nowhere."""
 
@@ -108,7 +109,9 @@ class Agent:
                 self._keeper.draining = True
                 self._link.changed()
                 await self._keeper.drain()
-                await self._link.farewell()
+            # Also where kernels go on: what is placed here now would wait for the next agent.
+            self._leaving = True
+            await self._link.farewell()
         finally:
             await self._stack.aclose()
 
@@ -132,7 +135,9 @@ class Agent:
             share_minimum=round(1000 * self._settings.share_minimum),
         )
         keeper = self._keeper
-        return Report(info, self.incarnation, keeper.taken, keeper.observations(), keeper.draining)
+        return Report(
+            info, self.incarnation, keeper.taken, keeper.observations(), keeper.draining or self._leaving
+        )
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
