@@ -1,0 +1,80 @@
+"""An image with this machine's Postgres, made with no registry: its programs, their libraries, a shell and a
+start script that takes the variables which testcontainers sets."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+POSTGRES_IMAGE = "fairlead-test/postgres:1"
+_USER = 999
+_DATA = "var/lib/postgresql"
+_START = b"""#!/bin/sh
+set -e
+echo "$POSTGRES_PASSWORD" > /tmp/password
+initdb -D /var/lib/postgresql/data -U "$POSTGRES_USER" --pwfile=/tmp/password --auth=scram-sha-256 \\
+  --locale=C --encoding=UTF8 --no-sync
+echo "CREATE DATABASE \\"$POSTGRES_DB\\"" | postgres --single -D /var/lib/postgresql/data postgres
+echo "host all all all scram-sha-256" >> /var/lib/postgresql/data/pg_hba.conf
+exec postgres -D /var/lib/postgresql/data -h 0.0.0.0 -k /tmp -F
+"""
+
+
+def programs() -> Path | None:
+    """The directory with all that the image takes, of Debian's packages; None if it is not here."""
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if all((folder / name).exists() for name in ("postgres", "initdb", "psql")):
+            return folder
+    return None
+
+
+def import_postgres(socket: Path, folder: Path, bin_dir: Path) -> None:
+    import docker
+
+    root = folder / "postgres.tar"
+    with tarfile.open(root, "w") as tar:
+        _write(tar, bin_dir)
+    client = docker.APIClient(base_url=f"unix://{socket}", timeout=120)
+    name, _, tag = POSTGRES_IMAGE.partition(":")
+    changes = [f"ENV PATH={bin_dir}:/bin", f"USER {_USER}", 'CMD ["/bin/sh", "/start"]']
+    try:
+        client.import_image_from_file(str(root), repository=name, tag=tag, changes=changes)
+    finally:
+        client.close()
+        root.unlink()
+
+
+def _write(tar: tarfile.TarFile, bin_dir: Path) -> None:
+    major = bin_dir.parent.name
+    lib, share, shell = bin_dir.parent / "lib", Path("/usr/share/postgresql") / major, shutil.which("sh")
+    assert shell is not None
+    names = [bin_dir / name for name in ("postgres", "initdb", "psql")]
+    for path in names:
+        tar.add(path.resolve(), str(path))
+    tar.add(Path(shell).resolve(), "bin/sh")
+    tar.add(lib, str(lib), filter=lambda entry: None if "/bitcode" in entry.name else entry)
+    tar.add(share, str(share))
+    said = subprocess.run(
+        ["ldd", *map(str, names), shell, *map(str, lib.glob("*.so"))],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+    for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE))):
+        tar.add(Path(library).resolve(), library)
+    for name, text in {
+        "start": _START,
+        "etc/passwd": f"root:x:0:0::/:/bin/sh\npostgres:x:{_USER}:{_USER}::/tmp:/bin/sh\n".encode(),
+        "etc/group": f"root:x:0:\npostgres:x:{_USER}:\n".encode(),
+    }.items():
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.mode = len(text), 0o644
+        tar.addfile(entry, io.BytesIO(text))
+    for folder, owner in (("tmp", 0), (_DATA, _USER)):
+        entry = tarfile.TarInfo(folder)
+        entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o1777, owner, owner
+        tar.addfile(entry)

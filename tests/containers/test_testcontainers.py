@@ -1,0 +1,48 @@
+"""The store on a Postgres that testcontainers runs, as whoever tests against Fairlead may do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.common.clock import SystemClock
+from fairlead.common.spec import SessionSpec
+from fairlead.common.status import Status
+from fairlead.manager.store import Store, migrate
+
+from .engine import PrivateEngine
+from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
+
+# It looks into its environment when it is imported. It would pull its reaper's image, take this machine for a
+# container and its bridge for the host.
+_ENV = {
+    "TESTCONTAINERS_RYUK_DISABLED": "true",
+    "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
+    "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
+}
+
+
+@pytest.fixture
+def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    bin_dir = programs()
+    if bin_dir is None:
+        pytest.skip("no Postgres of Debian's packages is installed: apt install postgresql")
+    import_postgres(docker_engine.socket, tmp_path, bin_dir)
+    for name, value in (_ENV | {"DOCKER_HOST": f"unix://{docker_engine.socket}"}).items():
+        monkeypatch.setenv(name, value)
+    from testcontainers.community.postgres import PostgresContainer
+
+    with PostgresContainer(POSTGRES_IMAGE, username="boss", password="s3cret", dbname="fairlead") as postgres:
+        yield postgres.get_connection_url(driver=None)
+
+
+@pytest.mark.timeout(180)
+async def test_the_store_on_a_postgres_in_a_container(dsn: str) -> None:
+    assert "s3cret" in dsn
+    await migrate(dsn)
+    async with Store(dsn, SystemClock()) as store:
+        made = await store.create_session(SessionSpec(command=["true"]), actor="t")
+        assert (await store.get_session(made.id)).status is Status.PENDING
+        assert await store.check() == []
