@@ -96,3 +96,31 @@ async def test_a_lost_kernel_degrades_it_and_its_key_is_its_users_alone(one_node
     story = (await asyncio.to_thread(platform.run, "describe", "work")).stdout
     assert "degraded" in story
     assert "TERMINATED" in story
+
+
+@pytest.mark.timeout(180)
+async def test_each_on_an_agent_of_its_own(one_node: Platform) -> None:
+    platform = one_node
+    await up(platform)
+    words = ("run", "--name", "apart", "--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
+    alone = await asyncio.to_thread(platform.run, "plan", *words[3:], "--", "true")
+    assert "no" in alone.stdout
+    before = dict(platform.env)
+    first, last = (int(port) + 40 for port in before["FAIRLEAD_AGENT__PORT_RANGE"].split("-"))
+    platform.env |= {"FAIRLEAD_AGENT__ID": "node-2", "FAIRLEAD_AGENT__PORT_RANGE": f"{first}-{last}"}
+    platform.start("agent")
+    try:
+        async with platform.client() as client:
+
+            async def there() -> bool:
+                return len(await client.list_agents()) == 2
+
+            await until("the second agent is there", there)
+        done = await asyncio.to_thread(platform.run, *words, "--", "python3", "-c", MEET)
+        assert (done.returncode, done.stdout) == (0, "main1 heard sub1\n"), done.stderr
+        async with platform.client() as client:
+            view = await client.get_session("apart")
+        assert {kernel.agent_id for kernel in view.kernels} == {"node-1", "node-2"}
+    finally:
+        platform.env = before
+        platform.stop("agent")

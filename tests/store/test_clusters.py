@@ -119,12 +119,12 @@ async def test_one_agent_that_is_gone_at_commit_places_nobody(store: Store) -> N
     assert term is not None
     (place,) = plan_of(await store.snapshot("default"), Policy()).places
     last = place.kernels[-1].agent_id
-    await store._db.fetch("UPDATE agents SET draining = true WHERE id = $1", last)
+    await store._db.fetch("UPDATE agents SET leaving = true WHERE id = $1", last)
     assert await store.place_all([place], term) == 0
     view = await store.get_session("c")
     assert {(k.status, k.agent_id) for k in view.kernels} == {(Status.PENDING, None)}
     assert await store._db.fetch("SELECT FROM allocations") == []
-    await store._db.fetch("UPDATE agents SET draining = false")
+    await store._db.fetch("UPDATE agents SET leaving = false")
     assert await store.place_all([place], term) == 1
     assert len(agents) == len({k.agent_id for k in (await store.get_session("c")).kernels})
 
@@ -259,6 +259,24 @@ async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_faile
     await runs(agents, store)
     view = await store.get_session("c")
     assert {k.agent_id for k in view.kernels if k.attempt == 2} == {a.name for a in agents} - {bad}
+
+
+async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:
+    agents = await agents_on(store, 3)
+    await make(store, spec(2, "multi-node"))
+    await schedule(store)
+    view = await store.get_session("c")
+    (agent,) = (a for a in agents if a.name == view.kernels[1].agent_id)
+    agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
+    await agent.report()
+    await settle(store)
+    assert (await store.get_session("c")).status is Status.PENDING
+    away = next(a.name for a in agents if a is not agent)
+    await store._db.fetch("UPDATE agents SET leaving = true WHERE id = $1", away)
+    await settle(store)
+    view = await store.get_session("c")
+    assert (view.status, view.reason) == (Status.ERROR, Reason.IMAGE_MISSING)
+    assert "too few agents are left to try" in view.detail
 
 
 async def test_quotas_count_all_kernels_and_preemption_takes_all(store: Store) -> None:

@@ -315,6 +315,11 @@ class SessionSpec(Workload):
         """How many kernels it has."""
         return self.cluster.size if self.cluster is not None else 1
 
+    @property
+    def agents_needed(self) -> int:
+        """On how many different agents its kernels must be."""
+        return self.size if self.cluster is not None and self.cluster.mode == "multi-node" else 1
+
 
 class EndpointSpec(Workload):
     """A served model as asked for: the body of ``POST /v1/endpoints``."""

@@ -145,8 +145,9 @@ def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | Non
         return _move(facts, Event.DEPENDENCY_FAILED, lost_grace_s, cause, detail=facts.broken)
     if late:
         return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
-    if facts.attempt - facts.rerun_from > 1 and facts.untried_agents == 0:
-        words = "; ".join(filter(None, (facts.detail, "no other agent is left to try")))
+    if facts.attempt - facts.rerun_from > 1 and facts.untried_agents < facts.spec.agents_needed:
+        left = "too few agents are" if facts.untried_agents else "no other agent is"
+        words = "; ".join(filter(None, (facts.detail, f"{left} left to try")))
         return _move(facts, Event.FAIL, lost_grace_s, facts.reason, detail=words)
     return None
 
@@ -175,14 +176,15 @@ def _failed(
 
 
 def may_retry(facts: SessionFacts, reason: Reason) -> bool:
-    """Only a start is retried, only for reasons that another agent may mend, and only if there is one."""
+    """Only a start is retried, only for reasons that another agent may mend, and only if there is one (of a
+    multi-node cluster: enough)."""
     if facts.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
         return False  # its program ran, faster than anybody saw: that is its result
     return (
         facts.status in STARTING
         and REASONS[reason].retryable
         and facts.attempt - facts.rerun_from < facts.spec.max_attempts
-        and facts.other_agents > 0
+        and facts.other_agents >= facts.spec.agents_needed
     )
 
 

@@ -144,6 +144,22 @@ def test_a_failed_start_is_tried_elsewhere_with_all_kernels() -> None:
     assert (away.event, away.subs) == (Event.PREEMPT, 2)
 
 
+@pytest.mark.parametrize(("mode", "left", "again"), [
+    ("multi-node", 3, True), ("multi-node", 2, False), ("single-node", 1, True), ("single-node", 0, False),
+])  # fmt: skip
+def test_a_start_is_tried_again_only_where_all_kernels_find_room(mode: str, left: int, again: bool) -> None:
+    asked = SessionSpec.model_validate({"command": ["x"], "cluster": {"size": 3, "mode": mode}})
+    failed = facts(asked, S, S, (Status.ERROR, Reason.IMAGE_MISSING), S, other_agents=left)
+    move = judge(failed, NOW, 120)
+    assert move is not None
+    assert move.event is (Event.RETRY if again else Event.FAIL)
+    waits = facts(asked, Status.PENDING, Status.PENDING, attempt=2, untried_agents=left)
+    move = judge(waits, NOW, 120)
+    assert (move is None) is again
+    if move is not None:
+        assert "left to try" in move.detail
+
+
 KERNELS = st.one_of(
     st.sampled_from([S, P, Status.CREATING, R, T]),
     st.tuples(st.just(Status.TERMINATED), st.sampled_from([Reason.EXIT_ZERO, Reason.KILLED])),

@@ -1,6 +1,6 @@
 -- The sessions that the lifekeeper must look at: on their way, or with a passed deadline (indexes sessions_moving,
 -- sessions_deadline). With $1 also what its own manager tells it of otherwise: running ones with an ended kernel
--- (sessions_running), and those that wait for another try though no agent is left for one (sessions_pending),
+-- (sessions_running), and those that wait for another try though too few agents are left for one (sessions_pending),
 -- or though what they depend on has ended otherwise (sessions_dependent).
 SELECT id FROM sessions WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
 UNION
@@ -11,12 +11,15 @@ SELECT r.id FROM sessions r, LATERAL (
 WHERE $1::boolean AND r.status = 'RUNNING'
 UNION
 SELECT w.id FROM sessions w
-WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND NOT EXISTS (
-    SELECT FROM agents a
-    WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
-      AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
-                                   AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL
-                                   AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster')))))
+WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND (
+    SELECT count(*) FROM (
+        SELECT FROM agents a
+        WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
+          AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
+                                       AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL
+                                       AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster'))))
+        LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END) untried
+    ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END
 UNION
 SELECT w.id FROM sessions w
 WHERE $1::boolean AND w.status = 'PENDING' AND w.dependencies > 0 AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
