@@ -194,3 +194,21 @@ async def test_what_runs_is_read_only_while_somebody_waits_for_room(store: Store
     await add(store, "waits")
     await tick(store)
     assert store.knows_who_runs("default")
+
+
+async def test_whom_containers_run_as_is_told_with_the_orders(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    await tick(store)
+    agent_id = agent.whole().info.agent_id
+    [plain] = await store.orders_for(agent_id)
+    assert (plain.session_id, plain.container_user) == (made.id, "")
+    await store.put_group("default", GroupOptions(container_user="1000:1000"), actor="t")
+    await store.create_session(SessionSpec(command=["x"]), actor="t")
+    await tick(store)
+    told = {spec.session_id: spec.container_user for spec in await store.orders_for(agent_id)}
+    told.pop(SessionId(made.id))  # its agent has it already, and does not look at it again
+    assert list(told.values()) == ["1000:1000"]
+    with pytest.raises(ValueError, match="container_user"):
+        GroupOptions(container_user="root")

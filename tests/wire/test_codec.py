@@ -134,6 +134,7 @@ KERNELS = st.builds(
     stop_grace_s=SECONDS,
     endpoint_id=st.none() | TEXT.filter(bool),
     image=TEXT,
+    container_user=TEXT,
     cluster=st.none() | MEMBERSHIPS,
     ports=st.lists(
         st.builds(

@@ -94,4 +94,5 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: t
         paths=(spec.model,) if is_path(spec.model) else (),
         apps=given,
         caches=spec.engine == "vllm",
+        user=spec.container_user,
     )

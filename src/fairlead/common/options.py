@@ -98,6 +98,9 @@ class GroupOptions(Model):
     exclusive: Annotated[list[Annotated[list[Family], Field(min_length=2)]], Field(max_length=32)] = Field(
         [], description="Families of devices of which a session may ask for one only."
     )
+    container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
+        "", description="Containers run as this uid or uid:gid; empty: as their node says, else their image."
+    )
     preemption: PreemptionOptions | None = Field(
         None, description="Without it nothing that runs is ever stopped for another session."
     )

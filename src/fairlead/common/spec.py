@@ -372,6 +372,7 @@ class KernelSpec:
     stop_grace_s: float = 10.0
     endpoint_id: EndpointId | None = None
     image: str = ""  # of runtime docker
+    container_user: str = ""  # uid or uid:gid, of its resource group; "": as the node says
     cluster: Membership | None = None  # None: its session has no other kernels
     ports: tuple[ServicePort, ...] = ()
 

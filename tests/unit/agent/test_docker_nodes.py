@@ -40,6 +40,13 @@ def test_the_model_cache_is_for_those_that_load_models() -> None:
     assert "HF_HOME" not in nowhere
 
 
+@pytest.mark.parametrize(
+    ("group", "node", "user"), [("", "", None), ("", "1:2", "1:2"), ("3", "1:2", "3"), ("3:4", "", "3:4")]
+)
+def test_who_a_container_runs_as(group: str, node: str, user: str | None) -> None:
+    assert policy.container_config(order(user=group), Rules(user=node), {}, "bridge")["user"] == user
+
+
 def test_a_cache_that_none_may_change() -> None:
     rules = Rules(model_cache="/var/models", cache_writable=False)
     assert (

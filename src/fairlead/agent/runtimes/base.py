@@ -82,7 +82,7 @@ class Launch:
     ``devices``, and the files of the node that it needs to read in ``paths``. And of a cluster: its
     ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
     ``hosts``, the addresses of those elsewhere.
-    ``caches``: it sees the node's model cache.
+    ``caches``: it sees the node's model cache. ``user``: ``uid[:gid]`` to run as, "": as the node says.
     """
 
     kernel_id: KernelId
@@ -95,6 +95,7 @@ class Launch:
     devices: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     caches: bool = False
+    user: str = ""
     files: tuple[File, ...] = ()
     hostname: str = ""
     network: str = ""

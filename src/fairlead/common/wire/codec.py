@@ -235,6 +235,7 @@ def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
         stop_grace_s=k.stop_grace_s,
         endpoint_id=k.endpoint_id or "",
         image=k.image,
+        container_user=k.container_user,
         cluster=_cluster_to_wire(k.cluster) if k.cluster is not None else None,
         ports=[
             a.AppPort(name=p.name, port=p.port, protocol=p.protocol, base_path=p.base_path, guarded=p.guarded)
@@ -265,6 +266,7 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
         stop_grace_s=k.stop_grace_s,
         endpoint_id=EndpointId(k.endpoint_id) if k.endpoint_id else None,
         image=k.image,
+        container_user=k.container_user,
         cluster=_cluster_from_wire(k.cluster) if k.HasField("cluster") else None,
         ports=tuple(
             ServicePort(p.name, p.port, read_protocol(p.protocol), p.base_path, p.guarded) for p in k.ports

@@ -158,6 +158,7 @@ def kernel_spec(row: Row) -> KernelSpec:
         engine=spec.engine,
         served_name=row["endpoint_name"] or row["name"],
         image=spec.image or "",
+        container_user=row["container_user"] or "",
         ports=tuple(port.declared() for port in spec.ports) if main else (),
         model=spec.model or "",
         args=tuple(spec.args),

@@ -149,7 +149,7 @@ def container_config(
         "environment": cache | launch.env | visible,
         "labels": dict(labels),
         "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
-        "user": rules.user or None,
+        "user": launch.user or rules.user or None,
         # Readiness is asked by us; each look of the image's own would be a program started inside.
         "healthcheck": {"Test": ["NONE"]},
     }

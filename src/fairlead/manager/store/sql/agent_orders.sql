@@ -1,7 +1,7 @@
 -- What an agent must know of each of these kernels, with their devices; in a cluster also where the others are, and the
 -- key pair that they share.
 SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
-       e.name AS endpoint_name,
+       e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
         FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
        k.hostname, k.cluster_role, k.cluster_index,
@@ -12,4 +12,5 @@ SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT ARRAY[y.private_key, y.public_key] FROM session_keys y WHERE y.session_id = s.id) END AS keys
 FROM kernels k JOIN sessions s ON s.id = k.session_id LEFT JOIN endpoints e ON e.id = s.endpoint_id
+LEFT JOIN resource_groups g ON g.name = s.resource_group
 WHERE k.id = ANY ($1::uuid[])
