@@ -10,6 +10,7 @@ UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
+BROWSER_STAMP := .venv-browser/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
 WIRE := src/fairlead/common/wire
@@ -47,7 +48,7 @@ SIDE_BY_SIDE := -n $(CORES) --maxprocesses 8 --dist loadgroup
 # The longest first, so that no worker is left alone with it. With CI set, properties are shown many more examples.
 FAST := tests/model tests/unit tests/tidy
 WHOLE := tests/e2e tests/faults
-ANYWHERE := -m "not docker and not vllm and not gpu"
+ANYWHERE := -m "not docker and not vllm and not gpu and not browser"
 
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; under a minute
@@ -80,6 +81,16 @@ test-docker: $(STAMP) ## Containers, in a Docker Engine of the tests' own (root;
 test-gpu: $(STAMP) ## What agents do with a real NVIDIA GPU: inventory, health, memory, statistics; needs no Docker
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-browser
+test-browser: $(STAMP) ## A real JupyterLab in a real browser through the proxy (Debian's Chromium; the rest in .venv-browser)
+	@if why=$$($(BIN)/python -m tests.browser.prepare); then $(MAKE) --no-print-directory $(BROWSER_STAMP) && exec $(BIN)/pytest -m browser tests/browser; \
+	else printf '%s\n' "" "*** THE TESTS WITH A BROWSER DID NOT RUN: $$why" "" >&2; fi
+
+$(BROWSER_STAMP): tests/browser/requirements.txt
+	test -x .venv-browser/bin/pip || $(PYTHON) -m venv --clear .venv-browser
+	.venv-browser/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/browser/requirements.txt
+	@touch $@
 
 .PHONY: test-vllm
 test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole path (installs it in .venv-vllm: 2 GB)
@@ -157,10 +168,10 @@ bench-short: $(STAMP) ## Short forms of the benchmarks that fail on gross loss: 
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-vllm, caches, and the demo's state with its database
+clean: ## Remove .venv, .venv-vllm, .venv-browser, caches, and the demo's state with its database
 	@if test -f .fairlead/postgres/place; then \
 	  place=$$(cat .fairlead/postgres/place); \
 	  case "$$place" in /var/lib/fairlead-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .fairlead .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .fairlead .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
