@@ -13,7 +13,7 @@ from fairlead.agent import Agent
 from fairlead.common.clock import Clock
 from fairlead.common.identity import identity_file
 from fairlead.common.members import JoinTokenSpec, MemberKind
-from fairlead.common.settings import Settings, split_address
+from fairlead.common.settings import Settings, reached_at
 from fairlead.edges import note_connection
 from fairlead.joining import join
 from fairlead.manager import Manager
@@ -26,12 +26,6 @@ def one_node(settings: Settings, manager_link: str) -> Settings:
     agent = settings.agent.model_copy(update={"manager": manager_link, "stop_kernels_on_exit": True})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
     return settings.model_copy(update={"agent": agent, "proxy": proxy})
-
-
-def reached_at(address: str) -> str:
-    """How this machine itself reaches what listens at every address of it."""
-    host, port = split_address(address)
-    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
 
 
 class AllInOne:

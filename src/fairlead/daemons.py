@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.config import Loaded, link_token, load, resolve_home
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.members import MemberKind
-from fairlead.common.settings import Settings
+from fairlead.common.settings import Settings, reached_at, split_address
 
 log = structlog.get_logger("fairlead")
 
@@ -90,12 +91,24 @@ def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
     if identity is None:
         return settings
     said = {"id": identity.name, "manager": identity.link, "resource_group": identity.resource_group}
+    said["address"] = _own_address(*split_address(identity.link)) if kind == "agent" else None
     taken = {
         key: value
         for key, value in said.items()
         if value is not None and origins.get(f"{kind}.{key}") == "default"
     }
     return settings.model_copy(update={kind: section.model_copy(update=taken)})
+
+
+def _own_address(host: str, port: int) -> str | None:
+    """The address by which this node reaches that one, and others most likely this node. None: not known."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, proto) as route:
+            route.connect(address)  # of datagrams: nothing is sent
+            return str(route.getsockname()[0])
+    except OSError:
+        return None
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
@@ -195,7 +208,7 @@ def manager(
     )
 
     def ready(entered: Manager) -> None:
-        note_connection(start.home, url=f"http://{entered.api_address}")
+        note_connection(start.home, url=f"http://{reached_at(entered.api_address)}")
         print(f"REST API    http://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
         if entered.first_key is not None:
             print(

@@ -23,6 +23,12 @@ def split_address(value: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
+def reached_at(address: str) -> str:
+    """How this machine itself reaches what listens at every address of it."""
+    host, port = split_address(address)
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else address
+
+
 def _check_address(value: str) -> str:
     split_address(value)
     return value

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import datetime
 from typing import Annotated
 
 import typer
+from yarl import URL
 
 from fairlead.cli import parse, render
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
 from fairlead.common.errors import InvalidInput
 from fairlead.common.members import JoinTokenSpec, JoinTokenView, MemberKind, MemberView
+from fairlead.common.settings import is_loopback
 
 tokens = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens, name="join-token", help="Let agents and proxies join. For administrators.")
@@ -50,7 +53,7 @@ def create(
     times = f"{made.uses} times" if made.uses > 1 else "once"
     cli.say(
         f"good {times}, until {made.expires_at:%Y-%m-%d %H:%M} UTC, shown only now; where the {kind} is:\n"
-        f"  fairlead {kind} join {cli.connection.url} TOKEN"
+        f"  fairlead {kind} join {_from_elsewhere(cli.connection.url)} TOKEN"
     )
     print(made.secret)
 
@@ -115,6 +118,12 @@ def revoke_member(
         cli.print_json(gone)
     else:
         print(gone.name)
+
+
+def _from_elsewhere(url: str) -> str:
+    """What is reached here by loopback, by this host's name."""
+    known = URL(url)
+    return str(known.with_host(socket.gethostname())) if is_loopback(known.host or "") else url
 
 
 def _ago(cli: Cli, at: datetime) -> str:
