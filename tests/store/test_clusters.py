@@ -224,6 +224,7 @@ async def test_or_it_goes_on_without(store: Store) -> None:
     assert until is not None
     assert view.deadline_at is not None
     assert abs((view.deadline_at - until).total_seconds()) < 1
+    assert await store.check(grace_s=0) == [], "it goes on as it should"
     ordered = {order.kernel_id for order in await store.orders_for(AgentId("node-1"))}
     assert ordered == {kernels["main1"], kernels["sub1"]}
     agent.see(kernels["main1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
@@ -259,6 +260,22 @@ async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_faile
     await runs(agents, store)
     view = await store.get_session("c")
     assert {k.agent_id for k in view.kernels if k.attempt == 2} == {a.name for a in agents} - {bad}
+
+
+@pytest.mark.parametrize("on_loss", ["end", "degrade"])
+async def test_a_sub_that_is_done_is_no_drift_and_one_that_is_lost_is(store: Store, on_loss: str) -> None:
+    (agent,) = await agents_on(store, 1)
+    await make(store, spec(3, on_kernel_loss=on_loss))
+    kernels = await runs([agent], store)
+    agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+    await agent.report()
+    await settle(store)
+    assert (await store.get_session("c")).status is Status.RUNNING
+    assert await store.check(grace_s=0) == []
+    agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
+    await agent.report()  # and nobody judges
+    drifts = [drift.check for drift in await store.check(grace_s=0)]
+    assert drifts == (["exits"] if on_loss == "end" else [])
 
 
 async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:

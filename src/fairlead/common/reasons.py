@@ -132,7 +132,7 @@ REASONS: dict[Reason, ReasonInfo] = {
         True,
     ),
     Reason.NO_NETWORK: ReasonInfo(
-        "the node has no network for the kernels of its cluster", "the detail says why", True, True
+        "the node has no network for its containers", "the detail says why", True, True
     ),
     Reason.DOCKER_AWAY: ReasonInfo(
         "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True

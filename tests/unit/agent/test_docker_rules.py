@@ -191,6 +191,7 @@ def test_what_was_asked_for_is_what_runs() -> None:
             "could not find an available, non-overlapping IPv4 address pool among the defaults",
             Reason.NO_NETWORK,
         ),
+        ("cannot restrict inter-container communication: please ensure that", Reason.NO_NETWORK),
         ("all predefined address pools have been fully subnetted", Reason.NO_NETWORK),
         ("something new", Reason.CREATE_FAILED),
     ],

@@ -196,6 +196,8 @@ _MEANINGS: tuple[tuple[str, Reason, str], ...] = (
     ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
     ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
     ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
+    ("inter-container", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
+    ("br_netfilter", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
     ("address pool", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
     ("address pools", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
     ("no space left on device", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),

@@ -19,4 +19,8 @@ WHERE s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING
   AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < now() - make_interval(secs => $1)
   AND NOT (s.status = 'TERMINATING' AND EXISTS (
       SELECT FROM kernels o WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.status = 'TERMINATING'))
+  -- A cluster goes on without a sub that is done, or that it may lose.
+  AND NOT (s.spec ? 'cluster' AND k.hostname <> 'main1' AND (
+      (s.type = 'batch' AND k.reason = 'exit-zero')
+      OR (s.status = 'RUNNING' AND s.spec #>> '{cluster,on_kernel_loss}' = 'degrade')))
 ORDER BY 1 LIMIT 1000
