@@ -149,6 +149,44 @@ async def test_memory_that_is_not_free_keeps_the_next_kernel_away(
     await until(client, "two", Status.TERMINATED)
 
 
+async def test_a_kernel_that_waits_for_memory_says_so_and_runs_when_it_is_free(
+    manager: Manager, client: Client, acme: Path, tmp_path: Path
+) -> None:
+    settings = AgentSettings(
+        id="node-1",
+        manager=manager.link_address,
+        docker="off",
+        report_interval_s=0.5,
+        device_free_timeout_s=60,
+    )
+    for name in ("acme-0", "acme-1"):
+        (acme / name / "used").write_text("5000000000")
+    async with Agent(
+        settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
+    ):
+        await client.create_session(job("one"))
+
+        async def waits() -> bool:
+            session = await client.get_session("one")
+            kernels = session.kernels
+            return session.status is Status.PREPARING and "waiting for GPU memory" in kernels[0].detail
+
+        await eventually(waits)
+        for name in ("acme-0", "acme-1"):
+            (acme / name / "used").write_text("0")
+        await until(client, "one", Status.RUNNING)
+        assert (await client.get_session("one")).kernels[0].detail == ""
+        assert all(offer.healthy for offer in (await offers(client)).values())
+        # One that waits can be stopped.
+        for name in ("acme-0", "acme-1"):
+            (acme / name / "used").write_text("5000000000")
+        await client.create_session(job("two"))
+        await until(client, "two", Status.PREPARING)
+        for name in ("two", "one"):
+            await client.stop_session(name)
+            await until(client, name, Status.TERMINATED)
+
+
 async def test_trouble_of_a_device_and_of_its_inventory(client: Client, agent: Agent, acme: Path) -> None:
     async def troubles(*expected: str) -> bool:
         return [offer.trouble for _, offer in sorted((await offers(client)).items())] == list(expected)

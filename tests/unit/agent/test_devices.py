@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -277,3 +280,20 @@ def test_a_driver_that_tells_no_events() -> None:
     driver = Driver()
     driver.silent, driver.lost = True, {"GPU-0"}
     assert set(NvidiaHealth(driver).look({D0: DeviceId(""), D1: DeviceId("")})) == {D0}
+
+
+def test_without_a_driver_its_package_is_not_imported() -> None:
+    """It takes 15 MiB of every agent on a node without GPUs."""
+    program = (
+        "import sys\n"
+        "from fairlead.agent.devices import Devices, Nvidia\n"
+        "devices = Devices((Nvidia(),))\n"
+        "devices.offers()\n"
+        "assert devices.measure({'x': ''}) == devices.ailing({'x': ''}) == {}\n"
+        "print('pynvml' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        assert done.stdout.endswith("False\n")

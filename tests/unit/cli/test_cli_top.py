@@ -1,10 +1,21 @@
 """``top``, and what ``describe`` and ``agents`` say that is used."""
 
+import fcntl
 import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
 
 import pytest
 from played import batch
-from rest_manager import RestManager
+from rest_manager import KEY, RestManager
 
 from conftest import Run
 from fairlead.cli.verbs.top import Sort, by_most
@@ -69,3 +80,40 @@ def test_describe_shows_what_a_running_session_uses(manager: RestManager, fairle
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(fairlead("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
     assert "uses          cpu 2.00, mem 4GiB" in fairlead("agents", "agent-1").stdout
+
+
+def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: RestManager, tmp_path: Path) -> None:
+    manager.add_session(batch("job"), status=Status.RUNNING, script=[])
+    own, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
+    env = os.environ | {
+        "FAIRLEAD_URL": manager.url,
+        "FAIRLEAD_API_KEY": KEY,
+        "FAIRLEAD_HOME": str(tmp_path),
+        "TERM": "xterm",
+    }
+    command = [sys.executable, "-m", "fairlead", "top", "--every", "0.5"]
+    top = subprocess.Popen(command, env=env, stdin=its, stdout=its, stderr=subprocess.PIPE)
+    os.close(its)
+    shown, deadline = b"", time.monotonic() + 30
+    try:
+        # Drawn, and drawn again: on the other screen of the terminal, which is left as it was.
+        while shown.count(b"40GiB") < 2:
+            assert time.monotonic() < deadline, shown
+            if select.select([own], [], [], 1)[0]:
+                shown += os.read(own, 65536)
+        top.send_signal(signal.SIGINT)
+        while b"\x1b[?1049l" not in shown and select.select([own], [], [], 10)[0]:
+            try:
+                shown += os.read(own, 65536)
+            except OSError:
+                break
+        _, said = top.communicate(timeout=10)
+    finally:
+        top.kill()
+        top.wait()
+        os.close(own)
+    assert b"\x1b[?1049h" in shown
+    assert b"\x1b[?1049l" in shown
+    assert b"Traceback" not in said
+    assert top.returncode == 130

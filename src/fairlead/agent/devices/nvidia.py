@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.agent.devices.nvidia_health import NvidiaHealth
 from fairlead.agent.devices.vendor import Asked
-from fairlead.agent.inventory.nvidia import NvidiaInventory, load_nvml
+from fairlead.agent.inventory.nvidia import NvidiaInventory
 from fairlead.agent.usage.gpus import GpuMeter
 from fairlead.agent.usage.rates import GpuSeen
 from fairlead.common.ids import DeviceId
@@ -14,23 +14,26 @@ from fairlead.common.messages import SlotOffer
 
 
 class Nvidia:
-    """``nvml``: the driver's library; left out, the one that is installed, if any."""
+    """``nvml``: the driver's library; left out, the one of this node, as soon as there is one."""
 
     name = "nvidia"
 
     def __init__(self, nvml: Any = None) -> None:
-        self._nvml = nvml or load_nvml()
-        self._inventory = NvidiaInventory(self._nvml)
-        self._meter, self._health = GpuMeter(self._nvml), NvidiaHealth(self._nvml)
+        self._inventory = NvidiaInventory(nvml)
+        self._meter: GpuMeter | None = None
+        self._health: NvidiaHealth | None = None
 
     def offers(self) -> tuple[SlotOffer, ...]:
-        return self._inventory.offers()
+        found = self._inventory.offers()
+        if self._meter is None and self._inventory.nvml is not None:
+            self._meter, self._health = GpuMeter(self._inventory.nvml), NvidiaHealth(self._inventory.nvml)
+        return found
 
     def measure(self, devices: Asked) -> dict[DeviceId, GpuSeen]:
-        return self._meter.measure(devices)
+        return self._meter.measure(devices) if self._meter is not None else {}
 
     def ailing(self, devices: Asked) -> dict[DeviceId, str]:
-        return self._health.look(devices)
+        return self._health.look(devices) if self._health is not None else {}
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
         # Every kernel has it already, from ``engines.base``.

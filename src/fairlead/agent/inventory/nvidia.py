@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +23,20 @@ _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
 Offers = tuple[SlotOffer, ...]
 
 
+_LIBRARY = "libnvidia-ml.so.1"
+
+
 def load_nvml() -> Any:
-    """The driver's library; None where its package is not installed."""
+    """The driver's library, or in words why it cannot be used. Where there is no driver its package is not
+    imported: that takes 15 MiB."""
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return f"no driver is installed (there is no {_LIBRARY})"
     try:
         import pynvml
     except ImportError:
-        return None
+        return "the package nvidia-ml-py is not installed"
     return pynvml
 
 
@@ -40,7 +49,7 @@ class NvidiaInventory:
     """
 
     def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
-        self._nvml, self._root = nvml or load_nvml(), root
+        self.nvml, self._root = nvml, root
         self._ready = self._told = False
         self._seen: dict[int, Offers] = {}
         self._islands: list[str] = []
@@ -49,14 +58,14 @@ class NvidiaInventory:
         if not self._start():
             return self._all(0)
         try:
-            count = self._nvml.nvmlDeviceGetCount()
-        except self._nvml.NVMLError as error:
+            count = self.nvml.nvmlDeviceGetCount()
+        except self.nvml.NVMLError as error:
             self._ready = False  # the driver was unloaded or updated: begin anew next time
             self._islands = []
             log.warning("the NVIDIA driver stopped answering", error=str(error))
             return self._all(0)
         if len(self._islands) != count:
-            self._islands = islands(self._nvml, [self._handle(index) for index in range(count)])
+            self._islands = islands(self.nvml, [self._handle(index) for index in range(count)])
         for index in range(count):
             self._seen[index] = self._look(index)
         return self._all(count)
@@ -72,12 +81,16 @@ class NvidiaInventory:
     def _start(self) -> bool:
         if self._ready:
             return True
-        if self._nvml is None:
-            self._tell("the package nvidia-ml-py is not installed")
-            return False
+        if self.nvml is None:
+            # A driver may come while we run.
+            found = load_nvml()
+            if isinstance(found, str):
+                self._tell(found)
+                return False
+            self.nvml = found
         try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError as error:
+            self.nvml.nvmlInit()
+        except self.nvml.NVMLError as error:
             self._tell(str(error))
             return False
         self._ready = True
@@ -90,12 +103,12 @@ class NvidiaInventory:
 
     def _handle(self, index: int) -> Any:
         try:
-            return self._nvml.nvmlDeviceGetHandleByIndex(index)
-        except self._nvml.NVMLError:
+            return self.nvml.nvmlDeviceGetHandleByIndex(index)
+        except self.nvml.NVMLError:
             return None
 
     def _look(self, index: int) -> Offers:
-        nvml, before = self._nvml, self._seen.get(index)
+        nvml, before = self.nvml, self._seen.get(index)
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             numa, island = numa_of(nvml, gpu, self._root), self._islands[index]
@@ -108,23 +121,23 @@ class NvidiaInventory:
             return tuple(replace(offer, healthy=False) for offer in before or unread)
 
     def _offer(self, gpu: Any) -> SlotOffer:
-        uuid, model = self._nvml.nvmlDeviceGetUUID(gpu), self._nvml.nvmlDeviceGetName(gpu)
-        memory = int(self._nvml.nvmlDeviceGetMemoryInfo(gpu).total)
+        uuid, model = self.nvml.nvmlDeviceGetUUID(gpu), self.nvml.nvmlDeviceGetName(gpu)
+        memory = int(self.nvml.nvmlDeviceGetMemoryInfo(gpu).total)
         return SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(_text(uuid)), _text(model), memory)
 
     def _is_sliced(self, gpu: Any) -> bool:
         try:
-            current, _ = self._nvml.nvmlDeviceGetMigMode(gpu)
-        except self._nvml.NVMLError:
+            current, _ = self.nvml.nvmlDeviceGetMigMode(gpu)
+        except self.nvml.NVMLError:
             return False  # it knows no slices
         return bool(current)
 
     def _slices(self, gpu: Any, whole: SlotOffer) -> Offers:
         found = []
-        for number in range(self._nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        for number in range(self.nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
             try:
-                part = self._offer(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number))
-            except self._nvml.NVMLError:
+                part = self._offer(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number))
+            except self.nvml.NVMLError:
                 continue  # no slice was made there
             profile = _PROFILE.search(part.model)
             slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
