@@ -1,0 +1,105 @@
+"""Service ports by the real commands: opened in a client, forwarded, revoked, and gone with their session."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from .parts import Platform, until
+
+pytestmark = pytest.mark.xdist_group("platform")
+# A web server, and beside it something that is none: it says backwards what it heard until the end.
+PROGRAM = """
+import http.server, socketserver, sys, threading
+
+class Web(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{self.path} {self.headers.get('Cookie')}".encode())
+
+class Backwards(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.read()[::-1])
+
+web, echo = (("127.0.0.1", int(port)) for port in sys.argv[1:])
+threading.Thread(target=socketserver.ThreadingTCPServer(echo, Backwards).serve_forever).start()
+http.server.ThreadingHTTPServer(web, Web).serve_forever()
+"""
+START = (
+    "start",
+    "--name",
+    "apps",
+    "--port",
+    "web",
+    "--port",
+    "backwards/tcp",
+    "--resources",
+    "cpu=0.1",
+    "--",
+)
+
+
+async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
+    async with http.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+@pytest.mark.timeout(120)
+async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -> None:
+    await until("it is up", lambda: asyncio.to_thread((one_node.home / "connection.json").exists))
+    program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
+    started = await asyncio.to_thread(one_node.run, *START, *program)
+    assert started.returncode == 0, started.stderr
+    url = (await asyncio.to_thread(one_node.run, "open", "apps")).stdout.strip()
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+
+        async def answers() -> bool:
+            return (await get(http, url))[0] == 200
+
+        await until("it answers", answers)
+        plain = url.partition("?")[0]
+        assert await get(http, f"{plain}a?b=c") == (200, "/a?b=c None")
+        assert await forwarded(one_node, b"stressed") == b"desserts"
+        async with one_node.client() as client:
+            assert await client.list_permits("apps", "backwards") == [], "its permit went with the command"
+            (permit,) = await client.list_permits("apps", "web")
+            await client.revoke_permit("apps", "web", permit.id)
+
+            async def refused() -> bool:
+                return (await get(http, plain))[0] == 401
+
+            await until("the permit is refused", refused, within_s=5)
+            fresh = await client.create_permit("apps", "web")
+            opened = f"{plain}?permit={fresh.permit}"
+            assert (await get(http, opened))[0] == 200, "at once"
+            await client.stop_session("apps")
+            await until("it is gone", refused, within_s=20)
+    assert fresh.permit not in one_node.output("up")
+
+
+async def forwarded(platform: Platform, said: bytes) -> bytes:
+    """What comes back through `fairlead port-forward`, which is interrupted then."""
+    command = [sys.executable, "-m", "fairlead", "port-forward", "apps", "backwards"]
+    forwarding = await asyncio.create_subprocess_exec(*command, env=platform.env, stdout=subprocess.PIPE)
+    try:
+        assert forwarding.stdout is not None
+        async with asyncio.timeout(30):
+            host, _, port = (await forwarding.stdout.readline()).decode().strip().partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            writer.write_eof()
+            heard = await reader.read()
+            writer.close()
+            forwarding.send_signal(signal.SIGINT)
+            assert await forwarding.wait() == 130
+        return heard
+    finally:
+        if forwarding.returncode is None:
+            forwarding.kill()
+            await forwarding.wait()
