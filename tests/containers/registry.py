@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import io
@@ -30,13 +31,13 @@ def _digest(data: bytes) -> str:
 
 class Registry:
     """``open``: only while it is set is more of the layer given than its first half.
-    ``refuses``: an HTTP status for all that is asked."""
+    ``refuses``: an HTTP status for all that is asked. ``login``: ``user:password`` that it wants to see."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.open = threading.Event()
         self.open.set()
-        self.refuses = 0
+        self.refuses, self.login = 0, ""
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("file")
@@ -87,6 +88,9 @@ class Registry:
         )
 
 
+_NOT_LOGGED_IN = _error("UNAUTHORIZED", "authentication required")
+
+
 @contextmanager
 def registry() -> Iterator[Registry]:
     made = Registry()
@@ -95,8 +99,13 @@ def registry() -> Iterator[Registry]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            status, body, kind = made.answer(self.path)
+            shown = self.headers.get("Authorization", "")
+            wanted = "Basic " + base64.b64encode(made.login.encode()).decode()
+            known = not made.login or shown == wanted
+            status, body, kind = made.answer(self.path) if known else (401, _NOT_LOGGED_IN, _JSON)
             self.send_response(status)
+            if not known:
+                self.send_header("WWW-Authenticate", 'Basic realm="tests"')
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Docker-Content-Digest", _digest(body))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +84,28 @@ async def test_a_registry_that_refuses(make_runtime: MakeRuntime, store: Registr
     with pytest.raises(CreateFailed, match="docker login") as caught:
         await make_runtime().prepare(launch(image=f"{store.address}/team/tool:1"))
     assert caught.value.reason is Reason.IMAGE_MISSING
+
+
+async def test_a_registry_that_wants_credentials(
+    make_runtime: MakeRuntime, store: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of ``docker login`` of the agent's user; one who logs in later needs no restart."""
+    store.login = "ann:correct-horse"
+    order, runtime = launch(image=f"{store.address}/team/tool:1"), make_runtime()
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    for login in ("", "ann:wrong-battery"):
+        log_in(tmp_path, store.address, login)
+        with pytest.raises(CreateFailed, match="docker login") as caught:
+            await runtime.prepare(order)
+        assert caught.value.reason is Reason.IMAGE_MISSING
+        assert "battery" not in str(caught.value)
+    log_in(tmp_path, store.address, store.login)
+    await runtime.prepare(order)
+
+
+def log_in(folder: Path, address: str, login: str) -> None:
+    auths = {address: {"auth": base64.b64encode(login.encode()).decode()}} if login else {}
+    (folder / "config.json").write_text(json.dumps({"auths": auths}))
 
 
 async def test_a_session_is_preparing_while_its_image_comes_and_may_be_stopped(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.containers import AWAY_S, Presence
+from fairlead.agent.containers import AWAY_S, Presence, tidy
 from fairlead.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
 from fairlead.agent.runtimes.docker.rules import container_name
 from fairlead.agent.runtimes.docker.seal import load_sealer
@@ -228,3 +228,32 @@ async def test_containers_are_offered_while_an_engine_answers(
     mortal_engine.start()
     await there.look()
     assert there.offered
+
+
+async def test_an_engine_that_is_down_for_ten_minutes(
+    make_runtime: MakeRuntime, mortal_engine: PrivateEngine
+) -> None:
+    """As the agent looks, each half minute of a played clock: nothing is given up, nothing new comes."""
+    clock, runtime = ManualClock(), make_runtime()
+    there = Presence(runtime, clock)
+    await there.look()
+    living = await runtime.create(launch())
+    mortal_engine.stop(signal.SIGKILL)
+    offered = []
+    for _ in range(20):
+        clock.advance(30)
+        await there.look()
+        await tidy(runtime)
+        offered.append(there.offered)
+        assert (await runtime.observe(living)).state is S.UNKNOWN
+        with pytest.raises(RuntimeFailed):
+            await runtime.find()
+    assert offered == [True] * 1 + [False] * 19
+    with pytest.raises(CreateFailed) as caught:
+        await runtime.prepare(launch())
+    assert (caught.value.reason, caught.value.clean) == (Reason.DOCKER_AWAY, True)
+    mortal_engine.start()
+    await there.look()
+    assert there.offered
+    await until(runtime, living, S.RUNNING)
+    assert list(await runtime.find()) == [living.state["kernel_id"]]
