@@ -285,3 +285,37 @@ async def _fill(platform: Platform, here: Path, there: Path) -> None:
         assert list(small.iterdir()) == []
     finally:
         await asyncio.to_thread(subprocess.run, ["umount", str(small)], check=True)
+
+
+@pytest.mark.timeout(180)
+async def test_a_kept_workspace_outlives_its_session_and_its_retries(one_node: Platform) -> None:
+    platform = one_node
+    await up(platform)
+    # Runs once more, finds what the first run left, and ends well.
+    program = "pwd; echo $FAIRLEAD_WORKSPACE; cat mark && exit 0; echo left >mark; exit 3"
+    words = ["run", "--name", "worker", "--retries", "1", "--workspace", "keep", *SMALL]
+    ran = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", program)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith("left\n")
+    listed = await asyncio.to_thread(platform.run, "workspace", "ls")
+    assert "worker" in listed.stdout, listed.stderr
+    [mark] = platform.home.rglob("kept/*/mark")
+
+    async def not_in_use() -> bool:
+        found = await asyncio.to_thread(platform.run, "workspace", "ls")
+        return " no " in found.stdout
+
+    await until("the agent has forgotten its kernels", not_in_use)
+    removed = await asyncio.to_thread(platform.run, "workspace", "rm", "worker")
+    assert removed.returncode == 0, removed.stderr
+    assert removed.stdout.startswith("worker on node-1: ")
+    assert not mark.exists()
+    assert (await asyncio.to_thread(platform.run, "workspace", "rm", "worker")).returncode == 3
+    # What is not kept goes with its session.
+    words = ["run", "--workspace", "drop", *SMALL, "--", "/bin/sh", "-c", "pwd; touch mark"]
+    dropped = Path((await asyncio.to_thread(platform.run, *words)).stdout.strip())
+
+    async def gone() -> bool:
+        return not await asyncio.to_thread(dropped.exists)
+
+    await until("its directory is gone", gone)

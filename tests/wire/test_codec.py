@@ -135,6 +135,7 @@ KERNELS = st.builds(
     endpoint_id=st.none() | TEXT.filter(bool),
     image=TEXT,
     container_user=TEXT,
+    workspace=st.sampled_from(["", "keep", "drop"]),
     cluster=st.none() | MEMBERSHIPS,
     ports=st.lists(
         st.builds(
@@ -171,6 +172,7 @@ EXEC_REQUESTS = st.builds(
     cols=st.integers(0, 65535),
     env=LABELS,
 )
+WORKSPACE_REQUESTS = st.builds(m.WorkspaceRequest, request_id=TEXT, remove=TEXT)
 TARGETS = st.builds(
     m.Target,
     session_id=TEXT,
@@ -244,7 +246,14 @@ def test_reports(report: m.Report | m.ReportDelta) -> None:
     assert codec.report_from_wire(wire) == report
 
 
-@given(ORDERS | ORDERS_DELTAS | LOG_REQUESTS | EXEC_REQUESTS | st.just(m.WholeReportWanted()))
+@given(
+    ORDERS
+    | ORDERS_DELTAS
+    | LOG_REQUESTS
+    | EXEC_REQUESTS
+    | WORKSPACE_REQUESTS
+    | st.just(m.WholeReportWanted())
+)
 def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
     assert codec.manager_message_from_wire(wire) == message
@@ -260,7 +269,7 @@ def test_route_tables(table: m.RouteTable) -> None:
     "strategy",
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
-        *(LOG_REQUESTS, EXEC_REQUESTS, TARGETS, ROUTES, TABLES),
+        *(LOG_REQUESTS, EXEC_REQUESTS, WORKSPACE_REQUESTS, TARGETS, ROUTES, TABLES),
         *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, USAGE_REPORTS),
     ],
 )

@@ -60,6 +60,8 @@ class Beginning:
                 await self._pass_gate()
                 if course.unwanted():
                     return course.verdict(Seen(ObservedState.GONE))
+                if course.entry.spec.workspace and course.entry.spec.runtime not in course.around.pretending:
+                    await self._provide()
                 course.show(ObservedState.CREATING)
                 course.entry = replace(course.entry, handle=await self._create(runtime, launch))
                 course.unwritten = True
@@ -136,8 +138,21 @@ class Beginning:
     def _place(self) -> Place:
         around = self._course.around
         contained = self._course.entry.spec.runtime in around.contained
-        work_dir = str(around.work_dir(self._course.entry.kernel_id))
-        return Place(contained, around.host, around.site, work_dir, os.environ)
+        entry = self._course.entry
+        work_dir = str(around.work_dir(entry.kernel_id))
+        workspace = around.workspaces.path(entry.spec, contained)
+        return Place(contained, around.host, around.site, work_dir, os.environ, str(workspace or ""))
+
+    async def _provide(self) -> None:
+        """The directory that it works in."""
+        around, spec = self._course.around, self._course.entry.spec
+        work_dir = around.work_dir(spec.kernel_id)
+        try:
+            await asyncio.to_thread(
+                around.workspaces.provide, spec, spec.runtime in around.contained, work_dir
+            )
+        except OSError as error:
+            raise _Refused(Reason.CREATE_FAILED, f"no workspace can be made on this node: {error}") from None
 
     def _invocation(self, engine: Engine) -> Invocation:
         entry = self._course.entry

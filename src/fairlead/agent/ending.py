@@ -38,6 +38,8 @@ class Ending:
             await self.destroy(runtime, entry.handle)
         elif runtime is not None:
             await self.destroy_what_is_there(runtime)
+        if entry.spec.workspace == "drop":
+            await asyncio.to_thread(around.workspaces.let_go, entry.spec)
         await self._course.persist(lambda: around.ledger.remove(entry.kernel_id))
         for port in entry.held:
             around.ports.release(port)

@@ -163,6 +163,10 @@ class Keeper:
 
         return Opened(execution, why_over)
 
+    def sessions(self) -> frozenset[SessionId]:
+        """Those that have a kernel here, also one that has ended and is still told of."""
+        return frozenset(life.entry.spec.session_id for life in self._lives.values())
+
     async def drain(self, reserve_s: float = 10.0) -> None:
         """End all kernels, politely first, and start no more. Returns when all have ended, or when the
         longest grace and ``reserve_s`` seconds have passed."""

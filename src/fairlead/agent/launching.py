@@ -16,7 +16,7 @@ from fairlead.agent.engines.base import (
     is_path,
     visible_devices,
 )
-from fairlead.agent.runtimes.base import Launch
+from fairlead.agent.runtimes.base import WORKSPACE, Launch
 from fairlead.common import apps
 from fairlead.common.apps import AppPort
 from fairlead.common.spec import KernelSpec
@@ -30,13 +30,15 @@ _SSH = "/etc/fairlead/ssh"
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a kernel is to run. ``base``: the agent's own environment. ``contained``: neither that, nor the
-    node's address, programs and directories mean anything to it."""
+    node's address, programs and directories mean anything to it. ``workspace``: its session's directory of
+    the node, "" for none."""
 
     contained: bool
     host: str
     site: Site
     work_dir: str
     base: Mapping[str, str]
+    workspace: str = ""
 
 
 def invocation(
@@ -78,6 +80,9 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: t
         # Before what its user sets, so that he may set it otherwise.
         more = clustering.defaults(spec.cluster, place.contained)
         call = replace(call, defaults=call.defaults | more)
+    if spec.workspace:
+        told = WORKSPACE if place.contained else place.work_dir
+        call = replace(call, env=call.env | {"FAIRLEAD_WORKSPACE": told})
     if place.contained:
         env = contained_environment(spec, call)
     else:
@@ -95,4 +100,5 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: t
         apps=given,
         caches=spec.engine == "vllm",
         user=spec.container_user,
+        workspace=place.workspace,
     )

@@ -11,6 +11,7 @@ import grpc
 import structlog
 
 from fairlead.agent.execs import OpenExec, refuse, serve_exec
+from fairlead.agent.workspace_answers import AnswerWorkspaces, no_workspaces
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, FairleadError
 from fairlead.common.exchange import OrdersIn, ReportsOut
@@ -21,6 +22,7 @@ from fairlead.common.messages import (
     OrdersDelta,
     Report,
     WholeReportWanted,
+    WorkspaceRequest,
 )
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.usage import UsageReport
@@ -81,11 +83,13 @@ class Link:
         take: Callable[[Orders], bool],
         logs: Callable[[LogRequest], AsyncIterator[bytes]],
         execs: OpenExec = refuse,
+        workspaces: AnswerWorkspaces = no_workspaces,
         connected: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None] = lambda: None,
     ) -> None:
         self._caller, self._clock, self._interval_s = caller, clock, interval_s
         self._report, self._take, self._logs, self._execs = report, take, logs, execs
+        self._workspaces = workspaces
         self._streams, self._stream = streams, 0
         self._connected, self._disconnected = connected, disconnected
         self._dirty = asyncio.Event()
@@ -193,6 +197,10 @@ class Link:
                         task = spawn(f"link.exec.{message.request_id}", work)
                         followers.add(task)
                         task.add_done_callback(followers.discard)
+                    elif isinstance(message, WorkspaceRequest):
+                        task = spawn(f"link.workspaces.{message.request_id}", self._tell(stub, message))
+                        followers.add(task)
+                        task.add_done_callback(followers.discard)
                     elif message is not None:
                         task = spawn(f"link.logs.{message.request_id}", self._send_logs(stub, message))
                         followers.add(task)
@@ -252,6 +260,13 @@ class Link:
                 await asyncio.sleep(max(0.0, sent + pause - self._clock.monotonic()))
         except _BROKEN:
             pass  # the reading side says what happened
+
+    async def _tell(self, stub: AgentLinkStub, request: WorkspaceRequest) -> None:
+        answer = await self._workspaces(request)
+        try:
+            await stub.SendWorkspaces(answer, metadata=self._caller.metadata, timeout=_USAGE_S)
+        except _BROKEN:
+            pass  # who asked has been told that nobody answered
 
     async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
         timeout_s = None if request.follow else _LOG_DEADLINE_S

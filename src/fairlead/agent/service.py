@@ -27,6 +27,8 @@ from fairlead.agent.ports import Ports
 from fairlead.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
 from fairlead.agent.surroundings import Surroundings
 from fairlead.agent.usage import Sampler
+from fairlead.agent.workspace_answers import WorkspaceAnswers
+from fairlead.agent.workspaces import Workspaces
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId
@@ -181,6 +183,7 @@ class Agent:
             host=settings.address,
             http=http,
             work_dir=process.work_dir,
+            workspaces=Workspaces(self.state),
             contained=frozenset({"docker"}),
             devices=self._devices if self._care else None,
             gate=self._care.gate if self._care else None,
@@ -222,6 +225,7 @@ class Agent:
             take=keeper.take,
             logs=keeper.logs,
             execs=keeper.exec,
+            workspaces=WorkspaceAnswers(Workspaces(self.state), keeper.sessions).answer,
             connected=self._ready,
         )
 

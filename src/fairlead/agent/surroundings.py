@@ -14,6 +14,7 @@ from fairlead.agent.ledger import Ledger
 from fairlead.agent.logs import LogStore
 from fairlead.agent.ports import Ports
 from fairlead.agent.runtimes import Runtime
+from fairlead.agent.workspaces import Workspaces
 from fairlead.common.clock import Clock
 from fairlead.common.ids import KernelId
 
@@ -34,6 +35,7 @@ class Surroundings:
     host: str
     http: aiohttp.ClientSession
     work_dir: Callable[[KernelId], Path]
+    workspaces: Workspaces
     contained: frozenset[str] = frozenset()
     devices: Devices | None = None
     gate: Gate | None = None

@@ -40,6 +40,10 @@ Mode = Annotated[
 OnLoss = Annotated[
     str | None, typer.Option("--on-kernel-loss", help="end (as if not given), or degrade: go on without it.")
 ]
+Workspace = Annotated[
+    str | None,
+    typer.Option(help="keep: a directory on its node that stays; drop: one that goes with it."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse what no agent could ever hold.")]
 
 
@@ -67,6 +71,7 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
         "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
         "resource_group": given["group"],
         "cluster": _cluster(given),
+        "workspace": given["workspace"],
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
         **where(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
         **own,

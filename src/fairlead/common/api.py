@@ -106,6 +106,22 @@ class SessionView(View):
     warnings: list[str] = Field([], description="In the answer to its creation: what its asker should know.")
 
 
+class WorkspaceView(View):
+    """What a session has kept on a node."""
+
+    session_id: str
+    session: str = Field("", description="Its name, while the session is known.")
+    agent_id: str
+    size: int = Field(description="Bytes of its files.")
+    changed_at: datetime
+    in_use: bool
+
+
+class WorkspaceList(View):
+    items: list[WorkspaceView]
+    silent: list[str] = Field([], description="Agents that did not answer: what they keep is not listed.")
+
+
 class HistoryEntry(View):
     revision: int
     at: datetime

@@ -165,6 +165,14 @@ class ExecRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkspaceRequest:
+    """Manager → agent: list what sessions have kept there, or ``remove`` that of this one ("": list)."""
+
+    request_id: str
+    remove: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One replica that the proxy may send requests to. ``draining``: finish what runs, start nothing."""
 

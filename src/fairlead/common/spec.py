@@ -263,6 +263,12 @@ class SessionSpec(Workload):
         [], description="Service ports, like a notebook's: reached through the proxy with a permit."
     )
 
+    workspace: Literal["keep", "drop"] | None = Field(
+        None,
+        description="A working directory on its node (in containers /workspace): drop goes with its kernel, "
+        "keep stays on that node, also for retries there, until it is removed.",
+    )
+
     def _may_idle(self) -> bool:
         return self.type is SessionType.INTERACTIVE
 
@@ -286,6 +292,8 @@ class SessionSpec(Workload):
             raise ValueError("`retries` is for batch sessions: only they have a result")
         if self.type is not SessionType.BATCH and self.starts_at is not None:
             raise ValueError("`starts_at` is for batch sessions; create the others when they are wanted")
+        if self.workspace and self.cluster:
+            raise ValueError("`workspace` is for sessions of one kernel, and this one is a `cluster`")
         if self.type is not SessionType.INFERENCE and self.engine != "custom":
             raise ValueError(f"engine {self.engine!r} serves a model: it needs type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
@@ -374,6 +382,7 @@ class KernelSpec:
     image: str = ""  # of runtime docker
     container_user: str = ""  # uid or uid:gid, of its resource group; "": as the node says
     cluster: Membership | None = None  # None: its session has no other kernels
+    workspace: str = ""  # keep, drop, or as its runtime does it
     ports: tuple[ServicePort, ...] = ()
 
     @property

@@ -33,7 +33,7 @@ from fairlead.manager.loops import (
 )
 from fairlead.manager.metrics import Metrics
 from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker
+from fairlead.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker, WorkspaceBroker
 from fairlead.manager.store import Store, migrate
 
 log = structlog.get_logger("fairlead.manager")
@@ -96,6 +96,7 @@ class Manager:
         leader = await enter(Leader(store, clock))
         links = Links(store, metrics, clock)
         logs, execs = LogBroker(store, links, clock), ExecBroker(links, clock)
+        workspaces = WorkspaceBroker(links, clock)
         feed = Feed(store, clock)
         usage = UsageKeeper(store, metrics, clock)
         keeps_s = settings.decisions_kept_days * 86_400
@@ -114,8 +115,8 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        self._enrolment = await self._serve_links(store, links, logs, execs, feed, usage)
-        self.api_address = await self._serve_api(store, logs, execs, metrics)
+        self._enrolment = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
+        self.api_address = await self._serve_api(store, logs, execs, workspaces, metrics)
         log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:
@@ -130,6 +131,7 @@ class Manager:
         links: Links,
         logs: LogBroker,
         execs: ExecBroker,
+        workspaces: WorkspaceBroker,
         feed: Feed,
         usage: UsageKeeper,
     ) -> Enrolment | None:
@@ -149,7 +151,16 @@ class Manager:
         admission = Admission(store, None if authority else self._link_token, clock)
         await enter(admission.loop)
         server = LinkServer(
-            settings.link_listen, admission, enrolment, certificate, links, logs, execs, feed, usage.take
+            settings.link_listen,
+            admission,
+            enrolment,
+            certificate,
+            links,
+            logs,
+            execs,
+            workspaces,
+            feed,
+            usage.take,
         )
         self.link_address = (await enter(server)).address
         if not (authority or is_loopback(split_address(self.link_address)[0])):
@@ -164,7 +175,14 @@ class Manager:
         sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
         return Authority(sealed, secret)
 
-    async def _serve_api(self, store: Store, logs: LogBroker, execs: ExecBroker, metrics: Metrics) -> str:
+    async def _serve_api(
+        self,
+        store: Store,
+        logs: LogBroker,
+        execs: ExecBroker,
+        workspaces: WorkspaceBroker,
+        metrics: Metrics,
+    ) -> str:
         async def checks() -> dict[str, str]:
             try:
                 await store.ping()
@@ -178,6 +196,7 @@ class Manager:
                 joins=self._enrolment,
                 logs=logs,
                 execs=execs,
+                workspaces=workspaces,
                 checks=checks,
                 metrics=metrics.render,
                 max_body_bytes=self._settings.max_body_bytes,

@@ -25,6 +25,7 @@ from fairlead.common.api import (
     Scale,
     SessionView,
     View,
+    WorkspaceList,
 )
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.errors import InvalidInput
@@ -179,6 +180,14 @@ class Client(Nodes):
         url = self._address(f"/v1/sessions/{part(ref)}/exec", {})
         unreachable = self._unreachable
         return run_command(self._open(), url, spec, timeout_s=self._timeout, unreachable=unreachable)
+
+    async def list_workspaces(self) -> WorkspaceList:
+        """What sessions have kept on the nodes."""
+        return await self._call(WorkspaceList, "GET", "/v1/workspaces")
+
+    async def remove_workspace(self, session: str) -> WorkspaceList:
+        """What a session that has ended kept, by its id or name. Returns what it was."""
+        return await self._call(WorkspaceList, "DELETE", f"/v1/workspaces/{part(session)}")
 
     # -- endpoints --
 

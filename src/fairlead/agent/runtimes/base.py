@@ -30,6 +30,10 @@ def silence(text: str) -> None:
     """A ``Tell`` for whoever does not listen."""
 
 
+# Where a container has its session's working directory.
+WORKSPACE = "/workspace"
+
+
 class CreateFailed(FairleadError):
     """The runtime could not start it. ``clean``: for certain nothing of it is there."""
 
@@ -83,6 +87,7 @@ class Launch:
     ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
     ``hosts``, the addresses of those elsewhere.
     ``caches``: it sees the node's model cache. ``user``: ``uid[:gid]`` to run as, "": as the node says.
+    ``workspace``: the directory of the node that is its /workspace, "" for none.
     """
 
     kernel_id: KernelId
@@ -101,6 +106,7 @@ class Launch:
     network: str = ""
     hosts: Mapping[str, str] = field(default_factory=dict)
     apps: tuple[AppPort, ...] = ()
+    workspace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

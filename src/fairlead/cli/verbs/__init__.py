@@ -20,6 +20,7 @@ from fairlead.cli.verbs import (
     stop,
     top,
     why,
+    workspace,
 )
 
 registered = (
@@ -42,6 +43,7 @@ registered = (
     stop,
     top,
     why,
+    workspace,
 )
 
 __all__ = ["registered"]

@@ -12,7 +12,19 @@ from rich.text import Text
 from fairlead.cli import creating, parse
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Ports, Resources, Size, Strict
+from fairlead.cli.creating import (
+    Env,
+    Gpus,
+    Group,
+    Mode,
+    Name,
+    OnLoss,
+    Ports,
+    Resources,
+    Size,
+    Strict,
+    Workspace,
+)
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -57,6 +69,7 @@ def run(
     label: Labels = None,
     on: On = None,
     priority: Priority = None,
+    workspace: Workspace = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it to its end.")] = True,
 ) -> None:

@@ -10,7 +10,19 @@ from rich.text import Text
 from fairlead.cli import creating
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
-from fairlead.cli.creating import Env, Gpus, Group, Mode, Name, OnLoss, Ports, Resources, Size, Strict
+from fairlead.cli.creating import (
+    Env,
+    Gpus,
+    Group,
+    Mode,
+    Name,
+    OnLoss,
+    Ports,
+    Resources,
+    Size,
+    Strict,
+    Workspace,
+)
 from fairlead.cli.failures import FAILURE, INTERRUPTED
 from fairlead.cli.progress import Progress
 from fairlead.cli.render import current_kernel, printable
@@ -47,6 +59,7 @@ def start(
     label: Labels = None,
     on: On = None,
     priority: Priority = None,
+    workspace: Workspace = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Annotated[float | None, typer.Option(help="Longest wait in seconds; then exit 124.")] = None,

@@ -170,7 +170,7 @@ class Membership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class KernelSpec(_message.Message):
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_USER_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACE_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -231,7 +232,8 @@ class KernelSpec(_message.Message):
     cluster: Membership
     ports: _containers.RepeatedCompositeFieldContainer[AppPort]
     container_user: str
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[Membership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ...) -> None: ...
+    workspace: str
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[Membership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ...) -> None: ...
 
 class Orders(_message.Message):
     __slots__ = ("generation", "kernels", "delta", "base", "withdrawn", "digest")
@@ -265,6 +267,36 @@ class LogRequest(_message.Message):
     follow: bool
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ...) -> None: ...
 
+class WorkspaceRequest(_message.Message):
+    __slots__ = ("request_id", "remove")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    remove: str
+    def __init__(self, request_id: _Optional[str] = ..., remove: _Optional[str] = ...) -> None: ...
+
+class Workspace(_message.Message):
+    __slots__ = ("session_id", "size", "changed_at", "in_use")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    IN_USE_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    size: int
+    changed_at: float
+    in_use: bool
+    def __init__(self, session_id: _Optional[str] = ..., size: _Optional[int] = ..., changed_at: _Optional[float] = ..., in_use: _Optional[bool] = ...) -> None: ...
+
+class WorkspaceAnswer(_message.Message):
+    __slots__ = ("request_id", "workspaces", "error")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    workspaces: _containers.RepeatedCompositeFieldContainer[Workspace]
+    error: str
+    def __init__(self, request_id: _Optional[str] = ..., workspaces: _Optional[_Iterable[_Union[Workspace, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
+
 class ExecRequest(_message.Message):
     __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env")
     class EnvEntry(_message.Message):
@@ -293,18 +325,20 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "whole", "exec", "report_rest_ms")
+    __slots__ = ("orders", "logs", "whole", "exec", "workspaces", "report_rest_ms")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
+    WORKSPACES_FIELD_NUMBER: _ClassVar[int]
     REPORT_REST_MS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     whole: WholeReportWanted
     exec: ExecRequest
+    workspaces: WorkspaceRequest
     report_rest_ms: int
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

@@ -55,6 +55,11 @@ class AgentLinkStub:
                 request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.SerializeToString,
                 response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.FromString,
                 _registered_method=True)
+        self.SendWorkspaces = channel.unary_unary(
+                '/fairlead.v1.AgentLink/SendWorkspaces',
+                request_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.WorkspaceAnswer.SerializeToString,
+                response_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.FromString,
+                _registered_method=True)
 
 
 class AgentLinkServicer:
@@ -90,6 +95,13 @@ class AgentLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendWorkspaces(self, request, context):
+        """The answer to a WorkspaceRequest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +124,11 @@ def add_AgentLinkServicer_to_server(servicer, server):
                     servicer.Exec,
                     request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.FromString,
                     response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.SerializeToString,
+            ),
+            'SendWorkspaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendWorkspaces,
+                    request_deserializer=fairlead_dot_common_dot_wire_dot_agent__pb2.WorkspaceAnswer.FromString,
+                    response_serializer=fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -223,6 +240,33 @@ class AgentLink:
             '/fairlead.v1.AgentLink/Exec',
             fairlead_dot_common_dot_wire_dot_agent__pb2.ExecOutput.SerializeToString,
             fairlead_dot_common_dot_wire_dot_agent__pb2.ExecInput.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendWorkspaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.v1.AgentLink/SendWorkspaces',
+            fairlead_dot_common_dot_wire_dot_agent__pb2.WorkspaceAnswer.SerializeToString,
+            fairlead_dot_common_dot_wire_dot_agent__pb2.LogAck.FromString,
             options,
             channel_credentials,
             insecure,

@@ -236,6 +236,7 @@ def kernel_to_wire(k: KernelSpec) -> a.KernelSpec:
         endpoint_id=k.endpoint_id or "",
         image=k.image,
         container_user=k.container_user,
+        workspace=k.workspace,
         cluster=_cluster_to_wire(k.cluster) if k.cluster is not None else None,
         ports=[
             a.AppPort(name=p.name, port=p.port, protocol=p.protocol, base_path=p.base_path, guarded=p.guarded)
@@ -267,6 +268,7 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
         endpoint_id=EndpointId(k.endpoint_id) if k.endpoint_id else None,
         image=k.image,
         container_user=k.container_user,
+        workspace=k.workspace,
         cluster=_cluster_from_wire(k.cluster) if k.HasField("cluster") else None,
         ports=tuple(
             ServicePort(p.name, p.port, read_protocol(p.protocol), p.base_path, p.guarded) for p in k.ports
@@ -274,7 +276,9 @@ def kernel_from_wire(k: a.KernelSpec) -> KernelSpec:
     )
 
 
-ManagerMessage = m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WholeReportWanted
+ManagerMessage = (
+    m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WorkspaceRequest | m.WholeReportWanted
+)
 
 
 def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
@@ -295,6 +299,9 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
             )
         case m.WholeReportWanted():
             return a.ManagerMessage(whole=a.WholeReportWanted())
+        case m.WorkspaceRequest():
+            asked = a.WorkspaceRequest(request_id=message.request_id, remove=message.remove)
+            return a.ManagerMessage(workspaces=asked)
         case m.ExecRequest():
             return a.ManagerMessage(
                 exec=a.ExecRequest(
@@ -332,6 +339,8 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
         case "logs":
             logs = wire.logs
             return m.LogRequest(logs.request_id, KernelId(logs.kernel_id), logs.tail_lines, logs.follow)
+        case "workspaces":
+            return m.WorkspaceRequest(wire.workspaces.request_id, wire.workspaces.remove)
         case "exec":
             e = wire.exec
             return m.ExecRequest(

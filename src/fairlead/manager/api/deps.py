@@ -18,6 +18,7 @@ from fairlead.common.api import (
     Page,
     QuotaView,
     SessionView,
+    WorkspaceList,
 )
 from fairlead.common.clock import Clock
 from fairlead.common.decisions import DecisionPage, RunView
@@ -228,6 +229,13 @@ class ExecSource(Protocol):
         ...
 
 
+class WorkspaceSource(Protocol):
+    async def ask(self, remove: str = "") -> WorkspaceList:
+        """What all attached agents keep; or what was removed of session ``remove``. Without the names. Raises
+        ``Conflict`` where it is in use."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiDeps:
     """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
@@ -236,6 +244,7 @@ class ApiDeps:
     store: ApiStore
     logs: LogSource
     execs: ExecSource
+    workspaces: WorkspaceSource
     checks: Callable[[], Awaitable[dict[str, str]]]
     metrics: Callable[[], bytes]
     max_body_bytes: int

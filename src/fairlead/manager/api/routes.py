@@ -19,6 +19,7 @@ from fairlead.common.api import (
     QuotaView,
     Scale,
     SessionView,
+    WorkspaceList,
 )
 from fairlead.common.decisions import DecisionPage, RunView
 from fairlead.common.keys import KeySpec, KeyView, NewKeyView
@@ -48,6 +49,7 @@ from fairlead.manager.api import (
     service,
     sessions,
     stats,
+    workspaces,
 )
 from fairlead.manager.api.route import Items, Route, route
 
@@ -169,6 +171,20 @@ ROUTES: tuple[Route, ...] = (
         "Stop serving and end the replicas",
         EndpointView,
         status=202,
+    ),
+    route(
+        "GET",
+        "/v1/workspaces",
+        workspaces.list_workspaces,
+        "What sessions have kept on the nodes",
+        WorkspaceList,
+    ),
+    route(
+        "DELETE",
+        "/v1/workspaces/{ref:.+}",
+        workspaces.remove_workspace,
+        "Remove what a session has kept, wherever it did",
+        WorkspaceList,
     ),
     route("GET", "/v1/agents", cluster.list_agents, "List agents", Items[AgentView]),
     route("GET", "/v1/agents/{id}/stats", stats.agent_stats, "What a node and its devices use", AgentStats),

@@ -6,5 +6,6 @@ from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
 from fairlead.manager.rpc.server import LinkServer
+from fairlead.manager.rpc.workspaces import WorkspaceBroker
 
-__all__ = ["Admission", "ExecBroker", "Feed", "LinkServer", "Links", "LogBroker"]
+__all__ = ["Admission", "ExecBroker", "Feed", "LinkServer", "Links", "LogBroker", "WorkspaceBroker"]

@@ -25,6 +25,7 @@ from fairlead.common.messages import (
     Report,
     ReportDelta,
     WholeReportWanted,
+    WorkspaceRequest,
 )
 from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
@@ -67,7 +68,7 @@ class Attached:
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
         self.nudged.set()
-        self.requests: list[LogRequest | ExecRequest | WholeReportWanted] = []
+        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | WholeReportWanted] = []
         self.heard = False  # its first report was taken in
         self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
@@ -85,7 +86,7 @@ class Attached:
         if wrong := self._peer.may_be(info.agent_id, info.resource_group):
             raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
-    def ask(self, request: LogRequest | ExecRequest | WholeReportWanted) -> None:
+    def ask(self, request: LogRequest | ExecRequest | WorkspaceRequest | WholeReportWanted) -> None:
         self.requests.append(request)
         self.nudged.set()
 
@@ -158,6 +159,9 @@ class Links:
 
     def get(self, agent_id: str) -> Attached | None:
         return self._attached.get(AgentId(agent_id))
+
+    def all(self) -> list[Attached]:
+        return list(self._attached.values())
 
     def _heard(self, agents: Collection[AgentId] | None) -> None:
         self._dirty.update(self._attached if agents is None else agents)

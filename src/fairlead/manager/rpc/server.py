@@ -29,6 +29,7 @@ from fairlead.manager.rpc.execs import ExecBroker
 from fairlead.manager.rpc.feed import Feed
 from fairlead.manager.rpc.link import Links
 from fairlead.manager.rpc.logs import LogBroker
+from fairlead.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("fairlead.rpc")
 
@@ -66,12 +67,14 @@ class LinkServer(
         links: Links,
         logs: LogBroker,
         execs: ExecBroker,
+        workspaces: WorkspaceBroker,
         feed: Feed,
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
         self._admission, self._enrolment, self._certificate = admission, enrolment, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
+        self._workspaces = workspaces
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -99,6 +102,10 @@ class LinkServer(
         peer = await self._admit(context, "agent")
         async with self._admission.watching(peer, context):
             await self._execs.serve(request_iterator, context, peer)
+
+    async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
+        self._workspaces.take(request, await self._admit(context, "agent"))
+        return agent_pb2.LogAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         peer = await self._admit(context, "proxy")

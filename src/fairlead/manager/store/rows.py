@@ -159,6 +159,7 @@ def kernel_spec(row: Row) -> KernelSpec:
         served_name=row["endpoint_name"] or row["name"],
         image=spec.image or "",
         container_user=row["container_user"] or "",
+        workspace=spec.workspace or "",
         ports=tuple(port.declared() for port in spec.ports) if main else (),
         model=spec.model or "",
         args=tuple(spec.args),

@@ -30,6 +30,7 @@ async def api() -> AsyncIterator[Api]:
         store=store,
         logs=logs,
         execs=served.execs,
+        workspaces=served.workspaces,
         checks=check,
         metrics=lambda: b"fairlead_sessions 3\n",
         max_body_bytes=MAX_BODY,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
-from fairlead.common.api import SessionView
+from fairlead.common.api import SessionView, WorkspaceList, WorkspaceView
 from fairlead.common.errors import Conflict
 from fairlead.common.execution import Channel, ExecEnd, ExecSpec, Size
 from fairlead.common.pipe import Pipe
@@ -59,3 +60,29 @@ class MemoryExecs:
             yield self.opened[-1]
         finally:
             self.left.set()
+
+
+class MemoryWorkspaces:
+    """``kept``: by session; those in ``refusing`` cannot be removed."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, WorkspaceView] = {}
+        self.silent: list[str] = []
+        self.refusing: set[str] = set()
+
+    def keep(self, session_id: str) -> None:
+        self.kept[session_id] = WorkspaceView(
+            session_id=session_id,
+            agent_id="node-1",
+            size=3,
+            changed_at=datetime(2026, 1, 1, tzinfo=UTC),
+            in_use=False,
+        )
+
+    async def ask(self, remove: str = "") -> WorkspaceList:
+        if remove in self.refusing:
+            raise Conflict("it is in use")
+        items = list(self.kept.values())
+        if remove:
+            items = [self.kept.pop(remove)] if remove in self.kept else []
+        return WorkspaceList(items=items, silent=self.silent)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
-from memory_execs import MemoryExecs
+from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
 from fairlead.common.clock import ManualClock
@@ -24,6 +24,7 @@ class Api:
     clock: ManualClock
     checks: dict[str, str]
     port: int = 0
+    workspaces: MemoryWorkspaces = field(default_factory=MemoryWorkspaces)
     http: aiohttp.ClientSession = field(init=False)
 
     async def ask(

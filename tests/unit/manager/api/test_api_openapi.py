@@ -27,6 +27,8 @@ EXPECTED = {
     "/v1/sessions/{ref}/apps": {"get"},
     "/v1/sessions/{ref}/apps/{app}/permits": {"get", "post"},
     "/v1/sessions/{ref}/apps/{app}/permits/{id}": {"delete"},
+    "/v1/workspaces": {"get"},
+    "/v1/workspaces/{ref}": {"delete"},
     "/v1/endpoints": {"get", "post"},
     "/v1/endpoints/{name}": {"get", "delete"},
     "/v1/endpoints/{name}/scale": {"post"},

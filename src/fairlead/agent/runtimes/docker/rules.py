@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from fairlead.agent.runtimes.base import Launch, Seen
+from fairlead.agent.runtimes.base import WORKSPACE, Launch, Seen
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 
@@ -116,6 +116,8 @@ def host_config(
     if launch.caches and rules.model_cache:
         mount = {"Type": "bind", "Source": rules.model_cache, "Target": CACHE}
         config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
+    if launch.workspace:
+        config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
     if launch.devices:
         config["device_requests"] = [_gpus(launch.devices, by_cdi(rules, cdi))]
     return config
@@ -153,6 +155,8 @@ def container_config(
         # Readiness is asked by us; each look of the image's own would be a program started inside.
         "healthcheck": {"Test": ["NONE"]},
     }
+    if launch.workspace:
+        found["working_dir"] = WORKSPACE
     if launch.hostname:
         found["hostname"] = launch.hostname
     if launch.network:

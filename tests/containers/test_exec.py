@@ -1,0 +1,46 @@
+"""What people do in containers: a workspace that stays, and commands in it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from fairlead.agent.runtimes.execution import Command
+from fairlead.agent.workspaces import Workspaces
+from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.spec import KernelSpec
+from fairlead.common.status import ObservedState, SessionType
+
+from .conftest import MakeRuntime, launch
+
+SPEC = KernelSpec(
+    KernelId("k1"), SessionId("s1"), "dev", SessionType.INTERACTIVE, "docker", "custom", "dev",
+    workspace="keep",
+)  # fmt: skip
+_SEEN = "import os; print(os.getcwd(), os.getuid(), sorted(os.listdir())); open('by-%d' % os.getuid(), 'w')"
+
+
+async def test_a_workspace_is_where_a_container_works_whoever_it_runs_as(
+    make_runtime: MakeRuntime, reachable_dir: Path
+) -> None:
+    spaces = Workspaces(reachable_dir / "agent")
+    path = spaces.path(SPEC, True)
+    assert path is not None
+    for user, there in (("4321:4321", "[]"), ("", "['by-4321']")):
+        await asyncio.to_thread(spaces.provide, SPEC, True, reachable_dir / "unused")
+        runtime = make_runtime(user=user)
+        handle = await runtime.create(replace(launch(), workspace=str(path)))
+        async with asyncio.timeout(20):
+            while (seen := await runtime.observe(handle)).state is not ObservedState.RUNNING:
+                await runtime.wait(handle, seen.state)
+        execution = await runtime.exec(handle, Command(("python3", "-c", _SEEN)))
+        said = b""
+        while piece := await execution.read():
+            said += piece[1]
+        assert await execution.wait() == 0, said
+        await execution.hang_up()
+        assert said.decode() == f"/workspace {user.partition(':')[0] or 0} {there}\n"
+        await runtime.destroy(handle)
+    assert sorted(file.name for file in path.iterdir()) == ["by-0", "by-4321"]
+    assert await asyncio.to_thread(spaces.remove, SPEC.session_id) is not None
