@@ -19,6 +19,7 @@ from rest_manager import KEY, RestManager
 
 from conftest import Run
 from fairlead.cli.verbs.top import Sort, by_most
+from fairlead.common.spec import EndpointSpec, Probe
 from fairlead.common.stats import AgentStats
 from fairlead.common.status import AgentStatus, Status
 
@@ -80,6 +81,14 @@ def test_describe_shows_what_a_running_session_uses(manager: RestManager, fairle
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(fairlead("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
     assert "uses          cpu 2.00, mem 4GiB" in fairlead("agents", "agent-1").stdout
+    manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
+    for one in manager.sessions.values():
+        one.status, one.script = Status.RUNNING, []
+    shown = fairlead("describe", "tiny").stdout
+    assert "USES" in shown
+    assert "cpu 1.50, mem 2GiB, gpu 0.75" in shown
+    (stats,) = json.loads(fairlead("describe", "tiny", "-o", "json").stdout)["stats"].values()
+    assert stats["kernels"][0]["latest"]["cpu"] == 1500
 
 
 def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: RestManager, tmp_path: Path) -> None:

@@ -86,7 +86,11 @@ def print_session(
 
 
 def print_endpoint(
-    out: Console, view: EndpointView, stories: Mapping[str, Sequence[HistoryEntry]], now: datetime
+    out: Console,
+    view: EndpointView,
+    stories: Mapping[str, Sequence[HistoryEntry]],
+    used: Mapping[str, SessionStats],
+    now: datetime,
 ) -> None:
     failures = f"{view.failures} in a row" if view.failures else ""
     facts = [
@@ -106,11 +110,12 @@ def print_endpoint(
         return
     newest = max(view.sessions, key=lambda replica: replica.session_id)
     _heading(out, "replicas")
-    rows = [
-        (r.name, str(r.status), r.agent_id or "", show_age(now, r.status_since), str(r.reason), r.detail)
-        for r in view.sessions
-    ]
-    print_table(out, ("NAME", "STATUS", "AGENT", "SINCE", "REASON", "DETAIL"), rows)
+    rows = []
+    for r in view.sessions:
+        uses = "; ".join(text for _, text in _used(used.get(r.session_id)))
+        since = show_age(now, r.status_since)
+        rows.append((r.name, str(r.status), r.agent_id or "", since, uses, str(r.reason), r.detail))
+    print_table(out, ("NAME", "STATUS", "AGENT", "SINCE", "USES", "REASON", "DETAIL"), rows)
     _story(out, stories.get(newest.session_id, []), f"story of {newest.name}")
     _log(out, newest.log_tail, f"fairlead logs {view.name}")
 
@@ -169,7 +174,7 @@ def _device_use(used: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:
 
 
 def _used(stats: SessionStats | None) -> list[tuple[str, str]]:
-    """Of the newest attempt, while it runs."""
+    """Of the newest attempt, while it runs: a line for each kernel."""
     if stats is None or stats.status not in LIVE:
         return []
     newest = max((kernel.attempt for kernel in stats.kernels), default=0)

@@ -78,19 +78,21 @@ def describe(
             refs = [replica.session_id for replica in found.sessions]
         else:
             refs = [found.id]
-        stories = await asyncio.gather(*(client.history(ref) for ref in refs))
-        used = None if isinstance(found, EndpointView) else await client.session_stats(found.id)
-        return found, dict(zip(refs, stories, strict=True)), used
+        stories, used = await asyncio.gather(
+            asyncio.gather(*(client.history(ref) for ref in refs)),
+            asyncio.gather(*(client.session_stats(ref) for ref in refs)),
+        )
+        return found, dict(zip(refs, stories, strict=True)), dict(zip(refs, used, strict=True))
 
     found, stories, used = cli.run(work)
     if cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
         if cli.json:
-            cli.print_json({"endpoint": found, "histories": stories})
+            cli.print_json({"endpoint": found, "histories": stories, "stats": used})
         else:
-            details.print_endpoint(cli.out, found, stories, cli.clock.now())
+            details.print_endpoint(cli.out, found, stories, used, cli.clock.now())
     elif cli.json:
-        cli.print_json({"session": found, "history": stories[found.id], "stats": used})
+        cli.print_json({"session": found, "history": stories[found.id], "stats": used[found.id]})
     else:
-        details.print_session(cli.out, found, stories[found.id], used, cli.clock.now())
+        details.print_session(cli.out, found, stories[found.id], used[found.id], cli.clock.now())
