@@ -1,0 +1,86 @@
+"""The image of the daemons, built by its own Dockerfile from this machine's packages, with no registry."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import fairlead
+
+from .images import PYTHON_IMAGE
+
+IMAGE = "fairlead-test/daemons:1"
+_CHECKOUT = Path(__file__).parents[2]
+_DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
+_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
+_EXTRAS = ("agent", "proxy")
+
+
+def build(api: Any, folder: Path) -> None:
+    """``folder`` is the context, made here; removed by whoever made it."""
+    site = folder / "site"
+    shutil.copytree(Path(fairlead.__file__).parent, site / "fairlead", ignore=_no_caches)
+    for name in _needed():
+        _copy(name, site)
+    _add_libraries(
+        api, folder, "FROM " + PYTHON_IMAGE + "\nCOPY libraries /opt/python/lib\n", IMAGE + "-base", site
+    )
+    _run(api, folder, _DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
+
+
+def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
+    """Extensions need libraries that the test's bare Python does not: an ordinary base has them."""
+    libraries = folder / "libraries"
+    libraries.mkdir()
+    extensions = [str(path) for path in site.rglob("*.so*")]
+    said = subprocess.run(["ldd", *extensions], capture_output=True, text=True, check=False).stdout
+    for path in set(re.findall(r"=> (/\S+) \(0x", said)):
+        if not Path(path).is_relative_to(site):
+            shutil.copy(path, libraries / Path(path).name)
+    _run(api, folder, text, tag, {})
+
+
+def _run(api: Any, folder: Path, text: str, tag: str, args: dict[str, str]) -> None:
+    (folder / "Dockerfile").write_text(text)
+    said = []
+    for line in api.build(path=str(folder), tag=tag, rm=True, decode=True, buildargs=args):
+        said.append(str(line.get("stream") or line.get("error") or ""))
+        assert "error" not in line, "".join(said)
+
+
+def _needed() -> set[str]:
+    """The names of all distributions that the daemons need, as the checkout says now."""
+    project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
+    said = [*project["dependencies"], *(r for e in _EXTRAS for r in project["optional-dependencies"][e])]
+    found: set[str] = set()
+    while said:
+        match = _NAME.match(said.pop())
+        if match is None or match[1] in found:
+            continue
+        found.add(match[1])
+        with contextlib.suppress(metadata.PackageNotFoundError):  # of another system or Python
+            said += [r for r in metadata.requires(match[1]) or [] if "extra ==" not in r]
+    return found
+
+
+def _copy(name: str, site: Path) -> None:
+    try:
+        files = metadata.files(name) or []
+    except metadata.PackageNotFoundError:
+        return  # of another system or Python
+    for file in files:
+        source = Path(str(file.locate()))
+        if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
+            continue
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, site / file)
+
+
+def _no_caches(folder: str, names: list[str]) -> set[str]:
+    return {name for name in names if name == "__pycache__"}
