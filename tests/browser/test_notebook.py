@@ -34,21 +34,43 @@ def example() -> list[str]:
 
 
 @pytest.fixture
-def platform(home: Path) -> Iterator[Platform]:
+def platform(home: Path, request: pytest.FixtureRequest) -> Iterator[Platform]:
     made = Platform(home)
     made.env["PATH"] = f"{TOOLS}:{made.env['PATH']}"
+    made.env |= getattr(request, "param", {})
     made.start("up")
     yield made
     made.close()
     assert kernels_below(home) == {}
 
 
-async def answers(url: str) -> bool:
+async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
-        http.get(url) as answer,
+        http.get(url, headers=headers) as answer,
     ):
         return answer.status == 200
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("platform", [{"FAIRLEAD_PROXY__APPS_DOMAIN": "localhost"}], indirect=True)
+async def test_an_app_is_an_origin_of_its_own_where_there_is_a_domain(platform: Platform) -> None:
+    await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    serve = ("python3", "-m", "http.server", "--bind", "127.0.0.1", "{port:web}")
+    made = await asyncio.to_thread(platform.run, "start", "--name", "web", "--port", "web", "--", *serve)
+    assert made.returncode == 0, made.stderr
+    url = (await asyncio.to_thread(platform.run, "open", "web")).stdout.strip()
+    show = {"Authorization": f"Bearer {url.partition('permit=')[2]}"}
+    await until("it answers", lambda: answers(url.partition("?")[0], show))
+    look = [str(TOOLS / "python"), str(Path(__file__).with_name("look.py")), url]
+    done = await asyncio.to_thread(subprocess.run, look, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    session, port = url.split("/")[4], url.split("/")[2].partition(":")[2]
+    host = f"web--{session}.localhost"
+    assert seen["address"] == f"http://{host}:{port}/"
+    assert seen["title"] == "Directory listing for /"
+    assert seen["cookies"] == [[host, "/", True]]
 
 
 @pytest.mark.timeout(180)

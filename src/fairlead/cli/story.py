@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fairlead.common.api import EndpointView, HistoryEntry, ReplicaView, SessionView
 from fairlead.common.reasons import REASONS, Reason
+from fairlead.common.spec import Port
 from fairlead.common.status import LIVE, TERMINAL, SessionType, Status
 
 _WORDS = {
@@ -104,8 +105,14 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
     steps = []
     if view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
         steps.append(("work in it", f"fairlead exec -it {view.name} -- sh"))
+    if view.status is Status.RUNNING:
+        steps += [(f"its {port.name}", _reached(view.name, port)) for port in view.spec.ports]
     if view.kernels:
         steps.append(("its log", f"fairlead logs -f {view.name}"))
     if view.status is not Status.TERMINATING:
         steps.append(("end it", f"fairlead stop {view.name}"))
     return steps
+
+
+def _reached(name: str, port: Port) -> str:
+    return f"fairlead {'open' if port.protocol == 'http' else 'port-forward'} {name} {port.name}"

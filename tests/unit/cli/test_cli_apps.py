@@ -61,6 +61,12 @@ def test_a_local_port_that_is_taken_leaves_no_permit(manager: RestManager, fairl
     assert manager.offered.permits == []
 
 
+def test_start_says_how_its_ports_are_reached(manager: RestManager, fairlead: Run) -> None:
+    result = fairlead("start", "--name", "lab", "--port", "jupyter", "--port", "db/tcp", "--", "x")
+    assert "fairlead open lab jupyter" in result.stderr
+    assert "fairlead port-forward lab db" in result.stderr
+
+
 @pytest.mark.parametrize("verb", ["start", "run"])
 def test_ports_are_declared_as_written(manager: RestManager, fairlead: Run, verb: str) -> None:
     words = ["--port", "jupyter+path+key", "--port", "db/tcp", "--no-wait", "--", "x"]
