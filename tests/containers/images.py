@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,8 @@ from pathlib import Path
 PYTHON_IMAGE = "fairlead-test/python:1"
 # Opened by the C library when names are looked up, so no program says that it needs them.
 _NAME_SERVICES = ("libnss_dns.so.2", "libnss_files.so.2")
+# What people find in an image that is made to be worked in.
+_PROGRAMS = ("sh", "sleep", "tar", "mkdir", "mv", "cp", "rm", "cat", "stty", "readlink")
 _LEFT_OUT = frozenset(
     {"test", "idlelib", "site-packages", "ensurepip", "__pycache__", "turtledemo", "tkinter"}
 )
@@ -41,7 +44,10 @@ def write_python_root(path: Path) -> None:
     with tarfile.open(path, "w") as tar:
         tar.add(Path(sys.executable).resolve(), "opt/python/bin/python3")
         tar.add(lib, f"opt/python/lib/{version}", filter=_slim)
-        binaries = [Path(sys.executable).resolve(), *(lib / "lib-dynload").glob("*.so")]
+        programs = {name: Path(found).resolve() for name in _PROGRAMS if (found := shutil.which(name))}
+        for name, program in programs.items():
+            tar.add(program, f"opt/python/bin/{name}")
+        binaries = [Path(sys.executable).resolve(), *(lib / "lib-dynload").glob("*.so"), *programs.values()]
         for library in sorted(_libraries(binaries)):
             loader = library.name.startswith("ld-linux")
             # The loader's place is written in every program, and differs between architectures.

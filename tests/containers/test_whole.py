@@ -172,3 +172,28 @@ async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_en
     await until("no container is left", none_left)
     _, logs, _ = await run(platform, "logs", "job")
     assert logs == "hello False\n"
+
+
+async def test_people_work_in_a_container(platform: Platform, tmp_path: Path) -> None:
+    await is_up(platform)
+    words = ("--name", "dev", "--workspace", "keep", "--image", PYTHON_IMAGE, *SMALL)
+    code, _, err = await run(platform, "start", *words)
+    assert code == 0, err
+    script = "pwd; echo $FAIRLEAD_SESSION_NAME; echo oh >&2; exit 7"
+    assert await run(platform, "exec", "dev", "--", "sh", "-c", script) == (7, "/workspace\ndev\n", "oh\n")
+    assert (await run(platform, "exec", "dev", "--", "nothing"))[0] in (126, 127)
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "data").write_bytes(b"\0\xff" * 100_000)
+    assert await run(platform, "cp", str(tmp_path / "tree"), "dev:") == (0, "", "")
+    assert await run(platform, "cp", "dev:/workspace/tree/data", str(tmp_path / "back")) == (0, "", "")
+    assert (tmp_path / "back").read_bytes() == b"\0\xff" * 100_000
+    assert (await run(platform, "stop", "dev"))[0] == 0
+    _, listed, _ = await run(platform, "workspace", "ls")
+    assert "dev" in listed
+    assert "195KiB" in listed
+
+    async def removed() -> bool:
+        return (await run(platform, "workspace", "rm", "dev"))[0] == 0
+
+    await until("its workspace is removed, once its kernel is forgotten", removed)
+    assert list(platform.home.rglob("tree")) == []

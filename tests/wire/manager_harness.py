@@ -18,13 +18,11 @@ from fairlead.common.exchange import OrdersIn, ReportsOut
 from fairlead.common.ids import AgentId
 from fairlead.common.messages import (
     AgentInfo,
-    LogRequest,
     Observation,
     Orders,
     OrdersDelta,
     Report,
     SlotOffer,
-    WholeReportWanted,
 )
 from fairlead.common.settings import ManagerSettings
 from fairlead.common.status import ObservedState
@@ -74,7 +72,7 @@ class Stream:
         whole = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
         await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
 
-    async def next(self) -> Orders | LogRequest | WholeReportWanted:
+    async def next(self) -> codec.ManagerMessage:
         async with asyncio.timeout(10):
             message = codec.manager_message_from_wire(await self.call.read())
         assert message is not None

@@ -1,0 +1,144 @@
+"""Commands in sessions between a real manager, the SDK, and the test as the agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from manager_harness import TOKEN, Stream, attach, client, manager, until
+
+from fairlead.common.execution import Channel, ExecSpec
+from fairlead.common.messages import ExecRequest
+from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
+from fairlead.common.status import ObservedState, SessionType, Status
+from fairlead.common.wire import agent_pb2
+from fairlead.manager import Manager
+from fairlead.sdk import ApiError, Client
+
+__all__ = ["client", "manager"]  # fixtures
+SPEC = ExecSpec(command=["tool", "-x"], stdin=True, env={"A": "b"})
+Out = agent_pb2.ExecOutput
+
+
+@asynccontextmanager
+async def dev(manager: Manager, client: Client) -> AsyncIterator[Stream]:
+    """An agent on which the session ``dev`` runs."""
+    async with attach(manager) as agent:
+        await client.create_session(
+            SessionSpec(name="dev", type=SessionType.INTERACTIVE, resources={"cpu": 1})
+        )
+        await agent.orders_with(1)
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        await until(client, "dev", lambda v: v.status is Status.RUNNING)
+        yield agent
+
+
+async def asked(agent: Stream) -> tuple[ExecRequest, Any]:
+    """What the manager wants to be run, and the agent's call about it."""
+    while not isinstance(request := await agent.next(), ExecRequest):
+        pass
+    call = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
+    await call.write(Out(request_id=request.request_id))
+    return request, call
+
+
+async def test_bytes_go_to_and_fro(manager: Manager, client: Client) -> None:
+    async with dev(manager, client) as agent, asyncio.timeout(30):
+        answering = asyncio.ensure_future(asked(agent))
+        async with client.exec("dev", SPEC) as command:
+            request, call = await answering
+            assert (request.command, request.stdin, request.tty) == (("tool", "-x"), True, False)
+            assert request.env == {"A": "b"}
+            assert request.kernel_id == agent.orders.kernels[0].kernel_id
+            await command.send(b"\0" * 100_000)
+            await command.resize(3, 4)
+            await command.end_input()
+            told = b""
+            while (message := await call.read()).WhichOneof("what") == "stdin":
+                told += message.stdin
+            assert told == b"\0" * 100_000
+            assert (message.size.rows, message.size.cols) == (3, 4)
+            assert (await call.read()).stdin_ended
+            for out in (Out(stdout=b"one"), Out(stderr=b"two"), Out(end=agent_pb2.ExecEnd(exit_code=-9))):
+                await call.write(out)
+            assert await command.read() == (Channel.STDOUT, b"one")
+            assert await command.read() == (Channel.STDERR, b"two")
+            assert await command.read() is None
+            assert command.end is not None
+            assert command.end.exit_code == -9
+
+
+async def test_each_end_is_told_when_the_other_is_gone(manager: Manager, client: Client) -> None:
+    async with dev(manager, client) as agent, asyncio.timeout(60):
+        answering = asyncio.ensure_future(asked(agent))
+        async with client.exec("dev", SPEC) as command:
+            _, call = await answering
+            call.cancel()
+            assert await command.read() is None
+            assert command.end is not None
+            assert (command.end.exit_code, command.end.code) == (None, "agent-unreachable")
+        answering = asyncio.ensure_future(asked(agent))
+        async with client.exec("dev", SPEC) as command:
+            _, call = await answering
+        assert await call.read() is grpc.aio.EOF
+        # Nobody asked for this one, and nobody has it twice.
+        stray = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
+        await stray.write(Out(request_id="made up"))
+        assert await stray.read() is grpc.aio.EOF
+
+
+async def test_a_user_who_does_not_read_holds_up_the_command_and_nothing_else(
+    manager: Manager, client: Client
+) -> None:
+    async with dev(manager, client) as agent, asyncio.timeout(60):
+        answering = asyncio.ensure_future(asked(agent))
+        async with client.exec("dev", SPEC) as lazy:
+            _, call = await answering
+            sent = 0
+
+            async def flood() -> None:
+                nonlocal sent
+                while True:
+                    await call.write(Out(stdout=b"x" * 65_536))
+                    sent += 65_536
+
+            flooding = asyncio.ensure_future(flood())
+            done, _ = await asyncio.wait([flooding], timeout=2)
+            assert not done
+            held = sent
+            # What lies in the sockets' buffers is the system's; we keep a few pieces.
+            assert held < 64 << 20
+            await agent.report()
+            assert (await client.get_session("dev")).status is Status.RUNNING
+            assert await lazy.read() is not None
+            flooding.cancel()
+            await asyncio.gather(flooding, return_exceptions=True)
+
+
+async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client: Client) -> None:
+    async with dev(manager, client) as agent:
+        waiting = SessionSpec(name="waits", command=["x"], resources={"cpu": 99})
+        await client.create_session(waiting)
+        await client.create_endpoint(
+            EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+        )
+        await agent.orders_with(2)
+        [replica] = (await client.get_endpoint("m")).sessions
+        for ref, status, told in (
+            ("waits", 409, "it is PENDING"),
+            (replica.session_id, 409, "is of type inference"),
+            ("nobody", 404, "no session"),
+        ):
+            with pytest.raises(ApiError, match=told) as refused:
+                async with client.exec(ref, SPEC):
+                    pass
+            assert refused.value.status == status
+    with pytest.raises(ApiError, match="not attached") as away:
+        async with client.exec("dev", SPEC):
+            pass
+    assert away.value.status == 503
