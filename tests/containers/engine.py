@@ -42,7 +42,8 @@ class PrivateEngine:
     """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers).
     ``live_restore``: its containers outlive it. ``data_mib``: its disk, in memory, is so large. ``walled``:
     in a network of its own, with a firewall, as an engine is installed; nothing it publishes is reached by
-    the tests. ``networks``: so many can be made (a power of two)."""
+    the tests. ``networks``: so many can be made (a power of two),
+    each of 16 addresses with 28 ``network_bits``."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class PrivateEngine:
         data_mib: int = 0,
         walled: bool = False,
         networks: int = 64,
+        network_bits: int = 28,
     ) -> None:
         number = next(_numbers)
         # Its name is that of a name space in containerd too, should ours find one on the machine.
@@ -77,9 +79,9 @@ class PrivateEngine:
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = walled
-        # Of the other half of that range; each network has 16 addresses.
-        size = 28 - (networks - 1).bit_length()
-        self._more += ["--default-address-pool", f"base=198.19.0.0/{size},size=28"]
+        # Of the other half of that range.
+        size = network_bits - (networks - 1).bit_length()
+        self._more += ["--default-address-pool", f"base=198.19.0.0/{size},size={network_bits}"]
         if walled:
             return
         _ip("link", "add", self._bridge, "type", "bridge")
