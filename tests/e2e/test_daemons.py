@@ -17,7 +17,7 @@ from fairlead.sdk import chat
 
 from .parts import Platform, kernels_below, until
 
-pytestmark = pytest.mark.xdist_group("platform")
+pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
 SLOW = EndpointSpec(
     name="slow",
     engine="custom",
@@ -84,6 +84,30 @@ async def alive(site: Site, version: str = "0.1.0") -> bool:
         return (view.status, view.version) == (AgentStatus.ALIVE, version)
 
 
+async def take_out_of_service(site: Site) -> None:
+    """Cordon, drain and uncordon, as typed; the only agent keeps its replica: nothing could replace it."""
+    run = site.boss.run
+    assert run("agents", "cordon", "node-7").stdout == "node-7\n"
+    assert "ALIVE cordoned" in run("agents").stdout
+    assert "cordoned or draining: no new work" in run("plan", "--", "true").stdout
+    both = run("agents", "drain", "node-7", "--stop", "--deadline", "1h")
+    assert (both.returncode, "contradict each other" in both.stderr) == (2, True)
+    assert run("agents", "drain", "node-7", "--deadline", "1h").returncode == 0
+    shown = run("agents", "node-7").stdout
+    assert "ALIVE draining" in shown
+    assert "key:admin, since" in shown
+    assert await ask(site)
+    assert run("agents", "uncordon", "node-7").returncode == 0
+    listed = json.loads(run("agents", "history", "node-7", "-o", "json").stdout)["history"]
+    assert [(e["event"], e["actor"]) for e in listed[:3]] == [
+        ("uncordon", "key:admin"),
+        ("drain", "key:admin"),
+        ("cordon", "key:admin"),
+    ]
+    assert (listed[-1]["event"], listed[-1]["actor"].partition(":")[0]) == ("join", "token")
+    assert run("agents", "cordon", "nope").returncode == 3
+
+
 async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
     await fresh.up()
     joined = fresh.node.run("agent", "join", fresh.boss.url, fresh.token(), "--id", "node-7")
@@ -125,6 +149,7 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
         assert await ask(fresh)
         assert "newer than the manager" in fresh.boss.output("manager")
 
+        await take_out_of_service(fresh)
         shut_out = fresh.boss.run("members", "rm", "agent", "node-7")
         assert shut_out.returncode == 0, shut_out.stderr
 
