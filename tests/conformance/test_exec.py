@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.conformance.test_runtime import Bench, FakeBench, ProcessBench, bench, eventually, until
@@ -221,3 +222,57 @@ async def test_what_it_leaves_in_the_background_goes_with_the_kernel(bench: Benc
     assert _sleepers(mark)
     await runtime.destroy(handle)
     assert not _sleepers(mark)
+
+
+_AGENT = """
+import asyncio, os, sys
+from pathlib import Path
+from fairlead.agent.logs import LogStore
+from fairlead.agent.runtimes import Launch, ProcessRuntime
+from fairlead.agent.runtimes.execution import Command
+from fairlead.common.ids import KernelId
+
+async def main(folder, mark):
+    runtime = ProcessRuntime(folder, LogStore(folder / "logs"), log_max_bytes=100_000, log_keep_files=3)
+    env = {"PATH": os.environ["PATH"]}
+    handle = await runtime.create(Launch(KernelId(mark), ("sleep", "3600"), env))
+    await runtime.exec(handle, Command((sys.executable, "-S", "-c", "import time; time.sleep(3600)", mark)))
+    print("running", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+async def test_a_killed_agent_takes_its_commands_along_and_not_its_kernels(tmp_path: Path) -> None:
+    launch = ProcessBench(tmp_path).launch()
+    mark = str(launch.kernel_id)
+    words = (sys.executable, "-c", _AGENT, str(tmp_path), mark)
+    agent = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    assert agent.stdout is not None
+    assert await agent.stdout.readline() == b"running\n"
+
+    def commands() -> list[int]:
+        return [pid for pid in _sleepers(f"sleep(3600)\0{mark}") if pid != agent.pid]
+
+    async def there() -> bool:
+        return bool(commands())
+
+    async def gone() -> bool:
+        return not commands()
+
+    runtime = ProcessBench(tmp_path).runtime()
+    try:
+        await eventually(there)
+        agent.kill()
+        await agent.wait()
+        await eventually(gone, 30)
+        [handle] = (await runtime.find()).values()
+        assert (await runtime.observe(handle)).state is S.RUNNING
+        # Its successor runs commands in it, too.
+        await runtime.probe()
+        program = (sys.executable, "-S", "-c", _BEGIN + PROGRAMS["exit"], "5")
+        assert (await result(await runtime.exec(handle, Command(program))))[0] == 5
+    finally:
+        for handle in (await runtime.find()).values():
+            await runtime.destroy(handle)

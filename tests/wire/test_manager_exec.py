@@ -138,7 +138,27 @@ async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client:
                 async with client.exec(ref, SPEC):
                     pass
             assert refused.value.status == status
+        async with client.exec("dev", SPEC.model_copy(update={"kernel": "sub1"})) as command:
+            assert await command.read() is None
+            assert command.end is not None
+            assert command.end.detail == "session 'dev' has no kernel 'sub1'; it has main1"
     with pytest.raises(ApiError, match="not attached") as away:
         async with client.exec("dev", SPEC):
             pass
     assert away.value.status == 503
+
+
+async def test_in_a_cluster_a_kernel_is_named(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent, asyncio.timeout(60):
+        body = {"name": "two", "type": "interactive", "resources": {"cpu": 1}, "cluster": {"size": 2}}
+        await client.create_session(SessionSpec.model_validate(body))
+        await agent.orders_with(2)
+        agent.see(ObservedState.RUNNING)
+        await agent.report()
+        session = await until(client, "two", lambda v: v.status is Status.RUNNING)
+        kernels = {kernel.hostname: kernel.id for kernel in session.kernels}
+        for spec, hostname in ((SPEC, "main1"), (SPEC.model_copy(update={"kernel": "sub1"}), "sub1")):
+            answering = asyncio.ensure_future(asked(agent))
+            async with client.exec("two", spec):
+                request, _ = await answering
+                assert request.kernel_id == kernels[hostname]

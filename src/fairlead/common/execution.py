@@ -47,6 +47,9 @@ class ExecSpec(Model):
     stdin: bool = Field(False, description="It gets input; else its stdin is at its end.")
     size: Size = Size()
     env: Env = Field({}, description="Beside the session's own.")
+    kernel: Annotated[str, Field(max_length=64)] = Field(
+        "main1", description="In a cluster: in this kernel, like sub1."
+    )
 
 
 class ExecEnd(BaseModel):

@@ -30,6 +30,7 @@ def exec_(
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input on.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="With a terminal; usually -it.")] = False,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeat it.")] = None,
+    kernel: Annotated[str, typer.Option(help="In a cluster: in this kernel, like sub1.")] = "main1",
 ) -> None:
     """Run a command in a session that runs, and exit with its exit code.
 
@@ -49,7 +50,7 @@ def exec_(
         given["TERM"] = term
     rows, cols = terminal.size() if tty else (0, 0)
     size = Size(rows=rows, cols=cols)
-    spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=given)
+    spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=given, kernel=kernel)
     try:
         end = cli.run(lambda client: _talk(client, name, spec))
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import structlog
 
 from fairlead.common.api import SessionView
 from fairlead.common.clock import Clock
-from fairlead.common.errors import AgentUnreachable, Conflict
+from fairlead.common.errors import AgentUnreachable, Conflict, NotFound
 from fairlead.common.execution import Channel, ExecEnd, ExecSpec, Size
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import ExecRequest
@@ -73,7 +73,7 @@ class ExecBroker:
         self._open: dict[str, Conversation] = {}
 
     def check(self, session: SessionView) -> None:
-        """Whether commands may be run in it now. Raises ``Conflict``, ``AgentUnreachable``."""
+        """Whether commands may be run in it now. Raises ``Conflict``, ``NotFound``, ``AgentUnreachable``."""
         if session.type not in ALLOWED:
             raise Conflict(
                 f"session {session.name!r} is of type {session.type}, and no command may be run in it",
@@ -84,24 +84,29 @@ class ExecBroker:
                 f"session {session.name!r} does not run: it is {session.status}",
                 next_step=f"`fairlead describe {session.name}` says why",
             )
-        self._kernel(session)
+        self._kernel(session, "main1")
 
-    def _kernel(self, session: SessionView) -> tuple[KernelId, str]:
-        """The first kernel of the newest attempt, and its agent."""
-        kernels = [k for k in session.kernels if k.attempt == session.attempt and k.agent_id]
-        agent_id = (kernels[0].agent_id if kernels else None) or ""
+    def _kernel(self, session: SessionView, hostname: str) -> tuple[KernelId, str]:
+        """A kernel of the newest attempt, and its agent."""
+        kernels = {k.hostname: k for k in session.kernels if k.attempt == session.attempt}
+        if hostname not in kernels:
+            raise NotFound(
+                f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(kernels)}"
+            )
+        kernel = kernels[hostname]
+        agent_id = kernel.agent_id or ""
         if self._links.get(agent_id) is None:
             raise AgentUnreachable(
                 f"agent {agent_id!r}, where {session.name!r} runs, is not attached to this manager",
                 next_step="try again in a moment; `fairlead agents` shows who is there",
             )
-        return KernelId(kernels[0].id), agent_id
+        return KernelId(kernel.id), agent_id
 
     @asynccontextmanager
     async def open(self, session: SessionView, spec: ExecSpec, *, actor: str) -> AsyncIterator[Conversation]:
         """Run it; leaving hangs it up. Raises as ``check``, and ``AgentUnreachable`` for no answer."""
         self.check(session)
-        kernel_id, agent_id = self._kernel(session)
+        kernel_id, agent_id = self._kernel(session, spec.kernel)
         attached = self._links.get(agent_id)
         assert attached is not None
         request = ExecRequest(
