@@ -14,6 +14,7 @@ from fairlead.agent.runtimes.docker import Rules
 from fairlead.agent.runtimes.docker import rules as policy
 from fairlead.agent.runtimes.docker.inside import needs_accounts, owner_of
 from fairlead.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
+from fairlead.common.apps import AppPort
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import REASONS, Reason
@@ -229,3 +230,30 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     assert load_sealer(path, SystemClock()).owner == load_sealer(path, SystemClock()).owner
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["docker.key"]
+
+
+APPS = (AppPort("lab", 21001, inner=8888), AppPort("db", 21002, "tcp", inner=21002))
+
+
+def test_service_ports_are_published_where_the_proxy_reaches_them() -> None:
+    order = Launch(KernelId("k"), ("x",), {}, port=21000, image="i", apps=APPS)
+    host = policy.host_config(order, Rules(), "127.0.0.1", "bridge")
+    assert host["port_bindings"] == {
+        "8888/tcp": ("127.0.0.1", 21001),
+        "21002/tcp": ("127.0.0.1", 21002),
+        "21000/tcp": ("127.0.0.1", 21000),
+    }
+    assert policy.container_config(order, Rules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
+    assert "port_bindings" not in policy.host_config(order, Rules(), "127.0.0.1", "host")
+
+
+def test_service_ports_are_sealed_and_seals_of_before_are_known() -> None:
+    ours = Sealer("key")
+    labels = ours.labels(KernelId("k"), 21000, APPS)
+    marks = ours.read("fairlead-k", labels)
+    assert marks is not None
+    assert (marks.port, marks.apps) == (21000, APPS)
+    forged = labels | {"fairlead.apps": labels["fairlead.apps"].replace("21001", "22")}
+    assert ours.read("fairlead-k", forged) is None
+    assert ours.read("fairlead-k", {k: v for k, v in labels.items() if k != "fairlead.apps"}) is None
+    assert "fairlead.apps" not in ours.labels(KernelId("k"), 21000)

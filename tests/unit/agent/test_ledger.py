@@ -12,6 +12,7 @@ import pytest
 from fairlead.agent.ledger import Entry, Ledger
 from fairlead.agent.outcome import Doom, Outcome
 from fairlead.agent.runtimes import Handle
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.errors import InvalidInput
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
 from fairlead.common.membership import Membership, Peer
@@ -47,6 +48,12 @@ ENTRIES = [
     Entry(spec("k1"), created_at=12.5),
     Entry(spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True),
     Entry(
+        replace(spec("k4"), ports=(ServicePort("lab", 8888, "http", True, True), ServicePort("db"))),
+        1.0,
+        apps=(AppPort("lab", 21001, "http", True, 8888, True), AppPort("db", 21002, "tcp", inner=21002)),
+        handle=Handle("docker", {}, apps=(AppPort("lab", 21001),)),
+    ),
+    Entry(
         replace(spec("k3"), cluster=MEMBERSHIP),
         1.0,
         doom=Doom(Reason.START_TIMEOUT, "late"),
@@ -68,7 +75,18 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     again.remove(KernelId("k1"))
     again.remove(KernelId("k1"))
-    assert set(again.load()) == {"k2", "k3"}
+    assert set(again.load()) == {"k2", "k3", "k4"}
+
+
+def test_what_an_agent_without_service_ports_wrote_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.write(ENTRIES[1])
+    path = tmp_path / "ledger" / "k2.json"
+    kept = json.loads(path.read_text())
+    del kept["apps"], kept["handle"]["apps"], kept["spec"]["ports"]
+    path.write_text(json.dumps(kept))
+    assert ledger.load() == {"k2": ENTRIES[1]}
+    assert (ENTRIES[1].held, ENTRIES[2].held) == ((21000,), (21001, 21002))
 
 
 def test_a_new_agent_remembers_nothing(tmp_path: Path) -> None:
@@ -87,11 +105,11 @@ def test_a_damaged_file_is_moved_aside(
         ledger.write(entry)
     (tmp_path / "ledger" / "k2.json").write_text(damage)
     (tmp_path / "agent.json").write_text(damage)
-    assert set(ledger.load()) == {"k1", "k3"}
+    assert set(ledger.load()) == {"k1", "k3", "k4"}
     assert ledger.generation() == 0
     assert (tmp_path / "ledger" / "k2.json.corrupt").read_text() == damage
     assert "k2.json.corrupt" in capsys.readouterr().out
-    assert set(ledger.load()) == {"k1", "k3"}
+    assert set(ledger.load()) == {"k1", "k3", "k4"}
 
 
 def test_a_file_about_another_kernel_is_not_believed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.agent.ports import NoPort, Ports
+from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.clock import ManualClock
 from fairlead.common.errors import StartupError
 
@@ -78,3 +79,35 @@ def test_an_address_of_elsewhere() -> None:
     for host in ("192.0.2.1", "no-such-host.invalid"):
         with pytest.raises(StartupError, match=r"agent\.address"):
             Ports("24000-24001", host, clock=ManualClock()).check_host()
+
+
+def test_service_ports_are_given_all_or_none(span: tuple[int, int]) -> None:
+    clock = ManualClock()
+    ports = Ports(f"{span[0]}-{span[1]}", HOST, clock=clock)
+    wanted = (ServicePort("lab", base_path=True, guarded=True), ServicePort("db", protocol="tcp"))
+    lab, db = ports.take_for(wanted, contained=False)
+    assert lab == AppPort("lab", lab.port, "http", True, lab.port, True)
+    assert (db.protocol, db.inner) == ("tcp", db.port)
+    with pytest.raises(NoPort):
+        ports.take_for((ServicePort("a"), ServicePort("b"), ServicePort("c")), contained=False)
+    rest = {ports.take(), ports.take()}
+    assert rest | {lab.port, db.port} == set(range(span[0], span[1] + 1)), "none was kept by the refused"
+
+
+def test_a_container_has_its_own_ports_and_none_is_meant_twice(span: tuple[int, int]) -> None:
+    ports = Ports(f"{span[0]}-{span[1]}", HOST, clock=ManualClock())
+    # What one declares is never what another is given to listen on.
+    declared = ServicePort("lab", span[0])
+    lab, free = ports.take_for((declared, ServicePort("free")), contained=True, inside=[span[0] + 1])
+    assert (lab.inner, free.inner) == (span[0], free.port)
+    assert {lab.port, free.port} == {span[0] + 2, span[0] + 3}
+    with pytest.raises(NoPort, match="declare another"):
+        ports.take_for((ServicePort("again", span[0]),), contained=True, inside=[span[0]])
+
+
+def test_a_program_cannot_claim_a_port_by_its_environment(span: tuple[int, int]) -> None:
+    ports = Ports(f"{span[0]}-{span[1]}", HOST, clock=ManualClock())
+    held = ports.take()
+    mine = next(port for port in range(span[0], span[1] + 1) if port != held)
+    claimed = (AppPort("mine", mine), AppPort("others", held), AppPort("ssh", 22))
+    assert ports.recognised(claimed) == claimed[:1]
