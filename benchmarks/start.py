@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -202,6 +203,7 @@ async def node() -> AsyncIterator[Node]:
                 print(f"the agent said, last: {said.splitlines()[-1][:300]}", file=sys.stderr)
     finally:
         engine.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _attached(db: asyncpg.Connection, folder: Path) -> None:
