@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 from pydantic import ValidationError
@@ -25,6 +26,7 @@ from fairlead.common.execution import (
 from fairlead.sdk.errors import ApiError, Unreachable, not_fairlead, problem_of
 
 _KEEPALIVE_S = 15
+_GOODBYE_S = 3.0
 
 
 class RunningCommand:
@@ -90,12 +92,7 @@ async def run_command(
     try:
         async with asyncio.timeout(timeout_s):
             try:
-                ws = await http.ws_connect(
-                    url,
-                    protocols=(PROTOCOL,),
-                    max_msg_size=2 * MESSAGE_MAX,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=5.0),
-                )
+                ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MESSAGE_MAX)
             except aiohttp.WSServerHandshakeError:
                 # A refusal's words are only to be had by a plain request.
                 async with http.get(url) as answer:
@@ -110,7 +107,22 @@ async def run_command(
         await ws.send_str(spec.model_dump_json())
         yield RunningCommand(ws, manager)
     finally:
-        await ws.close()
+        await _leave(ws)
+
+
+async def _leave(ws: aiohttp.ClientWebSocketResponse) -> None:
+    """Say goodbye, and break the connection if that is not answered: a goodbye stands behind the input that
+    the command did not take, and is then never read. aiohttp's own bound begins anew with every message, so
+    it never comes beside a command that goes on talking; and what it closes stays open while bytes wait."""
+    connection = ws.get_extra_info("socket")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GOODBYE_S):
+            await ws.close()
+    if connection is not None and ws.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
+        with suppress(OSError):  # it is gone already
+            # Without lingering: what still waits in the system is dropped, and the manager told at once.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _keep_alive(ws: aiohttp.ClientWebSocketResponse) -> None:
