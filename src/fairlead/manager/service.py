@@ -18,7 +18,7 @@ from fairlead.common.config import kept_secret
 from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
 from fairlead.common.members import JoinTokenSpec
 from fairlead.common.settings import ManagerSettings, is_loopback, split_address
-from fairlead.manager.api import ApiDeps, build_app
+from fairlead.manager.api import ApiDeps, build_runner
 from fairlead.manager.authority import Authority
 from fairlead.manager.enrolment import Enrolment, ManagerCertificate
 from fairlead.manager.loops import (
@@ -190,7 +190,7 @@ class Manager:
                 return {"postgres": str(error)}
             return {"postgres": "ok"}
 
-        app = build_app(
+        runner = build_runner(
             ApiDeps(
                 store=store,
                 joins=self._enrolment,
@@ -204,8 +204,6 @@ class Manager:
                 clock=self._clock,
             )
         )
-        # Handlers are cancelled when the client leaves: a followed log must not be read for nobody.
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=2.0)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         host, port = split_address(self._settings.listen)

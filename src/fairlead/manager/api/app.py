@@ -25,12 +25,22 @@ from fairlead.manager.api.sessions import STREAM
 
 log = structlog.get_logger("fairlead.api")
 
+# How long answers may take to end by themselves when the manager stops, and then again to be cut off.
+_SHUTDOWN_S = 2.0
 _REQUEST_ID = web.RequestKey("fairlead.request_id", str)
 _GOOD_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 
 
-def build_app(deps: ApiDeps) -> web.Application:
-    """The application. Run it with ``handler_cancellation=True``: a client who leaves ends its request."""
+def build_runner(deps: ApiDeps) -> web.AppRunner:
+    """The application, to be set up and given a site. Its ``cleanup`` takes twice ``_SHUTDOWN_S`` at most,
+    whatever its clients do."""
+    # Handlers are cancelled when the client leaves: a followed log must not be read for nobody.
+    return web.AppRunner(
+        _build_app(deps), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+    )
+
+
+def _build_app(deps: ApiDeps) -> web.Application:
     app = web.Application(middlewares=[_answer_errors(deps)], client_max_size=deps.max_body_bytes)
     app[DESCRIPTION] = json.dumps(describe(ROUTES, deps.version)).encode()
     app.on_response_prepare.append(_sign)

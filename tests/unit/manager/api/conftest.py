@@ -12,7 +12,7 @@ from memory_store import MemoryLogs, MemoryStore
 from served_api import MAX_BODY, Api
 
 from fairlead.common.clock import ManualClock
-from fairlead.manager.api import ApiDeps, ApiStore, LogSource, build_app
+from fairlead.manager.api import ApiDeps, ApiStore, LogSource, build_runner
 
 
 @pytest.fixture
@@ -37,10 +37,12 @@ async def api() -> AsyncIterator[Api]:
         version="1.2.3",
         clock=clock,
     )
-    runner = web.AppRunner(build_app(deps), handler_cancellation=True, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    served.port = runner.addresses[0][1]
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as served.http:
-        yield served
-    await runner.cleanup()
+    served.runner = build_runner(deps)
+    await served.runner.setup()
+    try:
+        await web.TCPSite(served.runner, "127.0.0.1", 0).start()
+        served.port = served.runner.addresses[0][1]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as served.http:
+            yield served
+    finally:
+        await served.runner.cleanup()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from aiohttp import web
 from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
@@ -26,6 +27,7 @@ class Api:
     port: int = 0
     workspaces: MemoryWorkspaces = field(default_factory=MemoryWorkspaces)
     http: aiohttp.ClientSession = field(init=False)
+    runner: web.AppRunner = field(init=False)
 
     async def ask(
         self, method: str, path: str, *, key: str | None = ADMIN_KEY, **more: Any

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -102,18 +103,38 @@ async def test_a_user_who_leaves_is_noticed(api: Api) -> None:
         await api.execs.left.wait()
 
 
-async def test_a_command_that_takes_nothing_holds_its_user_up(api: Api) -> None:
-    """And is not gathered for: what is taken off the wire is bounded."""
+@asynccontextmanager
+async def flooded(api: Api) -> AsyncIterator[None]:
+    """A user who has sent more than the command takes. He leaves without a goodbye: it would stand behind
+    what is not read, and his own side would wait for the answer."""
     api.execs.held = True
     async with exec_in(api) as ws:
+        connection = ws.get_extra_info("socket")
 
         async def flood() -> None:
             while True:
                 await ws.send_bytes(frame(Channel.STDIN, b"x" * 65_536))
 
         flooding = asyncio.ensure_future(flood())
-        done, _ = await asyncio.wait([flooding], timeout=1)
-        assert not done
+        try:
+            done, _ = await asyncio.wait([flooding], timeout=1)
+            assert not done
+            yield
+        finally:
+            with suppress(OSError):  # the manager may have stopped
+                connection.shutdown(socket.SHUT_RDWR)
+            flooding.cancel()
+            await asyncio.gather(flooding, return_exceptions=True)
+
+
+async def test_a_command_that_takes_nothing_holds_its_user_up(api: Api) -> None:
+    """And is not gathered for: what is taken off the wire is bounded."""
+    async with flooded(api):
         assert api.execs.opened[0].taken <= 1 << 20
-        flooding.cancel()
-        await asyncio.gather(flooding, return_exceptions=True)
+
+
+async def test_the_manager_stops_whatever_a_command_does_not_take(api: Api) -> None:
+    async with flooded(api):
+        async with asyncio.timeout(10):
+            await api.runner.cleanup()
+            await api.execs.left.wait()
