@@ -283,6 +283,7 @@ def _say(text: str) -> None:
 
 def _await_order() -> tuple[list[str], dict[str, str]]:
     """What a spare is told: its marks, its arguments, the environment of its program; each with its end."""
+    os.get_exec_path({})  # it imports what it needs at its first call, which would be between fork and exec
     pieces = []
     while piece := os.read(READY_FD + 1, 65_536):
         pieces.append(piece)

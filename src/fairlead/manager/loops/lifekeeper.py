@@ -38,26 +38,28 @@ class Lifekeeper:
 
     async def _tick(self) -> None:
         now = self._clock.monotonic()
-        touched, self._touched = self._touched, set()
+        # First those that it was told of: to look for others takes as long as to judge these.
+        await self._judge_touched()
         if self._looked_at is None or now - self._looked_at >= LOOK_S:
             deep = self._looked_at is None or now - self._looked_deep_at >= LOOK_DEEP_S
             self._looked_at = None  # until the look has succeeded
-            # Those that run are only looked for in a deep look: what was told of them must not be lost here.
-            await self._judge(None, also=touched, deep=deep)
+            await self._judge(None, deep=deep)
             self._looked_at = now
             if deep:
                 self._looked_deep_at = now
-        elif touched:
-            await self._judge(touched)
 
-    async def _judge(
-        self,
-        among: Collection[SessionId] | None,
-        *,
-        also: Collection[SessionId] = (),
-        deep: bool = False,
-    ) -> None:
-        facts, now = await self._store.unsettled(among, also=also, deep=deep)
+    async def _judge_touched(self) -> None:
+        touched, self._touched = self._touched, set()
+        try:
+            if touched:
+                await self._judge(touched)
+            touched = set()
+        finally:
+            # Those that run are only looked for in a deep look: what was told of them must not be lost.
+            self._touched |= touched
+
+    async def _judge(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
+        facts, now = await self._store.unsettled(among, deep=deep)
         moves = [move for one in facts if (move := judge(one, now, self._lost_grace_s)) is not None]
         if not moves:
             return

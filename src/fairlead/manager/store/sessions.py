@@ -130,16 +130,15 @@ class Sessions(Creates):
         self,
         among: Collection[SessionId] | None = None,
         *,
-        also: Collection[SessionId] = (),
         deep: bool = True,
     ) -> tuple[list[SessionFacts], datetime]:
         """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines.
 
-        ``among``: only these, without looking for others; ``also``: these too. ``deep``: also those that
-        nothing moves by itself, and of which ``Bell.ring_kernels`` tells sooner.
+        ``among``: only these, without looking for others. ``deep``: also those that nothing moves by itself,
+        and of which ``Bell.ring_kernels`` tells sooner.
         """
         if among is None:
-            among = {row["id"] for row in await self._db.fetch(SQL["sessions_unsettled"], deep)}.union(also)
+            among = {row["id"] for row in await self._db.fetch(SQL["sessions_unsettled"], deep)}
         found = await self._db.fetch(SQL["session_facts"], list(among)) if among else []
         return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
 
