@@ -1,4 +1,4 @@
-"""Commands run inside sessions: what is asked for, and how bytes are told apart on the way (decision 10).
+"""Commands run inside sessions: what is asked for, and how bytes are told apart on the way (decision 12).
 
 On the WebSocket every binary message is one byte for the channel and then its bytes, as in the channels of
 Kubernetes' remotecommand v5; the first message of all is an ``ExecSpec`` as text.

@@ -1,4 +1,4 @@
-"""``GET /v1/sessions/{ref}/exec``: a WebSocket to a command inside a session (decision 10)."""
+"""``GET /v1/sessions/{ref}/exec``: a WebSocket to a command inside a session (decision 12)."""
 
 from __future__ import annotations
 
