@@ -11,6 +11,8 @@ from planned_worlds import MENU, NOW, USERS, WORLD, policies
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
 from fairlead.common.reasons import Reason
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
+from fairlead.manager.scheduling.answer import Unmet
+from fairlead.manager.scheduling.demand import in_shares
 from fairlead.manager.scheduling.model import Quota, Running
 from fairlead.manager.scheduling.planners import Planners
 from fairlead.manager.scheduling.resident import Planner
@@ -52,6 +54,17 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
         bypassed=draw(st.sampled_from([0, 0, 100])),
     )
+
+
+def in_parts(unmet: Unmet) -> Unmet:
+    """In 1/1000 of a device: people are told of whole devices as long as no number among them is a part."""
+    (slot,) = in_shares({unmet.slot: 0})
+    if slot == unmet.slot:
+        return unmet
+    asked, used, limit = (
+        in_shares({unmet.slot: amount})[slot] for amount in (unmet.asked, unmet.used, unmet.limit)
+    )
+    return replace(unmet, slot=slot, asked=asked, used=used, limit=limit)
 
 
 class Cluster:
@@ -141,8 +154,8 @@ class Cluster:
                 continue
             assert (hold.reason, hold.capacity, hold.behind) == (same.reason, same.capacity, same.behind)
             # Who is told without a look is told what is used after the pass, which is not less.
-            mine = {(one.kind, one.scope, one.name, one.slot): one for one in hold.unmet}
-            for other in same.unmet:
+            mine = {(one.kind, one.scope, one.name, one.slot): one for one in map(in_parts, hold.unmet)}
+            for other in map(in_parts, same.unmet):
                 found = mine[other.kind, other.scope, other.name, other.slot]
                 assert replace(found, used=0) == replace(other, used=0)
                 assert found.used >= other.used
@@ -183,3 +196,20 @@ def test_told_what_changed_it_decides_as_if_it_had_looked_at_everything(
 def test_and_so_where_it_really_looks_at_less(data: st.DataObject, policy: Policy) -> None:
     selection = policy.agent_selection.replace("round-robin", "dispersed")
     play(data, replace(policy, agent_selection=selection), data.draw(st.integers(4, 12)), True)
+
+
+def test_a_quota_told_in_whole_devices_is_told_in_parts_once_a_part_is_used() -> None:
+    # Who comes to a line that is blocked is told of the room that this pass gives away, too.
+    cluster = Cluster(Policy(hol="backfill", num_retries_to_skip=0), 2, 0, 2, 3)
+    waiting = [(9, {"cuda.device": 3}), (0, {"cuda.device": 3}), (4, {"cuda.shares": 1500})]
+    for number, (created, slots) in enumerate(waiting):
+        name, kernel = SessionId(f"s{number}"), KernelId(f"k{number}")
+        item = Pending(name, kernel, 1, 10, created, 0, "process", "custom", slots, user="bob")
+        cluster.new.add(name)
+        cluster.planner.tell_sessions([item])
+        answer = cluster.decide() if number != 1 else None
+    assert answer is not None
+    assert [place.session_id for place in answer.places] == ["s2"]
+    (told,) = [hold for hold in answer.holds if hold.session_id == "s1"]
+    everybodys = [(one.slot, one.used, one.limit) for one in told.unmet if one.scope == "group"]
+    assert everybodys == [("cuda.shares", 1500, 3000)]
