@@ -58,9 +58,16 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def rss_mb(pid: int) -> float:
+def pss_mb(pid: int) -> float:
+    """What the process adds to the machine: shared pages count by how many share them."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.partition("\nPss:")[2].split()[0]) / 1024
+
+
+def rss_mb(pid: int, field: str = "VmRSS") -> float:
+    """All that is resident; ``RssAnon``: without the pages of program files, which processes share."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
+        if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
     return 0.0
 

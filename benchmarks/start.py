@@ -45,7 +45,7 @@ from fairlead.agent.runtimes.docker.rules import container_config, host_config  
 from fairlead.common.clock import SystemClock  # noqa: E402
 from fairlead.common.ids import KernelId  # noqa: E402
 from listening import Listener, listening  # noqa: E402
-from measuring import cpu_s, machine, machine_line, median, quantiles_ms, rss_mb  # noqa: E402
+from measuring import cpu_s, machine, machine_line, median, pss_mb, quantiles_ms, rss_mb  # noqa: E402
 
 AT_ONCE, REST_S = 16, 0.5
 GOAL_MS, GOAL_RATE, GOAL_MB, GOAL_CPU = 20.0, 0.9, 60.0, 1.0
@@ -299,6 +299,7 @@ async def idle(at: Node, runtime: str, options: argparse.Namespace) -> dict[str,
     await asyncio.sleep(options.seconds)
     used = 100 * (cpu_s(at.pid) - before) / options.seconds
     found = {"kernels": len(ids), "cpu_percent": used, "rss_mb": rss_mb(at.pid)}
+    found |= {"own_mb": rss_mb(at.pid, "RssAnon"), "share_mb": pss_mb(at.pid)}
     await at.end(ids)
     return found
 
@@ -334,7 +335,9 @@ def tables(all_found: dict[str, Found]) -> str:
         rest = found.idle
         lines.append(
             f"Agent at rest with {rest['kernels']:.0f} kernels of {runtime}: {rest['rss_mb']:.0f} MB (goal < "
-            f"{GOAL_MB:g}), {rest['cpu_percent']:.2f} % of a core (goal < {GOAL_CPU:g})."
+            f"{GOAL_MB:g}), of which {rest['own_mb']:.0f} its own; "
+            f"{rest['share_mb']:.0f} MB with program files shared by all that have them open; "
+            f"{rest['cpu_percent']:.2f} % of a core (goal < {GOAL_CPU:g})."
         )
     return "\n".join(lines)
 

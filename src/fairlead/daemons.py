@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 
+from fairlead import agentd, starting
 from fairlead.cli import app
 from fairlead.cli.verbs.agent import agent as agent_verbs
-from fairlead.common import collector
 from fairlead.common import log as logging
-from fairlead.common.clock import Clock, SystemClock
-from fairlead.common.config import Loaded, link_token, load, resolve_home
-from fairlead.common.errors import ConfigError, StartupError
-from fairlead.common.members import MemberKind
-from fairlead.common.settings import Settings, reached_at, split_address
-
-log = structlog.get_logger("fairlead")
+from fairlead.common.config import Loaded, load
+from fairlead.common.errors import ConfigError
+from fairlead.common.settings import reached_at
+from fairlead.starting import as_joined, need, prepare, serve
 
 Config = Annotated[
     Path | None, typer.Option("--config", help="TOML file. Else $FAIRLEAD_CONFIG, else HOME/fairlead.toml.")
@@ -38,107 +30,32 @@ Sets = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Start:
-    """What every part needs to start."""
-
-    loaded: Loaded
-    clock: Clock
-    home: Path
-    token: str
-
-
-def read(
-    config: Path | None, home: Path | None, sets: list[str] | None, **flags: str | Path | None
-) -> Loaded:
-    """Settings from everywhere; ``flags`` by ``section__key``. Raises ``ConfigError``."""
-    given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
+def given(home: Path | None, sets: list[str] | None, **flags: str | Path | None) -> dict[str, str]:
+    """What the command line says, by ``section.key``; ``flags``: by ``section__key``. Raises
+    ``ConfigError``."""
+    found = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
     for item in sets or []:
         name, equals, value = item.partition("=")
         if not equals or "." not in name:
             raise ConfigError(
                 f"--set {item!r} is not SECTION.KEY=VALUE", next_step="like --set agent.id=node-7"
             )
-        given[name.strip()] = value
+        found[name.strip()] = value
     if home is not None:
-        given["common.home"] = str(home)
-    return load(config, os.environ, given)
+        found["common.home"] = str(home)
+    return found
 
 
-def prepare(loaded: Loaded) -> Start:
-    """Logging, state directory and link token."""
-    settings = loaded.settings
-    logging.setup(settings.common.log_format, settings.common.log_level)
-    clock = SystemClock()
-    home = resolve_home(settings)
-    return Start(loaded, clock, home, link_token(settings, home, clock))
-
-
-def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
-    """The settings, with what joining said in the place of defaults: name, manager, resource group.
-
-    Raises ``ConfigError`` where several have joined from here and none is named.
-    """
-    settings, origins = loaded.settings, loaded.origins
-    if settings.common.link_tls == "off":
-        return settings
-    try:
-        from fairlead.common.identity import identity_file
-    except ImportError as error:
-        raise need(kind, error) from error
-    section = getattr(settings, kind)
-    identity = identity_file(home, kind, section.id).load()
-    if identity is None:
-        return settings
-    said = {"id": identity.name, "manager": identity.link, "resource_group": identity.resource_group}
-    said["address"] = _own_address(*split_address(identity.link)) if kind == "agent" else None
-    taken = {
-        key: value
-        for key, value in said.items()
-        if value is not None and origins.get(f"{kind}.{key}") == "default"
-    }
-    return settings.model_copy(update={kind: section.model_copy(update=taken)})
-
-
-def _own_address(host: str, port: int) -> str | None:
-    """The address by which this node reaches that one, and others most likely this node. None: not known."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, proto) as route:
-            route.connect(address)  # of datagrams: nothing is sent
-            return str(route.getsockname()[0])
-    except OSError:
-        return None
+def read(
+    config: Path | None, home: Path | None, sets: list[str] | None, **flags: str | Path | None
+) -> Loaded:
+    """Settings from everywhere. Raises ``ConfigError``."""
+    return load(config, os.environ, given(home, sets, **flags))
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:
-    """Run to the end, on uvloop where it is installed; ends the command with the exit code of ``main``."""
-    try:
-        import uvloop
-    except ImportError:
-        code = asyncio.run(main)
-    else:
-        code = uvloop.run(main)
-    raise typer.Exit(code)
-
-
-def need(extra: str, error: ImportError) -> StartupError:
-    """What to raise where an extra of the installation is missing."""
-    return StartupError(
-        f"this installation lacks what `fairlead {extra}` needs: {error.name}",
-        next_step=f"pip install 'fairlead[{extra}]'",
-    )
-
-
-async def _serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], None]) -> int:
-    from fairlead.edges import until_signalled
-
-    stopped = until_signalled()
-    async with part as entered:
-        collector.calm()
-        ready(entered)
-        await stopped.wait()
-    return 0
+    """Run to the end; ends the command with the exit code of ``main``."""
+    raise typer.Exit(starting.run(main))
 
 
 @app.command(rich_help_panel="Running it")
@@ -176,7 +93,7 @@ def up(
             )
         print("next: fairlead serve MODEL.gguf, fairlead ps; Ctrl-C stops everything", flush=True)
 
-    run(_serve(part, ready))
+    run(serve(part, ready))
 
 
 @app.command(rich_help_panel="Running it")
@@ -216,7 +133,7 @@ def manager(
                 flush=True,
             )
 
-    run(_serve(part, ready))
+    run(serve(part, ready))
 
 
 @agent_verbs.callback(invoke_without_command=True, no_args_is_help=False)
@@ -234,19 +151,14 @@ def agent(
     """An agent alone: runs kernels on this node. They outlive it, and its next start adopts them."""
     if context.invoked_subcommand is not None:
         return
-    loaded = read(
-        config, home, sets,
+    said = given(
+        home, sets,
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
         agent__inventory=inventory,
     )  # fmt: skip
-    start = prepare(loaded)
-    try:
-        from fairlead.agent import Agent
-    except ImportError as error:
-        raise need("agent", error) from error
-    settings = as_joined(loaded, start.home, "agent")
-    part = Agent(settings.agent, settings.common, clock=start.clock, link_token=start.token, home=start.home)
-    run(_serve(part, lambda entered: print(f"agent {entered.id} → {settings.agent.manager}", flush=True)))
+    load(config, os.environ, said)
+    # It becomes a process without a command line: a node pays for what is in its agent for months.
+    agentd.become(config, said)
 
 
 proxy_verbs = typer.Typer()
@@ -291,7 +203,7 @@ def proxy(
         internal = "http://{}:{}".format(*entered.internal_address)
         print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)
 
-    run(_serve(part, ready))
+    run(serve(part, ready))
 
 
 @app.command(rich_help_panel="Running it")

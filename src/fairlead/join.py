@@ -13,7 +13,8 @@ from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common.errors import ConfigError
 from fairlead.common.members import MemberKind
 from fairlead.common.settings import split_address
-from fairlead.daemons import Config, Home, Sets, need, prepare, proxy_verbs, read, run
+from fairlead.daemons import Config, Home, Sets, proxy_verbs, read, run
+from fairlead.starting import need, prepare
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
 Secret = Annotated[

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from yarl import URL
 
+from fairlead.common.certificates import JoinToken, accept, new_key
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError
-from fairlead.common.identity import Identity, JoinToken, accept, identity_file, new_key
+from fairlead.common.identity import Identity, identity_file
 from fairlead.common.members import MemberKind
 from fairlead.common.settings import split_address
 from fairlead.sdk import Client

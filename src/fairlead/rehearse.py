@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli import Cli, app, render, verb
 from fairlead.common.errors import InvalidInput, StartupError
-from fairlead.daemons import need
+from fairlead.starting import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

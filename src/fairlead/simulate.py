@@ -17,7 +17,8 @@ from fairlead.common import collector
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError
 from fairlead.common.slots import parse_amount
-from fairlead.daemons import Config, Home, Sets, Start, need, prepare, read, run
+from fairlead.daemons import Config, Home, Sets, read, run
+from fairlead.starting import Start, need, prepare
 
 if TYPE_CHECKING:
     from fairlead.agent.simulate import Cast, Script, Simulation

@@ -14,7 +14,8 @@ import typer
 from fairlead.cli import app
 from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common.errors import ConfigError
-from fairlead.daemons import Config, Home, Sets, Start, as_joined, need, prepare, read, run
+from fairlead.daemons import Config, Home, Sets, read, run
+from fairlead.starting import Start, as_joined, need, prepare
 
 db = typer.Typer(help="The database.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Looking after it")

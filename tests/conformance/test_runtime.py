@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Protocol
 import pytest
 import pytest_asyncio
 from tests.containers.images import PYTHON_IMAGE
+from tests.free_ports import free_port
 
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
@@ -111,17 +111,11 @@ class DockerBench:
     ) -> Launch:
         seconds = "" if run_s is None else str(run_s)
         words = ("python3", "-S", "-c", _PROGRAM, seconds, str(code), "1" if stubborn else "", says)
-        return Launch(_id(), words, {}, port=_free_port(), image=PYTHON_IMAGE, slots={"mem": 64 << 20})
+        return Launch(_id(), words, {}, port=free_port(), image=PYTHON_IMAGE, slots={"mem": 64 << 20})
 
     async def close(self) -> None:
         for runtime in self._runtimes:
             await runtime.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest_asyncio.fixture(params=[FakeBench, ProcessBench, pytest.param(DockerBench, marks=pytest.mark.docker)])

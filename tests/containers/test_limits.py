@@ -13,8 +13,9 @@ import pytest
 from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState as S
+from tests.free_ports import free_port
 
-from .conftest import MakeRuntime, free_port, launch
+from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine
 
 EAT = "x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"

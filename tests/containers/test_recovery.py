@@ -20,8 +20,9 @@ from fairlead.common.clock import ManualClock, SystemClock
 from fairlead.common.ids import KernelId
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState as S
+from tests.free_ports import free_port
 
-from .conftest import MakeRuntime, free_port, launch
+from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine
 from .images import FORGED, PYTHON_IMAGE
 

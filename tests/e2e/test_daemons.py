@@ -27,8 +27,8 @@ SLOW = EndpointSpec(
     stop_grace_s=2,
 )
 # The next release, as far as a manager can tell.
-NEXT = "import fairlead, sys; fairlead.__version__ = '0.2.0'; sys.argv[1:] = ['agent']; " + (
-    "from fairlead.__main__ import main; main()"
+NEXT = "import fairlead, sys; fairlead.__version__ = '0.2.0'; sys.argv[1:] = ['-']; " + (
+    "from fairlead.agentd import main; sys.exit(main())"
 )
 
 

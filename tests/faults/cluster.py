@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from fairlead.sdk import Client
-from tests.e2e.parts import free_port, kernels_below, processes, until
+from tests.e2e.parts import kernels_below, processes, until
+from tests.free_ports import free_port
 
 from .network import Wire
 
@@ -59,6 +60,10 @@ class Cluster:
             self.start(part)
 
         async def all_alive() -> bool:
+            if ended := self.dead():
+                raise AssertionError(
+                    f"ended at its start: {', '.join(ended)}\n{self.said(ended[0].split()[0])}"
+                )
             async with self.client() as client:
                 return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(AGENTS)
 
@@ -104,6 +109,10 @@ class Cluster:
         family = {pid: _parent(pid) for pid in processes() if _name(pid) == "postgres"}
         head = next((pid for pid, parent in family.items() if parent == manager), None)
         return [] if head is None else [head, *(pid for pid, parent in family.items() if parent == head)]
+
+    def said(self, part: str) -> str:
+        """The end of its output."""
+        return (self.home / f"{part}.out").read_text()[-2000:]
 
     def dead(self) -> list[str]:
         """Parts that ended by themselves."""

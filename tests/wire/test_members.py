@@ -14,9 +14,10 @@ from manager_harness import Stream, attach
 from member_harness import Off, Site, opened, site
 
 from fairlead.agent import Agent
+from fairlead.common.certificates import JoinToken
 from fairlead.common.clock import SystemClock
 from fairlead.common.errors import ConfigError, InvalidInput
-from fairlead.common.identity import IdentityFile, JoinToken, identity_file
+from fairlead.common.identity import IdentityFile, identity_file
 from fairlead.common.options import GroupOptions
 from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.status import AgentStatus

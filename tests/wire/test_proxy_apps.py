@@ -11,7 +11,8 @@ import pytest
 import structlog
 from aiohttp import web
 from apps_harness import ID, PERMIT, SHOW, app_of, apps, grant, newer
-from proxy_harness import KEY, alone, raw_engine, serving, until, unused_port
+from proxy_harness import KEY, alone, raw_engine, serving, until
+from tests.free_ports import free_port
 
 MIB = 1024 * 1024
 
@@ -115,7 +116,7 @@ async def test_a_permit_works_as_soon_as_it_is_made_and_no_more_when_it_is_revok
 
 
 async def test_what_is_told_when_an_app_cannot_be_reached(tmp_path):
-    async with serving(tmp_path, apps(unused_port())) as c:
+    async with serving(tmp_path, apps(free_port())) as c:
         url, page = f"{c.url}/apps/{ID}/lab/", {"Accept": "text/html"}
         async with c.session.get(url, headers=SHOW) as got:
             error = (await got.json())["error"]

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 from apps_harness import ID, PERMIT, SHOW, app_of, apps, newer
-from proxy_harness import serving, unused_port
+from proxy_harness import serving
+from tests.free_ports import free_port
 
 from fairlead.common.sockets import reset
 from fairlead.sdk import ApiError, Unreachable, carry
@@ -291,7 +292,7 @@ async def test_a_program_that_does_not_read_holds_the_tunnel_back(tmp_path):
 
 
 async def test_what_a_tunnel_is_refused_for_is_told(tmp_path):
-    async with serving(tmp_path, apps(unused_port(), app="db", protocol="tcp")) as c:
+    async with serving(tmp_path, apps(free_port(), app="db", protocol="tcp")) as c:
         for permit, status, told in ((PERMIT, 502, "nothing answers"), ("flp-bad", 401, "does not open")):
             async with forwarded(f"{c.url}/tunnel/{ID}/db", permit) as (local, failed):
                 _, writer = await asyncio.open_connection("127.0.0.1", local)

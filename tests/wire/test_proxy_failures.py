@@ -21,8 +21,8 @@ from proxy_harness import (
     stream_of,
     target,
     until,
-    unused_port,
 )
+from tests.free_ports import free_port
 
 from fairlead.proxy import service
 
@@ -44,7 +44,7 @@ async def failures(c, kind: str) -> float:
 
 async def test_a_refused_connection_goes_to_another_replica_and_then_rests(tmp_path):
     async with engine(fine) as port:
-        table = routes(1, tiny=[target("dead", unused_port()), target("alive", port)])
+        table = routes(1, tiny=[target("dead", free_port()), target("alive", port)])
         async with serving(tmp_path, table) as c:
             for _ in range(20):
                 async with c.post(CHAT) as got:
@@ -54,7 +54,7 @@ async def test_a_refused_connection_goes_to_another_replica_and_then_rests(tmp_p
 
 
 async def test_no_replica_can_be_reached(tmp_path):
-    table = routes(1, tiny=[target(f"dead{i}", unused_port()) for i in range(5)])
+    table = routes(1, tiny=[target(f"dead{i}", free_port()) for i in range(5)])
     async with serving(tmp_path, table) as c:
         async with c.post(CHAT) as got:
             error = (await got.json())["error"]

@@ -19,8 +19,8 @@ from proxy_harness import (
     serving,
     target,
     until,
-    unused_port,
 )
+from tests.free_ports import free_port
 
 from fairlead.common.clock import SystemClock
 from fairlead.common.settings import CommonSettings, ProxySettings
@@ -100,7 +100,7 @@ async def orphaned(home: Path) -> AsyncIterator[Client]:
     """A proxy whose manager is not there."""
     nobody = RouteServer()
     async with (
-        proxy(f"127.0.0.1:{unused_port()}", home) as running,
+        proxy(f"127.0.0.1:{free_port()}", home) as running,
         aiohttp.ClientSession() as session,
     ):
         yield Client(running, session, nobody)

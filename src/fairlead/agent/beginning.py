@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairlead.agent import launching, preflight
 from fairlead.agent.course import Course
@@ -17,12 +17,14 @@ from fairlead.agent.fetching import fetch
 from fairlead.agent.launching import Place
 from fairlead.agent.outcome import Outcome
 from fairlead.agent.ports import NoPort
-from fairlead.agent.readiness import Readiness
 from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
 from fairlead.common.apps import ServicePort, merged
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import spawn
+
+if TYPE_CHECKING:
+    from fairlead.agent.readiness import Readiness
 
 T = TypeVar("T")
 NEVER_STARTED = "the agent was killed just before it started it"
@@ -219,8 +221,11 @@ class Beginning:
         course, probes = self._course, self._invocation(engine).probes
         if not probes or course.entry.spec.runtime in course.around.pretending:
             return None
+        # Ten megabytes of HTTP client, which a node of batch programs does without.
+        from fairlead.agent.readiness import Readiness
+
         host = f"[{course.around.host}]" if ":" in course.around.host else course.around.host
-        return Readiness(course.around.http, engine, probes, f"http://{host}:{course.entry.port}")
+        return Readiness(engine, probes, f"http://{host}:{course.entry.port}")
 
 
 async def _tried(work: Coroutine[Any, Any, T]) -> T | CreateFailed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fairlead.agent.beginning import Beginning
 from fairlead.agent.course import Course
@@ -17,7 +18,6 @@ from fairlead.agent.ending import Ending
 from fairlead.agent.ledger import Entry
 from fairlead.agent.news import Changed
 from fairlead.agent.outcome import Doom, Outcome
-from fairlead.agent.readiness import Readiness
 from fairlead.agent.reconcile import ENDED
 from fairlead.agent.runtimes import Handle, Runtime, RuntimeFailed, Seen
 from fairlead.agent.surroundings import Surroundings
@@ -26,6 +26,9 @@ from fairlead.common.messages import Observation
 from fairlead.common.reasons import Reason
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
+
+if TYPE_CHECKING:
+    from fairlead.agent.readiness import Readiness
 
 # A supervisor kills at the end of the grace; if all is not over soon after, the agent does it itself.
 _STOP_MARGIN_S = 3.0

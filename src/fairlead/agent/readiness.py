@@ -19,10 +19,8 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 class Readiness:
     """``last`` says what the newest attempt found, for the error if it is never ready."""
 
-    def __init__(
-        self, http: aiohttp.ClientSession, engine: Engine, probes: tuple[Probe, ...], base: str
-    ) -> None:
-        self._http, self._engine, self._probes, self._base = http, engine, probes, base
+    def __init__(self, engine: Engine, probes: tuple[Probe, ...], base: str) -> None:
+        self._engine, self._probes, self._base = engine, probes, base
         self.last = "it was not asked yet"
         self._tell: Tell = silence
 
@@ -31,11 +29,14 @@ class Readiness:
         is seen quickly, what starts slowly costs little. ``tell`` hears how far it is: it loads before it
         listens, and warms up before it answers well."""
         self._tell, pause = tell, min(_FIRST_PAUSE_S, period_s)
-        while not await self._ask():
-            await asyncio.sleep(pause * clock.jitter(0.1))
-            pause = min(period_s, pause * 1.3)
+        # Asked directly, each time anew: no proxy of the environment, no kept connection.
+        connector = aiohttp.TCPConnector(force_close=True, limit=0)
+        async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
+            while not await self._ask(http):
+                await asyncio.sleep(pause * clock.jitter(0.1))
+                pause = min(period_s, pause * 1.3)
 
-    async def _ask(self) -> bool:
+    async def _ask(self, http: aiohttp.ClientSession) -> bool:
         for probe in self._probes:
             asked = f"{probe.method} {probe.path}"
             # Whoever does not listen says so at once.
@@ -43,7 +44,7 @@ class Readiness:
                 _WARM_S, self._tell, f"warming up: {asked} is being answered"
             )
             try:
-                async with self._http.request(
+                async with http.request(
                     probe.method,
                     self._base + probe.path,
                     data=probe.body,

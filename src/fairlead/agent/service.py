@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 import structlog
 
 from fairlead import __version__
@@ -169,9 +168,6 @@ class Agent:
             self._runtimes[docker.name] = docker
             self._docker = Presence(docker, clock)
             stack.push_async_callback(docker.close)
-        # Kernels are asked directly, each time anew: no proxy of the environment, no kept connection.
-        connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, trust_env=False))
         around = Surroundings(
             clock=clock,
             ledger=ledger,
@@ -181,7 +177,6 @@ class Agent:
             pretending=pretending,
             site=self._site,
             host=settings.address,
-            http=http,
             work_dir=process.work_dir,
             workspaces=Workspaces(self.state),
             contained=frozenset({"docker"}),

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-
 from fairlead.agent.devices import Devices, Gate
 from fairlead.agent.engines import Site
 from fairlead.agent.ledger import Ledger
@@ -33,7 +31,6 @@ class Surroundings:
     pretending: frozenset[str]
     site: Site
     host: str
-    http: aiohttp.ClientSession
     work_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
     contained: frozenset[str] = frozenset()

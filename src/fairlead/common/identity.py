@@ -1,123 +1,29 @@
-"""What a member of the links holds: a join token for a moment, then a key and a certificate of its own.
+"""Who a member of the links is: a key and a certificate of its own, kept on disk.
 
-A join token is the seed of an Ed25519 key and the fingerprint of the manager's CA. The secret never leaves
-the node that joins: the request is signed with it, and the manager keeps only the public key. The answer is
-believed if the certificate in it comes from the CA of that fingerprint and is for our own key, so the first
-contact is safe over any connection.
+How one is got is in ``certificates``: a daemon needs that for seconds in months, and its weight not at all.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.x509.oid import NameOID
-
-from fairlead.common.errors import ConfigError, InvalidInput
-from fairlead.common.members import JoinReply, JoinRequest, MemberKind
+from fairlead.common.errors import ConfigError
+from fairlead.common.members import MemberKind
 
 # What managers are called in their certificates, wherever they are: the CA signs nothing else by that name.
 MANAGER_NAME = "manager.fairlead.internal"
 # More than this between two clocks is worth a word; certificates themselves begin an hour early.
 SKEW = timedelta(seconds=30)
-_PREFIX = "flj-"
-_PURPOSE = b"fairlead-join-1"
-
-
-@dataclass(frozen=True, slots=True)
-class JoinToken:
-    seed: bytes
-    fingerprint: bytes  # SHA-256 of the CA's certificate
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Raises ``InvalidInput`` for what is no join token."""
-        body = text.strip().removeprefix(_PREFIX)
-        try:
-            raw = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            raw = b""
-        if not text.strip().startswith(_PREFIX) or len(raw) != 64:
-            raise InvalidInput(
-                f"this is not a join token: it begins with {_PREFIX} and has 90 characters",
-                next_step="copy it again, whole; `fairlead join-token create` makes one",
-            )
-        return cls(raw[:32], raw[32:])
-
-    @property
-    def text(self) -> str:
-        return _PREFIX + base64.urlsafe_b64encode(self.seed + self.fingerprint).decode().rstrip("=")
-
-    @property
-    def verifier(self) -> str:
-        """The public key in hex: all that the manager keeps."""
-        raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
-        return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes(*raw).hex()
-
-    def request(self, kind: MemberKind, name: str, csr: str) -> JoinRequest:
-        signature = Ed25519PrivateKey.from_private_bytes(self.seed).sign(_signed(kind, name, csr)).hex()
-        return JoinRequest(kind=kind, name=name, csr=csr, verifier=self.verifier, signature=signature)
-
-
-def is_signed(request: JoinRequest) -> bool:
-    """Whether whoever asks holds the token."""
-    key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(request.verifier))
-    try:
-        key.verify(bytes.fromhex(request.signature), _signed(request.kind, request.name, request.csr))
-    except InvalidSignature:
-        return False
-    return True
-
-
-def _signed(kind: str, name: str, csr: str) -> bytes:
-    return b"\0".join((_PURPOSE, kind.encode(), name.encode(), csr.encode()))
-
-
-def new_key(name: str) -> tuple[str, str]:
-    """A key of our own and a request for a certificate, both in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, *plain)
-    return pem.decode(), csr.public_bytes(serialization.Encoding.PEM).decode()
-
-
-def fingerprint(certificate: x509.Certificate) -> bytes:
-    return certificate.fingerprint(hashes.SHA256())
-
-
-def pin_of(authority: str) -> bytes:
-    """The fingerprint of a CA's certificate in PEM."""
-    return fingerprint(x509.load_pem_x509_certificate(authority.encode()))
-
-
-def key_digest(key: ec.EllipticCurvePublicKey) -> str:
-    """By which a public key is known: hex SHA-256 of its DER form."""
-    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    return hashlib.sha256(key.public_bytes(*form)).hexdigest()
-
-
-def member_uri(kind: str, name: str, member_id: str) -> str:
-    """How a member's certificate names it."""
-    return f"fairlead:{kind}:{name}:{member_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``link``: where to dial. PEM texts. ``resource_group``: as the join token said; None: it did not."""
+    """``link``: where to dial. PEM texts. ``resource_group``: as the join token said; None: it did not.
+    ``begins``, ``ends``: of the certificate, which is not read again for them."""
 
     id: str
     kind: MemberKind
@@ -127,18 +33,8 @@ class Identity:
     key: str
     certificate: str
     authority: str
-
-    @property
-    def begins(self) -> datetime:
-        return self._loaded.not_valid_before_utc
-
-    @property
-    def ends(self) -> datetime:
-        return self._loaded.not_valid_after_utc
-
-    @property
-    def _loaded(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self.certificate.encode())
+    begins: datetime
+    ends: datetime
 
     def is_due(self, now: datetime) -> bool:
         """After a third of its life it is renewed: whoever was off for the rest of it can still come back."""
@@ -156,47 +52,6 @@ class Identity:
         return ""
 
 
-def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetime) -> Identity:
-    """The identity that an answer to our request gives us. Raises ``ConfigError`` if it is not from the
-    manager of the token, not for our key, or of no use by this node's clock."""
-    identity = Identity(
-        reply.id, reply.kind, reply.name, reply.resource_group, link, key, reply.certificate, reply.authority
-    )
-    check(identity, pinned)
-    if identity.what_is_wrong(now):
-        behind = (reply.now - now).total_seconds()
-        raise ConfigError(
-            f"this node's clock is {abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} that of the "
-            "manager: its certificate cannot be used",
-            next_step="set it (timedatectl set-ntp true), and join again with the same token",
-        )
-    return identity
-
-
-def check(identity: Identity, pinned: bytes) -> None:
-    """Raises ``ConfigError`` unless the certificate is from the pinned CA, for this key and this name."""
-    try:
-        authority = x509.load_pem_x509_certificate(identity.authority.encode())
-        certificate = x509.load_pem_x509_certificate(identity.certificate.encode())
-        certificate.verify_directly_issued_by(authority)
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-        ours = serialization.load_pem_private_key(identity.key.encode(), None).public_key()
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound) as error:
-        raise _stranger(f"its certificates are not in order: {error}") from error
-    if fingerprint(authority) != pinned:
-        raise _stranger("its CA has another fingerprint than this token says")
-    if certificate.public_key() != ours or uris != [member_uri(identity.kind, identity.name, identity.id)]:
-        raise _stranger("the certificate that it sent is for somebody else")
-
-
-def _stranger(why: str) -> ConfigError:
-    return ConfigError(
-        f"what answers is not the manager that made this join token: {why}",
-        next_step="check the address; something on the way may answer in its place",
-    )
-
-
 class IdentityFile:
     """An identity on disk: one file that only its owner may read, always whole."""
 
@@ -206,10 +61,12 @@ class IdentityFile:
     def load(self) -> Identity | None:
         """None: there is none. Raises ``ConfigError`` for one that cannot be read."""
         try:
-            return Identity(**json.loads(self.path.read_text()))
+            kept = json.loads(self.path.read_text())
+            dates = {name: datetime.fromisoformat(kept[name]) for name in ("begins", "ends")}
+            return Identity(**kept | dates)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f"the identity in {self.path} cannot be read: {error}",
                 next_step="mend its permissions, or remove it and join again",
@@ -220,7 +77,7 @@ class IdentityFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(asdict(identity), file, indent=2)
+            json.dump(asdict(identity), file, indent=2, default=datetime.isoformat)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)

@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
+from fairlead.common.certificates import fingerprint, key_digest, member_uri
 from fairlead.common.errors import ConfigError, InvalidInput
-from fairlead.common.identity import MANAGER_NAME, fingerprint, key_digest, member_uri
+from fairlead.common.identity import MANAGER_NAME
 
 _AUTHORITY_YEARS = 20
 _MANAGER_DAYS = 30

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from fairlead.common.certificates import JoinToken, is_signed
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Forbidden
-from fairlead.common.identity import JoinToken, is_signed
 from fairlead.common.members import JoinReply, JoinRequest, JoinTokenSpec, NewJoinTokenView
 from fairlead.manager.authority import Authority, read_csr
 from fairlead.manager.store.members import Member

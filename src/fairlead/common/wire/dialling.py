@@ -12,16 +12,7 @@ import structlog
 
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
-from fairlead.common.identity import (
-    MANAGER_NAME,
-    SKEW,
-    Identity,
-    IdentityFile,
-    accept,
-    identity_file,
-    new_key,
-    pin_of,
-)
+from fairlead.common.identity import MANAGER_NAME, SKEW, Identity, IdentityFile, identity_file
 from fairlead.common.members import JoinReply, MemberKind
 from fairlead.common.settings import is_loopback, split_address
 from fairlead.common.wire import members_pb2, members_pb2_grpc
@@ -92,6 +83,8 @@ class Caller:
         identity = self._load(self._identity)
         if not identity.is_due(self._clock.now()):
             return
+        from fairlead.common.certificates import new_key  # ten megabytes, which most processes never need
+
         key, csr = new_key(identity.name)
         try:
             async with self.channel(()) as channel:
@@ -144,6 +137,8 @@ class Caller:
 
 
 def _renewed(identity: Identity, answer: members_pb2.RenewReply, key: str, now: datetime) -> Identity:
+    from fairlead.common.certificates import accept, pin_of
+
     theirs = datetime.fromtimestamp(answer.now_ms / 1000, UTC)
     if abs(theirs - now) > SKEW:
         log.warning("this node's clock is not the manager's", apart_s=round((theirs - now).total_seconds()))

@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiohttp
-
 from fairlead.agent.runtimes.base import RuntimeFailed
 from fairlead.agent.runtimes.docker.progress import PullProgress
 from fairlead.agent.runtimes.docker.rules import Frames, lists_gpus
@@ -23,7 +21,7 @@ _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULLS = 16, 2
 _QUESTION_S, _REQUEST_S, _PULL_SILENCE_S = 20.0, 40, 300
 _TELL_S = 1.0
-_STREAM = aiohttp.ClientTimeout(total=None, sock_connect=5)
+_CONNECT_S = 5
 _NOT_STREAMED = 400  # the first HTTP status that is a refusal
 
 
@@ -120,10 +118,13 @@ class Engine:
 
     async def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The body as it comes, after an empty piece that says that the answer has begun."""
+        import aiohttp  # only where there is an engine, like its SDK
+
+        forever = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
         try:
             async with (
                 aiohttp.ClientSession(
-                    connector=aiohttp.UnixConnector(str(self.socket)), timeout=_STREAM, trust_env=False
+                    connector=aiohttp.UnixConnector(str(self.socket)), timeout=forever, trust_env=False
                 ) as http,
                 http.get(f"http://docker{path}", params=query) as answer,
             ):

@@ -1,0 +1,106 @@
+"""How a part of the platform starts and stops, whoever asked for it.
+
+Without a word of the command line, whose weight a daemon would carry for months.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead.common import collector
+from fairlead.common import log as logging
+from fairlead.common.clock import Clock, SystemClock
+from fairlead.common.config import Loaded, link_token, resolve_home
+from fairlead.common.errors import StartupError
+from fairlead.common.members import MemberKind
+from fairlead.common.settings import Settings, split_address
+from fairlead.edges import until_signalled
+
+
+@dataclass(frozen=True)
+class Start:
+    """What every part needs to start."""
+
+    loaded: Loaded
+    clock: Clock
+    home: Path
+    token: str
+
+
+def prepare(loaded: Loaded) -> Start:
+    """Logging, state directory and link token."""
+    settings = loaded.settings
+    logging.setup(settings.common.log_format, settings.common.log_level)
+    clock = SystemClock()
+    home = resolve_home(settings)
+    return Start(loaded, clock, home, link_token(settings, home, clock))
+
+
+def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
+    """The settings, with what joining said in the place of defaults: name, manager, resource group.
+
+    Raises ``ConfigError`` where several have joined from here and none is named.
+    """
+    settings, origins = loaded.settings, loaded.origins
+    if settings.common.link_tls == "off":
+        return settings
+    try:
+        from fairlead.common.identity import identity_file
+    except ImportError as error:
+        raise need(kind, error) from error
+    section = getattr(settings, kind)
+    identity = identity_file(home, kind, section.id).load()
+    if identity is None:
+        return settings
+    said = {"id": identity.name, "manager": identity.link, "resource_group": identity.resource_group}
+    said["address"] = _own_address(*split_address(identity.link)) if kind == "agent" else None
+    taken = {
+        key: value
+        for key, value in said.items()
+        if value is not None and origins.get(f"{kind}.{key}") == "default"
+    }
+    return settings.model_copy(update={kind: section.model_copy(update=taken)})
+
+
+def _own_address(host: str, port: int) -> str | None:
+    """The address by which this node reaches that one, and others most likely this node. None: not known."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, proto) as route:
+            route.connect(address)  # of datagrams: nothing is sent
+            return str(route.getsockname()[0])
+    except OSError:
+        return None
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run to the end, on uvloop where it is installed: the exit code of ``main``."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+def need(extra: str, error: ImportError) -> StartupError:
+    """What to raise where an extra of the installation is missing."""
+    return StartupError(
+        f"this installation lacks what `fairlead {extra}` needs: {error.name}",
+        next_step=f"pip install 'fairlead[{extra}]'",
+    )
+
+
+async def serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], None]) -> int:
+    """Until a signal. ``ready`` is called once it runs."""
+    stopped = until_signalled()
+    async with part as entered:
+        collector.calm()
+        ready(entered)
+        await stopped.wait()
+    return 0

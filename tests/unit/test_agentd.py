@@ -1,0 +1,50 @@
+"""The agent's own process: what is in it, and how it ends when it cannot start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LOOK = """
+import sys
+import fairlead.agentd
+sys.modules.setdefault("rich", None)
+import fairlead.agent, fairlead.common.config, fairlead.starting
+print(*{name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
+"""
+
+
+def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> None:
+    found = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    heavy = {
+        "typer", "click", "rich",  # for people
+        "aiohttp",  # for services, docker and metrics
+        "cryptography",  # for joining and renewing
+        "docker", "requests", "prometheus_client",
+        "asyncpg", "sqlalchemy", "alembic",  # the manager's
+    }  # fmt: skip
+    assert not heavy & set(found.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        (["agent.id=not/a/name"], 2, "agent.id = 'not/a/name' is not a name for an agent"),
+        (["agent.manager=192.0.2.1:8701"], 2, "has not joined"),
+        (["agent.colour=red"], 2, "agent.colour"),
+    ],
+)
+def test_it_says_in_one_line_why_it_cannot_start(
+    settings: list[str], code: int, words: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "fairlead.agentd", "-", f"common.home={tmp_path}", *settings]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (code, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("fairlead: ")
+    assert words in line
