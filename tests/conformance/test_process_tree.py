@@ -18,7 +18,8 @@ import pytest
 import pytest_asyncio
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Handle, Launch, ProcessRuntime, process_shim, procfs
+from fairlead.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
+from fairlead.agent.runtimes.process import shim as supervisor
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState as S
@@ -257,7 +258,7 @@ async def test_too_much_memory_is_told(little_memory: Path, tmp_path: Path) -> N
         sys.executable,
         "-I",
         "-S",
-        process_shim.__file__,
+        supervisor.__file__,
         str(tmp_path),
         str(tmp_path),
         "10000",

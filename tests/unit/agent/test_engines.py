@@ -54,6 +54,44 @@ def test_vllm_shutdown_timeout(grace_s: float, args: tuple[str, ...], shutdown: 
     assert argv[argv.index("--shutdown-timeout") + 1] == shutdown
 
 
+def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
+    """So much of each, in 1/1000."""
+    slot = {1000: "cuda.device"}
+    return tuple(
+        DeviceGrant(slot.get(amount, "cuda.shares"), DeviceId(f"GPU-{number}"), amount)
+        for number, amount in enumerate(amounts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("granted", "args", "words"),
+    [
+        ((), (), ()),
+        (gpus(1000), (), ()),
+        (gpus(500), (), ("--gpu-memory-utilization", "0.450")),
+        (gpus(333), (), ("--gpu-memory-utilization", "0.299")),
+        (gpus(1000, 1000), (), ("--tensor-parallel-size", "2")),
+        (gpus(500, 250), (), ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.225")),
+        (gpus(250) + gpus(250), (), ("--gpu-memory-utilization", "0.450")),  # twice of the same
+        ((DeviceGrant("cuda-1g10gb.device", DeviceId("MIG-1"), 1000),), (), ()),
+        ((DeviceGrant("rocm.shares", DeviceId("r"), 500), DeviceGrant("cpu", DeviceId(""), 500)), (), ()),
+        # What the user says himself is not said again.
+        (gpus(500), ("--gpu_memory_utilization=0.3",), ()),
+        (gpus(500), ("--kv-cache-memory-bytes", "1000000000"), ()),
+        (gpus(1000, 1000), ("-dp", "2"), ()),
+        (gpus(1000, 1000), ("--pipeline-parallel-size=2",), ()),
+    ],
+)
+def test_vllm_takes_all_its_gpus_and_of_shared_ones_its_part(
+    granted: tuple[DeviceGrant, ...], args: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    spec = replace(BASE, devices=granted, args=args)
+    plain = launch(replace(BASE, args=args)).argv
+    argv = launch(spec).argv
+    at = plain.index("--served-model-name")
+    assert argv == (*plain[:at], *words, *plain[at:])
+
+
 @pytest.mark.parametrize(
     ("engine", "args", "paths"),
     [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes.process_shim import Log
+from fairlead.agent.runtimes.process.shim import Log
 from fairlead.common.ids import KernelId
 
 K = KernelId("k")

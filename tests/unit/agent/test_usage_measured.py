@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.agent.runtimes import Counters, procfs
 from fairlead.agent.runtimes.docker import usage as containers
-from fairlead.agent.runtimes.process_usage import Meter
+from fairlead.agent.runtimes.process.usage import Meter
 from fairlead.agent.usage.gpus import GpuMeter
 from fairlead.agent.usage.node import node_counters
 from fairlead.common.ids import DeviceId, KernelId

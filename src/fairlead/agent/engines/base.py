@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fairlead.common.ids import DeviceId
 from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
 
@@ -79,10 +80,17 @@ def needs_port(spec: KernelSpec) -> bool:
 
 def visible_devices(spec: KernelSpec) -> str:
     """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel takes none."""
+    return ",".join(granted_gpus(spec))
+
+
+def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
+    """How much of each GPU, in 1/1000, in the order of the plan."""
     # A slice of a GPU is a slot of its own, like cuda-1g10gb.device.
-    families = ("cuda.", "cuda-")
-    granted = [grant.device_id for grant in spec.devices if grant.slot.startswith(families) and grant.amount]
-    return ",".join(dict.fromkeys(granted))
+    families, granted = ("cuda.", "cuda-"), dict[DeviceId, int]()
+    for grant in spec.devices:
+        if grant.slot.startswith(families) and grant.amount:
+            granted[grant.device_id] = granted.get(grant.device_id, 0) + grant.amount
+    return granted
 
 
 def environment(

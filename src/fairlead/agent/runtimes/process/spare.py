@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fairlead.agent.runtimes.process_shim import ORDER_END, READY_FD, SPARE_ROOM
+from fairlead.agent.runtimes.process.shim import ORDER_END, READY_FD, SPARE_ROOM
 
 _LONGEST_ID = 64
 SAY_TIMEOUT_MS = 15_000

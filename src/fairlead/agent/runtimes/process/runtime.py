@@ -1,13 +1,8 @@
-"""Kernels as plain processes, each under its own supervisor (``process_shim.py``) that outlives the agent.
-
-STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace``,
-``lock``, and for commands that are run inside ``environ`` and the lock ``execs``.
-"""
+"""Kernels as plain processes, each under its own supervisor (``shim.py``) that outlives the agent."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import py_compile
 import select
@@ -17,13 +12,12 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import process_exec, procfs
+from fairlead.agent.runtimes import procfs
 from fairlead.agent.runtimes.base import (
     APPS_MARK,
     KERNEL_MARK,
@@ -41,11 +35,13 @@ from fairlead.agent.runtimes.base import (
     silence,
 )
 from fairlead.agent.runtimes.execution import Command, ExecFailed, Execution
-from fairlead.agent.runtimes.process_shim import SHIM_MARK
-from fairlead.agent.runtimes.process_spare import SAY_TIMEOUT_MS, Spares
-from fairlead.agent.runtimes.process_tree import Tree
-from fairlead.agent.runtimes.process_usage import Meter
-from fairlead.common.apps import ServicePort, recognised, to_mark
+from fairlead.agent.runtimes.process import execs
+from fairlead.agent.runtimes.process.folders import NAME, Folders, kernel_id_of
+from fairlead.agent.runtimes.process.shim import SHIM_MARK
+from fairlead.agent.runtimes.process.spare import SAY_TIMEOUT_MS, Spares
+from fairlead.agent.runtimes.process.tree import Tree
+from fairlead.agent.runtimes.process.usage import Meter
+from fairlead.common.apps import ServicePort, to_mark
 from fairlead.common.ids import KernelId
 from fairlead.common.status import ObservedState
 
@@ -58,19 +54,18 @@ _RESTOCK_S = 0.2
 class ProcessRuntime:
     """``state`` is the agent's state directory: it names this agent's processes among all of the node."""
 
-    name = "process"
+    name = NAME
 
     def __init__(self, state: Path, logs: LogStore, *, log_max_bytes: int, log_keep_files: int) -> None:
-        self._owner = str(state.resolve())
-        self._kernels = state / "kernels"
+        self._kept = Folders(state)
         self._logs = logs
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
-        self._boot_id = procfs.boot_id()
         self._shim = state / "process_shim.pyc"
         self._exec_shim = state / "exec_shim.pyc"
         self._compile = threading.Lock()
         self._meter = Meter()
-        self._spares = Spares(self._shim, {KERNEL_MARK: "", OWNER_MARK: self._owner, PORT_MARK: "65535"})
+        marks = {KERNEL_MARK: "", OWNER_MARK: self._kept.owner, PORT_MARK: "65535"}
+        self._spares = Spares(self._shim, marks)
 
     def close(self) -> None:
         """Ends what was started ahead; kernels go on."""
@@ -88,7 +83,7 @@ class ProcessRuntime:
 
     def work_dir(self, kernel_id: KernelId) -> Path:
         """HOME and working directory of a kernel."""
-        return self._folder(kernel_id) / "work"
+        return self._kept.of(kernel_id) / "work"
 
     async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
         return ()
@@ -105,7 +100,7 @@ class ProcessRuntime:
             return Seen(ObservedState.UNKNOWN, detail=f"the node did not answer: {error}")
 
     async def wait(self, handle: Handle, seen: ObservedState) -> None:
-        pid, start = self._shim_of(handle)
+        pid, start = self._kept.shim_of(handle)
         try:
             pin = os.pidfd_open(pid) if pid > 0 else -1
         except ProcessLookupError:
@@ -135,93 +130,46 @@ class ProcessRuntime:
         await asyncio.to_thread(self._destroy, handle)
 
     async def find(self) -> dict[KernelId, Handle]:
-        return await asyncio.to_thread(self._find)
+        return await asyncio.to_thread(self._kept.find)
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        roots = {kernel_id: self._shim_of(handle) for kernel_id, handle in handles.items()}
+        roots = {kernel_id: self._kept.shim_of(handle) for kernel_id, handle in handles.items()}
         return await asyncio.to_thread(self._meter.measure, roots)
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
-        return self._logs.read(_id(handle), tail_lines, follow, lambda: procfs.alive(*self._shim_of(handle)))
+        shim = self._kept.shim_of(handle)
+        return self._logs.read(kernel_id_of(handle), tail_lines, follow, lambda: procfs.alive(*shim))
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        return self._logs.tail(_id(handle), max_bytes)
+        return self._logs.tail(kernel_id_of(handle), max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         if (seen := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {seen.state}")
-        return process_exec.start(self._exec_shim, self._folder(_id(handle)), self._shim_of(handle), command)
-
-    # Where things are.
-
-    def _folder(self, kernel_id: KernelId) -> Path:
-        return self._kernels / kernel_id
-
-    def _shim_of(self, handle: Handle) -> tuple[int, int]:
-        """Number and start time of the supervisor; (0, 0) when it cannot live any more."""
-        if handle.state["boot_id"] != self._boot_id:
-            return 0, 0
-        return handle.state["shim_pid"], handle.state["shim_start"]
-
-    def _handle(
-        self, kernel_id: KernelId, shim: tuple[int, int], engine: tuple[int, int], boot: str
-    ) -> Handle:
-        state: dict[str, str | int] = {"kernel_id": kernel_id, "boot_id": boot}
-        state |= {
-            "shim_pid": shim[0],
-            "shim_start": shim[1],
-            "engine_pid": engine[0],
-            "engine_start": engine[1],
-        }
-        return Handle(self.name, state)
-
-    def _remembered(self, kernel_id: KernelId) -> Handle | None:
-        """From the folder: None if it was never started, as far as the folder knows."""
-        try:
-            words = (self._folder(kernel_id) / "pids").read_text().split()
-            shim_pid, shim_start, engine_pid, engine_start = map(int, words[:4])
-            return self._handle(kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), words[4])
-        except FileNotFoundError:
-            if (self._folder(kernel_id) / "exit").exists():
-                return self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
-            return None
-        except (ValueError, IndexError):
-            log.warning("unreadable pids file", kernel=kernel_id)
-            return None
+        shim = self._kept.shim_of(handle)
+        return execs.start(self._exec_shim, self._kept.folder_of(handle), shim, command)
 
     # Looking.
 
     def _observe(self, handle: Handle) -> Seen:
         # The exit file comes before the supervisor's end, so: file, supervisor, and the file once more.
-        if seen := self._ending(handle):
+        if seen := self._kept.ending(handle):
             return seen
-        pid, start = self._shim_of(handle)
-        folder = self._folder(_id(handle))
+        pid, start = self._kept.shim_of(handle)
+        folder = self._kept.folder_of(handle)
         if procfs.alive(pid, start):
             started = handle.state["engine_pid"] or (folder / "pids").exists()
             return Seen(ObservedState.RUNNING if started else ObservedState.CREATING)
         self._reap(pid)
-        if seen := self._ending(handle):
+        if seen := self._kept.ending(handle):
             return seen
-        if handle.state["boot_id"] != self._boot_id:
+        if handle.state["boot_id"] != self._kept.boot_id:
             return Seen(ObservedState.GONE, detail="the node was restarted")
         if not (folder / "pids").exists() and not self._tree(handle).members():
             return Seen(ObservedState.GONE, detail="" if folder.exists() else "its files are gone too")
         return Seen(
             ObservedState.EXITED, whole=False, detail="its supervisor was killed, so it was ended too"
         )
-
-    def _ending(self, handle: Handle) -> Seen | None:
-        try:
-            text = (self._folder(_id(handle)) / "exit").read_text()
-        except FileNotFoundError:
-            return None
-        said = json.loads(text)
-        if said["exec"]:
-            return Seen(
-                ObservedState.EXITED, 127, refused=True, detail=f"cannot run it: {os.strerror(said['exec'])}"
-            )
-        return Seen(ObservedState.EXITED, said["code"], oom=bool(said["oom"]))
 
     @staticmethod
     def _reap(pid: int) -> None:
@@ -232,30 +180,11 @@ class ProcessRuntime:
 
     def _tree(self, handle: Handle) -> Tree:
         engine = (handle.state["engine_pid"], handle.state["engine_start"])
-        if not engine[0] and (remembered := self._remembered(_id(handle))):
+        if not engine[0] and (remembered := self._kept.remembered(kernel_id_of(handle))):
             engine = (remembered.state["engine_pid"], remembered.state["engine_start"])
-        if handle.state["boot_id"] != self._boot_id:
+        if handle.state["boot_id"] != self._kept.boot_id:
             engine = (0, 0)
-        return Tree(_id(handle), self._owner, engine)
-
-    def _find(self) -> dict[KernelId, Handle]:
-        found: dict[KernelId, Handle] = {}
-        for kernel_id in map(KernelId, os.listdir(self._kernels) if self._kernels.is_dir() else ()):
-            remembered = self._remembered(kernel_id)
-            found[kernel_id] = remembered or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
-        for pid in procfs.pids():
-            env = procfs.environ(pid)
-            if not env or env.get(OWNER_MARK) != self._owner or KERNEL_MARK not in env:
-                continue
-            kernel_id, now = KernelId(env[KERNEL_MARK]), procfs.stat(pid)
-            if now is None or not now.alive:
-                continue
-            handle = found.get(kernel_id) or self._handle(kernel_id, (0, 0), (0, 0), self._boot_id)
-            if SHIM_MARK in env and not handle.state["shim_pid"]:
-                handle = self._handle(kernel_id, (pid, now.start), (0, 0), self._boot_id)
-            port, apps = int(env.get(PORT_MARK) or 0), recognised(env.get(APPS_MARK, ""))
-            found[kernel_id] = replace(handle, port=port, apps=apps)
-        return found
+        return Tree(kernel_id_of(handle), self._kept.owner, engine)
 
     # Acting, in a thread.
 
@@ -263,8 +192,8 @@ class ProcessRuntime:
         # Compiled once per start of the agent: a script that is run is compiled anew each time (4 ms).
         with self._compile:
             self._shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for compiled in (self._shim, self._exec_shim):
-                source = Path(__file__).with_name(f"{compiled.stem}.py")
+            for compiled, name in ((self._shim, "shim.py"), (self._exec_shim, "exec_shim.py")):
+                source = Path(__file__).with_name(name)
                 py_compile.compile(str(source), cfile=str(compiled), doraise=True)
 
     def _restock(self) -> None:
@@ -274,9 +203,9 @@ class ProcessRuntime:
             log.warning("no supervisor can be started ahead: kernels start slower", error=str(error))
 
     def _create(self, launch: Launch) -> Handle:
-        if there := self._remembered(launch.kernel_id):
+        if there := self._kept.remembered(launch.kernel_id):
             return there
-        folder = self._folder(launch.kernel_id)
+        folder = self._kept.of(launch.kernel_id)
         try:
             self.work_dir(launch.kernel_id).mkdir(parents=True, exist_ok=True, mode=0o700)
             _write(launch.files)
@@ -289,14 +218,14 @@ class ProcessRuntime:
         if word == "started":
             now = procfs.stat(pid)
             start = now.start if now else 0
-            return self._handle(launch.kernel_id, (pid, start), (int(rest[0]), int(rest[1])), self._boot_id)
+            return self._kept.handle(launch.kernel_id, (pid, start), (int(rest[0]), int(rest[1])))
         if word == "exec":
             self._reap_soon(pid)
             raise CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(rest[0]))}",
                 next_step="give the path of a program that is on the agent's node",
             )
-        if word == "busy" and (there := self._remembered(launch.kernel_id)):
+        if word == "busy" and (there := self._kept.remembered(launch.kernel_id)):
             self._reap_soon(pid)
             return there
         detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
@@ -309,9 +238,13 @@ class ProcessRuntime:
         try:
             logs = self._logs.folder(launch.kernel_id)
             arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
-            marks = {KERNEL_MARK: launch.kernel_id, OWNER_MARK: self._owner, PORT_MARK: str(launch.port)}
+            marks = {
+                KERNEL_MARK: launch.kernel_id,
+                OWNER_MARK: self._kept.owner,
+                PORT_MARK: str(launch.port),
+            }
             env = launch.env | marks
-            process_exec.keep_environment(folder, env)
+            execs.keep_environment(folder, env)
             if launch.apps:  # a spare has no room for them
                 env[APPS_MARK] = to_mark(launch.apps)
             elif done := self._spares.order(arguments, env, marks):
@@ -347,10 +280,10 @@ class ProcessRuntime:
             os.waitpid(pid, 0)  # it has said its last word
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
-        pid, start = self._shim_of(handle)
+        pid, start = self._kept.shim_of(handle)
         if not procfs.alive(pid, start):
             return
-        temporary = self._folder(_id(handle)) / f"grace.{os.getpid()}.{threading.get_ident()}"
+        temporary = self._kept.folder_of(handle) / f"grace.{os.getpid()}.{threading.get_ident()}"
         try:
             temporary.write_text(str(grace_s))
             temporary.replace(temporary.with_name("grace"))
@@ -359,7 +292,7 @@ class ProcessRuntime:
         procfs.send_signal(pid, signal.SIGTERM, lambda: procfs.alive(pid, start))
 
     def _destroy(self, handle: Handle) -> None:
-        pid, start = self._shim_of(handle)
+        pid, start = self._kept.shim_of(handle)
         if procfs.alive(pid, start):
             # The supervisor knows its tree exactly, whatever it did to hide: let it end it.
             self._stop(handle, 0)
@@ -368,10 +301,10 @@ class ProcessRuntime:
                 procfs.send_signal(pid, signal.SIGKILL, lambda: procfs.alive(pid, start))
                 self._await_end(pid, start)
         self._reap(pid)
-        folder = self._folder(_id(handle))
+        folder = self._kept.folder_of(handle)
         if not (folder / "exit").exists():
             self._tree(handle).kill()
-        process_exec.wait_until_none(folder / "execs")
+        execs.wait_until_none(folder / "execs")
         shutil.rmtree(folder, ignore_errors=True)
 
     def _await_end(self, pid: int, start: int) -> None:
@@ -394,7 +327,3 @@ def _write(files: tuple[File, ...]) -> None:
         path.parent.mkdir(exist_ok=True, mode=0o700)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode), "w") as opened:
             opened.write(file.text)
-
-
-def _id(handle: Handle) -> KernelId:
-    return KernelId(handle.state["kernel_id"])

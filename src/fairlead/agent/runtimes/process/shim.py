@@ -1,10 +1,10 @@
 """The supervisor of one process kernel: outlives the agent, holds the log, knows the exit code.
 
-Run by the process runtime as ``python -I -S process_shim.py STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
+Run by the process runtime as ``python -I -S process_shim.pyc STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
 PROGRAM [ARG ...]``, with the engine's environment as its own and file descriptor 3 as a pipe on which it says
 once ``started PID START``, ``exec ERRNO`` or ``busy``. Standard library only, and little of it: every import
 delays the start of every kernel. With ``--spare`` alone it is started ahead: it waits for its arguments and
-environment on file descriptor 4 (``process_spare.py``), and ends where none come.
+environment on file descriptor 4 (``spare.py``), and ends where none come.
 
 * It is a child subreaper, so nothing that the engine starts can escape it; when the main program ends,
   everything left of it is killed before the exit is made known.
