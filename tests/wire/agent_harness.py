@@ -25,6 +25,9 @@ from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
 
 TOKEN = "the-link-token"
 CLOCK = SystemClock()
+# All agents here have one name, so they try ports in one order: those of workers side by side must not share.
+_FIRST = 23_000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = range(_FIRST, _FIRST + 100)
 OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -168,7 +171,7 @@ async def manager() -> AsyncIterator[Manager]:
 
 def make_agent(boss: Manager, home: Path, **settings: Any) -> Agent:
     chosen = {"id": "one", "inventory": "fake:2xH100", "manager": boss.target, "report_interval_s": 0.5}
-    chosen |= {"port_range": "23000-23999"} | settings
+    chosen |= {"port_range": f"{PORTS[0]}-{PORTS[-1]}"} | settings
     return Agent(AgentSettings(**chosen), CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
 
 
@@ -222,9 +225,9 @@ from fairlead.common.clock import SystemClock
 from fairlead.common.settings import AgentSettings, CommonSettings
 
 async def main():
-    target, home, token = sys.argv[1:]
+    target, home, token = sys.argv[1:4]
     settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
-                             port_range="23000-23999")
+                             port_range=sys.argv[4])
     async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
         await asyncio.Event().wait()
 
@@ -236,7 +239,14 @@ asyncio.run(main())
 async def agent_process(boss: Manager, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """An agent in a process of its own, which can be killed as if by a power cut."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", AGENT_PROGRAM, boss.target, str(home), TOKEN, env=dict(os.environ)
+        sys.executable,
+        "-c",
+        AGENT_PROGRAM,
+        boss.target,
+        str(home),
+        TOKEN,
+        f"{PORTS[0]}-{PORTS[-1]}",
+        env=dict(os.environ),
     )
     try:
         yield process
