@@ -32,6 +32,8 @@ class Cluster:
         self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
         self.env = os.environ | {
             "FAIRLEAD_HOME": str(home),
+            # The wire is not loopback, but a network of our own.
+            "FAIRLEAD_COMMON__LINK_TLS": "off",
             "FAIRLEAD_MANAGER__LISTEN": f"127.0.0.1:{api}",
             "FAIRLEAD_MANAGER__LINK_LISTEN": f"{near}:{link}",
             "FAIRLEAD_MANAGER__SUSPECT_AFTER_S": str(SUSPECT_AFTER_S),
