@@ -227,17 +227,29 @@ async def main() -> None:
         help="arrivals a second in the last parts",
     )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "life.json")
-    parser.add_argument("--check", action="store_true", help="fail on gross loss: half the goal (for CI)")
+    parser.add_argument(
+        "--check", action="store_true", help="fail on gross loss: worse than half the goal, twice (for CI)"
+    )
     options = parser.parse_args()
+    lost = await measure(options)
+    if options.check and lost:
+        # Of 500 sessions a single pause of a shared machine is the slowest hundredth. Loss stays.
+        print("worse than half of the goal, measured again: " + "; ".join(lost), flush=True)
+        lost = await measure(options)
+    if options.check and lost:
+        sys.exit("worse than half of the goal, twice: " + "; ".join(lost))
+
+
+async def measure(options: argparse.Namespace) -> list[str]:
+    """Print the table; what is lost, as ``losses``."""
     found: dict[str, Any] = {"machine": machine(), "many": options.many, "parts": []}
     steady = min(20.0, max(5.0, options.seconds / 3))
     await many(found, options, steady)
     await busy(found, options, steady)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(found, indent=1))
-    print(tables(found) + "\n\n" + machine_line(found["machine"]))
-    if options.check and (lost := losses(found)):
-        sys.exit("worse than half of the goal: " + "; ".join(lost))
+    print(tables(found) + "\n\n" + machine_line(found["machine"]), flush=True)
+    return losses(found)
 
 
 if __name__ == "__main__":
