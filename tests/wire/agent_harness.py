@@ -113,10 +113,10 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         if dict(context.invocation_metadata())["authorization"] != f"Bearer {TOKEN}":
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong link token")
         self.streams += 1
-        self._outbox = asyncio.Queue()
+        outbox = self._outbox = asyncio.Queue()
         if self.orders is not None:
             self.say(self.orders)
-        writer = asyncio.create_task(self._write(context))
+        writer = asyncio.create_task(self._write(outbox, context))
         listening = ReportsIn()
         try:
             async for wire in reports:
@@ -131,9 +131,10 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         finally:
             writer.cancel()
 
-    async def _write(self, context: Any) -> None:
+    async def _write(self, outbox: asyncio.Queue[agent_pb2.ManagerMessage], context: Any) -> None:
+        """What is said from now on goes to the stream that came last; each begins with its orders."""
         while True:
-            await context.write(await self._outbox.get())
+            await context.write(await outbox.get())
 
     async def SendLogs(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any) -> agent_pb2.LogAck:
         async for chunk in chunks:

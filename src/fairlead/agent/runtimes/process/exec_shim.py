@@ -26,6 +26,7 @@ import termios
 SAY_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 HANG_UP_GRACE_S = 10.0
+BEGIN_MS = 2_000
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
@@ -78,9 +79,16 @@ class Supervisor:
 
     def start(self, argv: list[str], directory: str, tty: bool) -> None:
         me = os.getpid()
+        begun_r, begun_w = os.pipe2(os.O_CLOEXEC)
         self.main = os.fork()
         if self.main == 0:
             self._become(argv, directory, tty, me)
+        os.close(begun_w)
+        # Until it is the command: a hang-up before that would find no group, or one that ignores it.
+        begun = select.poll()
+        begun.register(begun_r)
+        begun.poll(BEGIN_MS)
+        os.close(begun_r)
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)  # only the command's own hands keep its outputs open
