@@ -12,12 +12,22 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 import pytest_asyncio
+import structlog
 
 from fairlead.common.clock import SystemClock
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
 
+# Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event loop for
+# seconds where several loops fail at once, and with it the manager that a test has in its own process.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=True),
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 # What a test loses in a power cut it does not miss.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
 
