@@ -30,8 +30,9 @@ from typing import Any
 import fairlead
 from fairlead.agent.engines import ENGINES, Site
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.slots import parse_slots
-from fairlead.common.spec import EndpointSpec, KernelSpec
+from fairlead.common.spec import EndpointSpec
 from fairlead.common.status import TERMINAL, SessionType, Status
 from fairlead.demo_model import write_tiny_gguf
 from fairlead.sdk import ApiError, Client, Unreachable, chat

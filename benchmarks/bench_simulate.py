@@ -25,8 +25,8 @@ import grpc
 
 from fairlead.common.exchange import OrdersOut, ReportsIn
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.messages import Orders
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
 from measuring import cpu_s, machine, machine_line

@@ -1,49 +1,58 @@
 """The agent in a process that holds nothing else: ``fairlead agent`` becomes ``python -m fairlead.agentd``.
 
-What is imported here is paid for on every node, for months: the command line and its tables weigh a third of
-the agent.
+What is imported here is paid for on every node, for months: the command line with its tables, and what
+validates settings, weigh half of the agent. So they are read and validated before, and come through a pipe.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NoReturn, cast
 
-NO_FILE = "-"
+if TYPE_CHECKING:
+    from fairlead.common.settings import AgentSettings, CommonSettings, Settings
 
 
-def become(config: Path | None, given: Mapping[str, str]) -> NoReturn:
-    """Replace this process. ``config``: a file of settings; ``given``: what comes before it, by
-    ``section.key``."""
-    settings = [f"{name}={value}" for name, value in given.items()]
-    words = [sys.executable, "-m", "fairlead.agentd", NO_FILE if config is None else str(config), *settings]
+def become(settings: Settings, home: Path, token: str) -> NoReturn:
+    """Replace this process. ``settings`` as joined; ``home`` as it is."""
+    values = settings.agent.model_dump(), settings.common.model_dump(), home, token
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+    os.write(write, pickle.dumps(values))  # a pipe holds 64 KiB, and settings are two
+    os.close(write)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, words)
+    # The name is for people who look at processes.
+    os.execv(
+        sys.executable, [sys.executable, "-m", "fairlead.agentd", str(read), settings.agent.id or "agent"]
+    )
 
 
 def main() -> int:
     """The agent, until a signal; its exit code."""
     # structlog takes in rich, where it finds it, for tracebacks that we do not print: 8 MB.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
-    from fairlead.common.config import load
+    from fairlead.common import log as logging
+    from fairlead.common.clock import SystemClock
     from fairlead.common.errors import ConfigError, FairleadError
-    from fairlead.starting import as_joined, need, prepare, run, serve
+    from fairlead.edges import need, run, serve
 
-    file, *settings = sys.argv[1:]
-    given = dict(item.split("=", 1) for item in settings)
+    with open(int(sys.argv[1]), "rb") as pipe:
+        agent, common, home, token = pickle.load(pipe)
+    settings = cast("AgentSettings", SimpleNamespace(**agent))
+    shared = cast("CommonSettings", SimpleNamespace(**common))
+    logging.setup(shared.log_format, shared.log_level)
     try:
-        start = prepare(load(None if file == NO_FILE else Path(file), os.environ, given))
         try:
             from fairlead.agent import Agent
         except ImportError as error:
             raise need("agent", error) from error
-        joined = as_joined(start.loaded, start.home, "agent")
-        part = Agent(joined.agent, joined.common, clock=start.clock, link_token=start.token, home=start.home)
-        return run(serve(part, lambda agent: print(f"agent {agent.id} → {joined.agent.manager}", flush=True)))
+        part = Agent(settings, shared, clock=SystemClock(), link_token=token, home=home)
+        return run(serve(part, lambda agent: print(f"agent {agent.id} → {settings.manager}", flush=True)))
     except FairleadError as error:
         step = f"; {error.next_step}" if error.next_step else ""
         print("fairlead:", *(error.message + step).split(), file=sys.stderr)

@@ -10,10 +10,11 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from fairlead.agent import Agent
+from fairlead.common.addresses import reached_at
 from fairlead.common.clock import Clock
 from fairlead.common.identity import identity_file
 from fairlead.common.members import JoinTokenSpec, MemberKind
-from fairlead.common.settings import Settings, reached_at
+from fairlead.common.settings import Settings
 from fairlead.edges import note_connection
 from fairlead.joining import join
 from fairlead.manager import Manager

@@ -9,14 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead import agentd, starting
+from fairlead import agentd, edges
 from fairlead.cli import app
 from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common import log as logging
+from fairlead.common.addresses import reached_at
 from fairlead.common.config import Loaded, load
 from fairlead.common.errors import ConfigError
-from fairlead.common.settings import reached_at
-from fairlead.starting import as_joined, need, prepare, serve
+from fairlead.edges import need, serve
+from fairlead.starting import as_joined, prepare
 
 Config = Annotated[
     Path | None, typer.Option("--config", help="TOML file. Else $FAIRLEAD_CONFIG, else HOME/fairlead.toml.")
@@ -55,7 +56,7 @@ def read(
 
 def run(main: Coroutine[Any, Any, int]) -> None:
     """Run to the end; ends the command with the exit code of ``main``."""
-    raise typer.Exit(starting.run(main))
+    raise typer.Exit(edges.run(main))
 
 
 @app.command(rich_help_panel="Running it")
@@ -151,14 +152,15 @@ def agent(
     """An agent alone: runs kernels on this node. They outlive it, and its next start adopts them."""
     if context.invoked_subcommand is not None:
         return
-    said = given(
-        home, sets,
+    loaded = read(
+        config, home, sets,
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
         agent__inventory=inventory,
     )  # fmt: skip
-    load(config, os.environ, said)
+    start = prepare(loaded)
+    settings = as_joined(loaded, start.home, "agent")
     # It becomes a process without a command line: a node pays for what is in its agent for months.
-    agentd.become(config, said)
+    agentd.become(settings, start.home, start.token)
 
 
 proxy_verbs = typer.Typer()

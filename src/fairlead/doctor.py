@@ -14,8 +14,9 @@ from pathlib import Path
 
 import aiohttp
 
+from fairlead.common.addresses import split_address
 from fairlead.common.errors import FairleadError
-from fairlead.common.settings import Settings, split_address
+from fairlead.common.settings import Settings
 from fairlead.common.slots import show_amount
 
 

@@ -1,11 +1,17 @@
-"""What every daemon does at its edges: leave its address, and wait for a signal."""
+"""What every daemon does at its edges: run until a signal, and leave its address."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import signal
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
+
+from fairlead.common import collector
+from fairlead.common.errors import StartupError
 
 
 def note_connection(home: Path, **addresses: str) -> None:
@@ -32,3 +38,30 @@ def until_signalled() -> asyncio.Event:
     for which in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(which, stop, which)
     return stopped
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Run to the end, on uvloop where it is installed: the exit code of ``main``."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+def need(extra: str, error: ImportError) -> StartupError:
+    """What to raise where an extra of the installation is missing."""
+    return StartupError(
+        f"this installation lacks what `fairlead {extra}` needs: {error.name}",
+        next_step=f"pip install 'fairlead[{extra}]'",
+    )
+
+
+async def serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], None]) -> int:
+    """Until a signal. ``ready`` is called once it runs."""
+    stopped = until_signalled()
+    async with part as entered:
+        collector.calm()
+        ready(entered)
+        await stopped.wait()
+    return 0

@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.verbs.agent import agent as agent_verbs
+from fairlead.common.addresses import split_address
 from fairlead.common.errors import ConfigError
 from fairlead.common.members import MemberKind
-from fairlead.common.settings import split_address
 from fairlead.daemons import Config, Home, Sets, proxy_verbs, read, run
-from fairlead.starting import need, prepare
+from fairlead.edges import need
+from fairlead.starting import prepare
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
 Secret = Annotated[

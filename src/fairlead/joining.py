@@ -8,12 +8,12 @@ from pathlib import Path
 
 from yarl import URL
 
+from fairlead.common.addresses import split_address
 from fairlead.common.certificates import JoinToken, accept, new_key
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError
 from fairlead.common.identity import Identity, identity_file
 from fairlead.common.members import MemberKind
-from fairlead.common.settings import split_address
 from fairlead.sdk import Client
 
 

@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli import Cli, app, render, verb
 from fairlead.common.errors import InvalidInput, StartupError
-from fairlead.starting import need
+from fairlead.edges import need
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,9 @@ from fairlead.cli import Cli, parse, render, spans, verb
 from fairlead.common.decisions import DecisionPage, RunView, SegmentView
 from fairlead.common.errors import InvalidInput, NotFound
 from fairlead.common.options import GroupOptions
+from fairlead.edges import need
 from fairlead.rehearse import COLUMNS, draw, row, scheduler
 from fairlead.sdk import Client
-from fairlead.starting import need
 
 if TYPE_CHECKING:
     from fairlead.manager.decisions import Decision, Gap

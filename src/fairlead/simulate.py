@@ -18,7 +18,8 @@ from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError
 from fairlead.common.slots import parse_amount
 from fairlead.daemons import Config, Home, Sets, read, run
-from fairlead.starting import Start, need, prepare
+from fairlead.edges import need
+from fairlead.starting import Start, prepare
 
 if TYPE_CHECKING:
     from fairlead.agent.simulate import Cast, Script, Simulation

@@ -1,26 +1,18 @@
-"""How a part of the platform starts and stops, whoever asked for it.
-
-Without a word of the command line, whose weight a daemon would carry for months.
-"""
+"""What a part of the platform needs to start, from its settings and from what joining left."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fairlead.common import collector
 from fairlead.common import log as logging
+from fairlead.common.addresses import split_address
 from fairlead.common.clock import Clock, SystemClock
 from fairlead.common.config import Loaded, link_token, resolve_home
-from fairlead.common.errors import StartupError
+from fairlead.common.identity import identity_file
 from fairlead.common.members import MemberKind
-from fairlead.common.settings import Settings, split_address
-from fairlead.edges import until_signalled
+from fairlead.common.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -50,10 +42,6 @@ def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
     settings, origins = loaded.settings, loaded.origins
     if settings.common.link_tls == "off":
         return settings
-    try:
-        from fairlead.common.identity import identity_file
-    except ImportError as error:
-        raise need(kind, error) from error
     section = getattr(settings, kind)
     identity = identity_file(home, kind, section.id).load()
     if identity is None:
@@ -77,30 +65,3 @@ def _own_address(host: str, port: int) -> str | None:
             return str(route.getsockname()[0])
     except OSError:
         return None
-
-
-def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run to the end, on uvloop where it is installed: the exit code of ``main``."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
-
-
-def need(extra: str, error: ImportError) -> StartupError:
-    """What to raise where an extra of the installation is missing."""
-    return StartupError(
-        f"this installation lacks what `fairlead {extra}` needs: {error.name}",
-        next_step=f"pip install 'fairlead[{extra}]'",
-    )
-
-
-async def serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], None]) -> int:
-    """Until a signal. ``ready`` is called once it runs."""
-    stopped = until_signalled()
-    async with part as entered:
-        collector.calm()
-        ready(entered)
-        await stopped.wait()
-    return 0

@@ -15,7 +15,8 @@ from fairlead.cli import app
 from fairlead.cli.verbs.agent import agent as agent_verbs
 from fairlead.common.errors import ConfigError
 from fairlead.daemons import Config, Home, Sets, read, run
-from fairlead.starting import Start, as_joined, need, prepare
+from fairlead.edges import need
+from fairlead.starting import Start, as_joined, prepare
 
 db = typer.Typer(help="The database.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel="Looking after it")

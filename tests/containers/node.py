@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from tests.wire.agent_harness import TOKEN, Manager, kernel
 
 from .engine import PrivateEngine

@@ -11,10 +11,10 @@ from typing import Any
 
 import aiohttp
 
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.messages import LogRequest, Report
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
 from tests.wire.agent_harness import Manager, seen

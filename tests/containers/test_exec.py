@@ -9,7 +9,7 @@ from pathlib import Path
 from fairlead.agent.runtimes.execution import Command
 from fairlead.agent.workspaces import Workspaces
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 
 from .conftest import MakeRuntime, launch

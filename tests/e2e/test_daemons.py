@@ -4,6 +4,7 @@ their kernels, shut out. Each has a state directory of its own, as on machines o
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,9 +28,7 @@ SLOW = EndpointSpec(
     stop_grace_s=2,
 )
 # The next release, as far as a manager can tell.
-NEXT = "import fairlead, sys; fairlead.__version__ = '0.2.0'; sys.argv[1:] = ['-']; " + (
-    "from fairlead.agentd import main; sys.exit(main())"
-)
+NEXT = "import fairlead; fairlead.__version__ = '0.2.0'"
 
 
 class Site:
@@ -131,8 +130,13 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
         assert kernels_below(fresh.node.home) == {pid: kernel}, "an orderly stop leaves kernels alone"
         assert (await client.get_agent("node-7")).draining, "it said goodbye: nothing new is placed there"
         assert await ask(fresh), "and the model answers without its agent"
+        (fresh.node.home / "next").mkdir()
+        (fresh.node.home / "next" / "sitecustomize.py").write_text(NEXT)
+        path = os.pathsep.join([str(fresh.node.home / "next"), os.environ.get("PYTHONPATH", "")])
         log = (fresh.node.home / "next.out").open("ab")
-        upgraded = subprocess.Popen([sys.executable, "-c", NEXT], env=fresh.node.env, stdout=log, stderr=log)
+        command = [sys.executable, "-m", "fairlead", "agent"]
+        env = fresh.node.env | {"PYTHONPATH": path.rstrip(os.pathsep)}
+        upgraded = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:
             await until("the next version has taken over", lambda: alive(fresh, "0.2.0"))
             assert not (await client.get_agent("node-7")).draining

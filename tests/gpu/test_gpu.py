@@ -20,9 +20,9 @@ from fairlead.agent.usage.rates import attribute
 from fairlead.agent.usage.sampler import Measured
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import DeviceId, KernelId, SessionId
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.messages import SlotOffer
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import SessionType
 from tests.e2e.parts import Platform, kernels_below, until
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from fairlead.agent import reconcile as policy
 from fairlead.agent.outcome import Doom, Outcome, judge
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import AgentInfo, Observation, Orders, Report, SlotOffer
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState as Seen
 
 GIB = 1024**3

@@ -13,7 +13,7 @@ LOOK = """
 import sys
 import fairlead.agentd
 sys.modules.setdefault("rich", None)
-import fairlead.agent, fairlead.common.config, fairlead.starting
+import fairlead.agent, fairlead.common.log, fairlead.edges
 print(*{name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
 """
 
@@ -22,6 +22,7 @@ def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> No
     found = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
     heavy = {
         "typer", "click", "rich",  # for people
+        "pydantic",  # for settings and requests
         "aiohttp",  # for services, docker and metrics
         "cryptography",  # for joining and renewing
         "docker", "requests", "prometheus_client",
@@ -35,13 +36,15 @@ def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> No
     [
         (["agent.id=not/a/name"], 2, "agent.id = 'not/a/name' is not a name for an agent"),
         (["agent.manager=192.0.2.1:8701"], 2, "has not joined"),
+        (["agent.inventory=magic"], 2, "magic"),
         (["agent.colour=red"], 2, "agent.colour"),
     ],
 )
 def test_it_says_in_one_line_why_it_cannot_start(
     settings: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "fairlead.agentd", "-", f"common.home={tmp_path}", *settings]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-m", "fairlead", "agent", "--home", str(tmp_path), *sets]
     env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (code, "")

@@ -17,9 +17,9 @@ from fairlead.agent.runtimes import procfs
 from fairlead.common.clock import SystemClock
 from fairlead.common.exchange import ReportsIn
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import Observation, Orders, Report, ReportDelta
 from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
 

@@ -18,10 +18,10 @@ import pytest_asyncio
 from fairlead.agent.logs import LogStore
 from fairlead.agent.runtimes import ProcessRuntime, procfs
 from fairlead.common.ids import KernelId
+from fairlead.common.kernel import DeviceGrant
 from fairlead.common.messages import LogRequest
 from fairlead.common.reasons import Reason
 from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import DeviceGrant
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
 from fairlead.demo_model import write_tiny_gguf

@@ -12,9 +12,9 @@ from fairlead.common import messages as m
 from fairlead.common import usage as u
 from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.deltas import Delta
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 from fairlead.common.wire import agent_pb2, codec, route_codec, routes_pb2, usage_codec
 

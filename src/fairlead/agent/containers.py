@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -21,8 +22,10 @@ from fairlead.agent.runtimes.docker import (
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StartupError
-from fairlead.common.settings import AgentSettings
 from fairlead.common.slots import parse_size
+
+if TYPE_CHECKING:
+    from fairlead.common.settings import AgentSettings
 
 log = structlog.get_logger("fairlead.agent.docker")
 # An engine that is upgraded is away for seconds; new work may wait for it as well as go elsewhere.

@@ -21,9 +21,9 @@ from fairlead.agent.surroundings import Surroundings
 from fairlead.agent.usage.sampler import Measured
 from fairlead.common.errors import Conflict, InvalidInput, NotFound
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import ExecRequest, LogRequest, Observation, Orders
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState
 from fairlead.common.tasks import cancel_and_wait, spawn
 

@@ -19,7 +19,7 @@ from fairlead.agent.engines.base import (
 from fairlead.agent.runtimes.base import WORKSPACE, Launch
 from fairlead.common import apps
 from fairlead.common.apps import AppPort
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 
 # A container has an address of its own, and the node reaches it by publishing its port.
 _ANY_ADDRESS = "0.0.0.0"

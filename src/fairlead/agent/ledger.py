@@ -25,9 +25,9 @@ from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.clock import Clock
 from fairlead.common.errors import InvalidInput, StartupError
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 
 log = structlog.get_logger("fairlead.agent.ledger")

@@ -18,10 +18,10 @@ from prometheus_client.registry import Collector
 
 from fairlead import __version__
 from fairlead.agent.usage import Sampler
+from fairlead.common.addresses import split_address
 from fairlead.common.errors import StartupError
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import SlotOffer
-from fairlead.common.settings import split_address
 from fairlead.common.status import ObservedState
 
 # Of each kernel: the field, what the metric is called, by what it is divided, and what it says.

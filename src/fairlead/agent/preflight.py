@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from fairlead.agent.engines.base import Site, is_path
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 
 
 def this_site(vllm_command: str, vllm_image: str) -> Site:

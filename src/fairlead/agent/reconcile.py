@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairlead.common.ids import KernelId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import Orders
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState
 
 ALIVE = frozenset({ObservedState.PREPARING, ObservedState.CREATING, ObservedState.RUNNING})

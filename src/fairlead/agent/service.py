@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -33,10 +34,12 @@ from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.ids import AgentId
 from fairlead.common.loop import Loop
 from fairlead.common.messages import AgentInfo, Report, SlotOffer
-from fairlead.common.settings import AgentSettings, CommonSettings
 from fairlead.common.slots import parse_size
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire.dialling import RENEWAL_LOOK_S, Caller, caller_of
+
+if TYPE_CHECKING:
+    from fairlead.common.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("fairlead.agent")
 _INVENTORY_S, _LOOK_AROUND_S, _TIDY_S, _DEVICES_S = 30.0, 60.0, 60.0, 5.0

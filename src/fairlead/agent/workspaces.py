@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.common.ids import SessionId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 
 # A container's user is the image's to choose: it may be any. Nobody else gets there, by the folders above.
 _OPEN, _OWN = 0o777, 0o700

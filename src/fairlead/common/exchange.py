@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fairlead.common.deltas import Delta, Truth
 from fairlead.common.ids import KernelId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import Observation, Orders, OrdersDelta, Report, ReportDelta
-from fairlead.common.spec import KernelSpec
 
 
 class ReportsOut:

@@ -10,9 +10,12 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairlead.common.errors import ConfigError
-from fairlead.common.members import MemberKind
+
+if TYPE_CHECKING:
+    from fairlead.common.members import MemberKind
 
 # What managers are called in their certificates, wherever they are: the CA signs nothing else by that name.
 MANAGER_NAME = "manager.fairlead.internal"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from fairlead.common.apps import AppPort, Protocol
 from fairlead.common.deltas import Delta
 from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState
 
 

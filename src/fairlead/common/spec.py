@@ -1,9 +1,8 @@
-"""What a user asks for (validated pydantic models) and what an agent is given (a frozen dataclass)."""
+"""What a user asks for, validated. What becomes of it for an agent is in ``kernel``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -19,17 +18,9 @@ from pydantic import (
 from fairlead.common import apps
 from fairlead.common.apps import ServicePort
 from fairlead.common.errors import FairleadError
-from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
-from fairlead.common.membership import Membership
+from fairlead.common.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from fairlead.common.slots import parse_slots
 from fairlead.common.status import SessionType
-
-ENGINES = ("llamacpp", "vllm", "custom")
-RUNTIMES = ("process", "docker", "fake")
-# The engine comes with the image, whatever is installed on the node.
-IMAGED = frozenset({"docker"})
-# Each node has an image for these, which is used where none is named.
-WITH_DEFAULT_IMAGE = frozenset({"vllm"})
 
 _NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -345,46 +336,3 @@ class EndpointSpec(Workload):
         """One replica of this endpoint."""
         shared = self.model_dump(exclude={"name", "replicas"})
         return SessionSpec(**shared, name=name, type=SessionType.INFERENCE)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceGrant:
-    """A device that the plan gave to a kernel. ``amount`` in 1/1000 of the device."""
-
-    slot: str
-    device_id: DeviceId
-    amount: int
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSpec:
-    """All that an agent needs to run one kernel. ``slots`` in base units (see ``common.slots``)."""
-
-    kernel_id: KernelId
-    session_id: SessionId
-    session_name: str
-    session_type: SessionType
-    runtime: str
-    engine: str
-    served_name: str  # what clients send as `model`
-    model: str = ""
-    args: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
-    probe_path: str = ""  # "" = ready as soon as it runs (batch and interactive)
-    probe_period_s: float = 0.5
-    slots: dict[str, int] = field(default_factory=dict)
-    devices: tuple[DeviceGrant, ...] = ()
-    secret: str = ""  # the per-kernel key that guards its port; only the proxy and the engine know it
-    start_timeout_s: float = 900.0
-    stop_grace_s: float = 10.0
-    endpoint_id: EndpointId | None = None
-    image: str = ""  # of runtime docker
-    container_user: str = ""  # uid or uid:gid, of its resource group; "": as the node says
-    cluster: Membership | None = None  # None: its session has no other kernels
-    workspace: str = ""  # keep, drop, or as its runtime does it
-    ports: tuple[ServicePort, ...] = ()
-
-    @property
-    def answers_requests(self) -> bool:
-        return self.session_type is SessionType.INFERENCE or bool(self.probe_path)

@@ -13,11 +13,12 @@ import structlog
 from aiohttp import web
 
 import fairlead
+from fairlead.common.addresses import is_loopback, split_address
 from fairlead.common.clock import Clock
 from fairlead.common.config import kept_secret
 from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
 from fairlead.common.members import JoinTokenSpec
-from fairlead.common.settings import ManagerSettings, is_loopback, split_address
+from fairlead.common.settings import ManagerSettings
 from fairlead.manager.api import ApiDeps, build_runner
 from fairlead.manager.authority import Authority
 from fairlead.manager.enrolment import Enrolment, ManagerCertificate

@@ -11,10 +11,11 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
+from fairlead.common.addresses import split_address
 from fairlead.common.clock import Clock
 from fairlead.common.errors import StartupError
 from fairlead.common.loop import Loop
-from fairlead.common.settings import CommonSettings, ProxySettings, split_address
+from fairlead.common.settings import CommonSettings, ProxySettings
 from fairlead.common.wire.dialling import RENEWAL_LOOK_S, caller_of
 from fairlead.proxy.aiohttp_plane import AiohttpPlane
 from fairlead.proxy.decider import Decider

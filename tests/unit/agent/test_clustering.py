@@ -11,8 +11,8 @@ from fairlead.agent.engines import ENGINES, Site
 from fairlead.agent.launching import Place, invocation, launch
 from fairlead.agent.runtimes import Launch
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.membership import Membership, Peer
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
 
 PEERS = (Peer("main1", "192.0.2.1"), Peer("sub1", "192.0.2.2"), Peer("sub2", "192.0.2.3"))

@@ -12,7 +12,7 @@ from fairlead.agent.runtimes.base import Launch
 from fairlead.agent.runtimes.docker import Rules
 from fairlead.agent.runtimes.docker import rules as policy
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.status import SessionType
 
 CACHED = Rules(model_cache="/var/models", mounts=("/data",))

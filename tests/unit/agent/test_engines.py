@@ -11,7 +11,7 @@ from fairlead.agent.engines import ENGINES, Site, environment, needs_port
 from fairlead.agent.engines import llamacpp_server as server
 from fairlead.agent.engines.base import is_path, visible_devices
 from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.status import SessionType
 
 SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub")

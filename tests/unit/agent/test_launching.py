@@ -10,7 +10,7 @@ from fairlead.agent.engines import ENGINES, Site
 from fairlead.agent.fetching import fetch
 from fairlead.agent.launching import Place, invocation, launch
 from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.spec import DeviceGrant, KernelSpec
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.status import SessionType
 
 SPEC = KernelSpec(

@@ -15,9 +15,9 @@ from fairlead.agent.runtimes import Handle
 from fairlead.common.apps import AppPort, ServicePort
 from fairlead.common.errors import InvalidInput
 from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.membership import Membership, Peer
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import DeviceGrant, KernelSpec
 from fairlead.common.status import ObservedState, SessionType
 
 MEMBERSHIP = Membership(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fairlead.agent.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import Orders
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
 

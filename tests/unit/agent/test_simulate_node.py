@@ -19,9 +19,9 @@ from fairlead.agent.simulate.tally import Progress, Tally, summary
 from fairlead.common.clock import ManualClock
 from fairlead.common.errors import NotFound
 from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import AgentInfo, LogRequest, Observation, Orders
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState as S
 from fairlead.common.status import SessionType
 

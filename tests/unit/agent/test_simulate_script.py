@@ -13,7 +13,7 @@ from fairlead.agent.simulate import Range, Script, parse_range
 from fairlead.agent.simulate.script import Fate, fate
 from fairlead.common.errors import InvalidInput
 from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.status import SessionType
 
 EXACT = Script(start_s=Range(0.02, 0.02), run_s=Range(3, 3), stop_s=Range(0.01, 0.01))

@@ -11,8 +11,8 @@ import pytest
 from fairlead.agent.workspace_answers import WorkspaceAnswers
 from fairlead.agent.workspaces import Workspaces
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import WorkspaceRequest
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
 
 SPEC = KernelSpec(

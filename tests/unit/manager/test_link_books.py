@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.common.ids import AgentId, KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import AgentInfo, Orders, Report
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import SessionType
 from fairlead.manager.rpc.admission import Peer
 from fairlead.manager.rpc.link import Attached

@@ -13,8 +13,8 @@ from fairlead.agent.usage.rates import GpuSeen
 from fairlead.agent.usage.sampler import Measured
 from fairlead.common.clock import Clock
 from fairlead.common.ids import DeviceId, KernelId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import SlotOffer
-from fairlead.common.spec import KernelSpec
 
 
 class Devices:

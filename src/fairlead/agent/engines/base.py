@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fairlead.common.ids import DeviceId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.status import SessionType
 
 # What the agent must not hand down: its own settings, database secrets, and what a service manager told it.

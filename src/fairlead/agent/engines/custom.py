@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.agent.engines.base import Invocation, Probe, Site, bearer, fill
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 
 # A session in which somebody only works. Nearly every image has it, and by SIGTERM it ends at once.
 IDLE = ("sleep", "infinity")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.agent.engines.base import Invocation, Site, embedding_probe, generation_probe
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 
 # Run as a file, not as a module: a module would first import the whole agent (0.8 s). -P keeps this
 # folder, with its file names, out of the engine's import path.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from fairlead.agent.engines.base import Invocation, Site, embedding_probe, generation_probe, granted_gpus
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.slots import WHOLE_DEVICE
-from fairlead.common.spec import KernelSpec
 
 _PARALLEL = (
     *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),

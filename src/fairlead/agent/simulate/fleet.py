@@ -23,9 +23,9 @@ from fairlead.agent.simulate.script import Range, Script
 from fairlead.agent.simulate.tally import Tally
 from fairlead.common.clock import Clock
 from fairlead.common.ids import AgentId
+from fairlead.common.kernel import ENGINES, RUNTIMES
 from fairlead.common.messages import AgentInfo
 from fairlead.common.settings import AgentSettings
-from fairlead.common.spec import ENGINES, RUNTIMES
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.wire.dialling import Caller
 

@@ -16,9 +16,9 @@ from fairlead.agent.simulate.tally import Tally
 from fairlead.common.clock import Clock
 from fairlead.common.errors import NotFound
 from fairlead.common.ids import KernelId, SessionId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.messages import AgentInfo, LogRequest, Observation, Orders, Report
 from fairlead.common.reasons import Reason
-from fairlead.common.spec import KernelSpec
 from fairlead.common.status import ObservedState
 
 CREATING, RUNNING, STOPPING = ObservedState.CREATING, ObservedState.RUNNING, ObservedState.STOPPING

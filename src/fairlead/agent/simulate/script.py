@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlead.common.errors import InvalidInput
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.status import SessionType
 
 # In a session's env: what its kernels shall do, whatever the script says.

@@ -12,9 +12,9 @@ from yarl import URL
 from fairlead.cli import parse, render
 from fairlead.cli.app import app
 from fairlead.cli.context import Cli, Output, verb
+from fairlead.common.addresses import is_loopback
 from fairlead.common.errors import InvalidInput
 from fairlead.common.members import JoinTokenSpec, JoinTokenView, MemberKind, MemberView
-from fairlead.common.settings import is_loopback
 
 tokens = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens, name="join-token", help="Let agents and proxies join. For administrators.")

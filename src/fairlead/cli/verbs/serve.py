@@ -20,7 +20,8 @@ from fairlead.cli.story import why_failed
 from fairlead.cli.verbs.placement import Arch, Image, Labels, On, Priority, Runtime, where
 from fairlead.cli.waiting import until_ready
 from fairlead.common.api import EndpointView, ReplicaView
-from fairlead.common.spec import ENGINES, EndpointSpec
+from fairlead.common.kernel import ENGINES
+from fairlead.common.spec import EndpointSpec
 from fairlead.sdk import ApiError, Client, Unreachable
 
 

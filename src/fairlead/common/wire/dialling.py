@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import grpc
 import structlog
 
+from fairlead.common.addresses import is_loopback, split_address
 from fairlead.common.clock import Clock
 from fairlead.common.errors import ConfigError, StartupError
 from fairlead.common.identity import MANAGER_NAME, SKEW, Identity, IdentityFile, identity_file
-from fairlead.common.members import JoinReply, MemberKind
-from fairlead.common.settings import is_loopback, split_address
 from fairlead.common.wire import members_pb2, members_pb2_grpc
+
+if TYPE_CHECKING:
+    from fairlead.common.members import MemberKind
 
 log = structlog.get_logger("fairlead.link")
 
@@ -138,6 +140,7 @@ class Caller:
 
 def _renewed(identity: Identity, answer: members_pb2.RenewReply, key: str, now: datetime) -> Identity:
     from fairlead.common.certificates import accept, pin_of
+    from fairlead.common.members import JoinReply
 
     theirs = datetime.fromtimestamp(answer.now_ms / 1000, UTC)
     if abs(theirs - now) > SKEW:

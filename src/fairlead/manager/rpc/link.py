@@ -16,6 +16,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.errors import StoreUnavailable
 from fairlead.common.exchange import OrdersOut, ReportsIn
 from fairlead.common.ids import AgentId, KernelId
+from fairlead.common.kernel import KernelSpec
 from fairlead.common.loop import Loop
 from fairlead.common.messages import (
     ExecRequest,
@@ -27,7 +28,6 @@ from fairlead.common.messages import (
     WholeReportWanted,
     WorkspaceRequest,
 )
-from fairlead.common.spec import KernelSpec
 from fairlead.common.tasks import cancel_and_wait, spawn
 from fairlead.common.versions import gap
 from fairlead.common.wire import agent_pb2, codec

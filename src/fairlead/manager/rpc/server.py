@@ -9,9 +9,9 @@ import grpc
 import structlog
 
 import fairlead
+from fairlead.common.addresses import split_address
 from fairlead.common.errors import InvalidInput, StartupError, StoreUnavailable
 from fairlead.common.members import MemberKind
-from fairlead.common.settings import split_address
 from fairlead.common.usage import UsageReport
 from fairlead.common.wire import (
     agent_pb2,

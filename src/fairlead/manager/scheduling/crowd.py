@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.common.ids import AgentId
+from fairlead.common.kernel import IMAGED
 from fairlead.common.reasons import Reason
 from fairlead.common.slots import WHOLE_DEVICE
-from fairlead.common.spec import IMAGED
 from fairlead.manager.scheduling.answer import Refusal, RefusalKind
 from fairlead.manager.scheduling.demand import Demand, as_asked
 from fairlead.manager.scheduling.model import AgentState, Pending, Size

@@ -8,7 +8,7 @@ from fairlead.common import api
 from fairlead.common.clock import Clock
 from fairlead.common.errors import Conflict, NotFound
 from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.common.spec import KernelSpec
+from fairlead.common.kernel import KernelSpec
 from fairlead.manager.store import rows
 from fairlead.manager.store.bell import Bell, Topic
 from fairlead.manager.store.db import Database

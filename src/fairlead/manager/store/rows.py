@@ -12,9 +12,10 @@ from typing import Any
 
 from fairlead.common import api
 from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from fairlead.common.kernel import DeviceGrant, KernelSpec
 from fairlead.common.reasons import REASONS, Reason
 from fairlead.common.slots import WHOLE_DEVICE
-from fairlead.common.spec import DeviceGrant, KernelSpec, SessionSpec
+from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, SessionType, Status
 from fairlead.manager.lifecycle import KernelFacts, SessionFacts
 from fairlead.manager.scheduling import AgentState, DeviceState, Pending
