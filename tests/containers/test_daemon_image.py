@@ -56,7 +56,8 @@ async def test_an_agent_in_a_container(site: Site, api: Any, reachable_dir: Path
         agent = await run(start, api, home, "agent", *settings)
         try:
             async with asyncio.timeout(60):
-                while "node-c" not in [a.id for a in await site.client.list_agents()]:
+                # It is known when it attaches, and what it offers with its first report, a moment later.
+                while not [a for a in await site.client.list_agents() if a.id == "node-c" and a.offers]:
                     await asyncio.sleep(0.1)
             view = await site.client.get_agent("node-c")
             assert (view.status, len(view.offers)) == (AgentStatus.ALIVE, 4)
