@@ -1,7 +1,7 @@
 """The agent in a process that holds nothing else: ``fairlead agent`` becomes ``python -m fairlead.agentd``.
 
 What is imported here is paid for on every node, for months: the command line with its tables, and what
-validates settings, weigh half of the agent. So they are read and validated before, and come through a pipe.
+validates settings, weigh half of the agent. So they are read and validated before, and handed over in memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def become(settings: Settings, home: Path, token: str) -> NoReturn:
     """Replace this process. ``settings`` as joined; ``home`` as it is."""
     values = settings.agent.model_dump(), settings.common.model_dump(), home, token
-    read, write = os.pipe()
-    os.set_inheritable(read, True)
-    os.write(write, pickle.dumps(values))  # a pipe holds 64 KiB, and settings are two
-    os.close(write)
+    file = os.memfd_create("fairlead-agent", 0)  # in memory alone: there are secrets among them
+    with open(file, "wb", closefd=False) as written:
+        pickle.dump(values, written)
+    os.lseek(file, 0, os.SEEK_SET)
     sys.stdout.flush()
     sys.stderr.flush()
     # The name is for people who look at processes.
     os.execv(
-        sys.executable, [sys.executable, "-m", "fairlead.agentd", str(read), settings.agent.id or "agent"]
+        sys.executable, [sys.executable, "-m", "fairlead.agentd", str(file), settings.agent.id or "agent"]
     )
 
 
@@ -41,8 +41,8 @@ def main() -> int:
     from fairlead.common.errors import ConfigError, FairleadError
     from fairlead.edges import need, run, serve
 
-    with open(int(sys.argv[1]), "rb") as pipe:
-        agent, common, home, token = pickle.load(pipe)
+    with open(int(sys.argv[1]), "rb") as file:
+        agent, common, home, token = pickle.load(file)
     settings = cast("AgentSettings", SimpleNamespace(**agent))
     shared = cast("CommonSettings", SimpleNamespace(**common))
     logging.setup(shared.log_format, shared.log_level)

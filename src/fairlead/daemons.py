@@ -31,27 +31,21 @@ Sets = Annotated[
 ]
 
 
-def given(home: Path | None, sets: list[str] | None, **flags: str | Path | None) -> dict[str, str]:
-    """What the command line says, by ``section.key``; ``flags``: by ``section__key``. Raises
-    ``ConfigError``."""
-    found = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
+def read(
+    config: Path | None, home: Path | None, sets: list[str] | None, **flags: str | Path | None
+) -> Loaded:
+    """Settings from everywhere; ``flags`` by ``section__key``. Raises ``ConfigError``."""
+    given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
     for item in sets or []:
         name, equals, value = item.partition("=")
         if not equals or "." not in name:
             raise ConfigError(
                 f"--set {item!r} is not SECTION.KEY=VALUE", next_step="like --set agent.id=node-7"
             )
-        found[name.strip()] = value
+        given[name.strip()] = value
     if home is not None:
-        found["common.home"] = str(home)
-    return found
-
-
-def read(
-    config: Path | None, home: Path | None, sets: list[str] | None, **flags: str | Path | None
-) -> Loaded:
-    """Settings from everywhere. Raises ``ConfigError``."""
-    return load(config, os.environ, given(home, sets, **flags))
+        given["common.home"] = str(home)
+    return load(config, os.environ, given)
 
 
 def run(main: Coroutine[Any, Any, int]) -> None:

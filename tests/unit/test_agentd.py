@@ -31,6 +31,16 @@ def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> No
     assert not heavy & set(found.stdout.split())
 
 
+def test_settings_of_any_size_are_handed_over(tmp_path: Path) -> None:
+    # More than a pipe holds: writing them there would have waited for itself.
+    labels = "".join(f'l{number} = "{"x" * 1000}"\n' for number in range(200))
+    config = tmp_path / "fairlead.toml"
+    config.write_text(f'[agent]\nid = "not/a/name"\n[agent.labels]\n{labels}')
+    command = [sys.executable, "-m", "fairlead", "agent", "--home", str(tmp_path), "--config", str(config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, "is not a name for an agent" in ended.stderr) == (2, True), ended.stderr
+
+
 @pytest.mark.parametrize(
     ("settings", "code", "words"),
     [

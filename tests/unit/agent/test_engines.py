@@ -74,6 +74,7 @@ def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
         (gpus(500, 250), (), ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.225")),
         (gpus(250) + gpus(250), (), ("--gpu-memory-utilization", "0.450")),  # twice of the same
         ((DeviceGrant("cuda-1g10gb.device", DeviceId("MIG-1"), 1000),), (), ()),
+        (tuple(DeviceGrant("cuda-1g10gb.device", DeviceId(f"MIG-{n}"), 1000) for n in range(2)), (), ()),
         ((DeviceGrant("rocm.shares", DeviceId("r"), 500), DeviceGrant("cpu", DeviceId(""), 500)), (), ()),
         # What the user says himself is not said again.
         (gpus(500), ("--gpu_memory_utilization=0.3",), ()),

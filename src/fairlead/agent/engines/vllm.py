@@ -52,7 +52,9 @@ def _gpus(spec: KernelSpec) -> tuple[str, ...]:
     with what CUDA itself needs. GPUs of unequal parts: vLLM knows one limit, which is the smallest.
     """
     parts, words = list(granted_gpus(spec).values()), list[str]()
-    if len(parts) > 1 and not _says(spec, *_PARALLEL):
+    # CUDA shows a process one slice, whatever it was given.
+    sliced = any(grant.slot.startswith("cuda-") for grant in spec.devices)
+    if len(parts) > 1 and not sliced and not _says(spec, *_PARALLEL):
         words += ["--tensor-parallel-size", str(len(parts))]
     if parts and min(parts) < WHOLE_DEVICE and not _says(spec, *_MEMORY):
         words += ["--gpu-memory-utilization", f"{min(parts) * _OF_A_GPU // 100 / WHOLE_DEVICE:.3f}"]
