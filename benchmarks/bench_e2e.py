@@ -140,7 +140,7 @@ async def first_token(openai_url: str, key: str, model: str) -> float:
     while True:
         pieces = chat(openai_url, key, model, [{"role": "user", "content": "Hello"}], max_tokens=1)
         try:
-            async with aclosing(pieces):  # type: ignore[type-var]
+            async with aclosing(pieces):
                 await anext(pieces)
             return time.time()
         except (ApiError, Unreachable) as error:

@@ -26,27 +26,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import uvloop
 
+from cluster import Cluster, cluster, process
+from fairlead.agent.runtimes import Launch
+from fairlead.agent.runtimes.docker import Rules
+from fairlead.agent.runtimes.docker.networks import SHARED
+from fairlead.agent.runtimes.docker.rules import container_config, host_config
+from fairlead.common.clock import SystemClock
+from fairlead.common.ids import KernelId
+from listening import Listener, listening
+from measuring import cpu_s, machine, machine_line, median, pss_mb, quantiles_ms, rss_mb
+
+if TYPE_CHECKING:
+    from tests.containers.engine import PrivateEngine
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
-
-from tests.containers.engine import PrivateEngine, lacks  # noqa: E402
-from tests.containers.images import PYTHON_IMAGE, import_python  # noqa: E402
-
-from cluster import Cluster, cluster, process  # noqa: E402
-from fairlead.agent.runtimes import Launch  # noqa: E402
-from fairlead.agent.runtimes.docker import Rules  # noqa: E402
-from fairlead.agent.runtimes.docker.networks import SHARED  # noqa: E402
-from fairlead.agent.runtimes.docker.rules import container_config, host_config  # noqa: E402
-from fairlead.common.clock import SystemClock  # noqa: E402
-from fairlead.common.ids import KernelId  # noqa: E402
-from listening import Listener, listening  # noqa: E402
-from measuring import cpu_s, machine, machine_line, median, pss_mb, quantiles_ms, rss_mb  # noqa: E402
-
+sys.path.insert(
+    0, str(HERE.parent)
+)  # for the private engine of the tests, which is imported where it is used
 AT_ONCE, REST_S = 16, 0.5
 GOAL_MS, GOAL_RATE, GOAL_MB, GOAL_CPU = 20.0, 0.9, 60.0, 1.0
 MEM = 32 << 20
@@ -88,6 +89,8 @@ class Node:
 
     async def create(self, runtime: str, count: int, found: Found | None = None) -> tuple[list[str], float]:
         """So many at once; the ids, and seconds from the first request to the last row of RUNNING."""
+        from tests.containers.images import PYTHON_IMAGE
+
         body = json.dumps(
             {
                 "command": WORDS[runtime],
@@ -173,6 +176,9 @@ def client(engine: PrivateEngine) -> Iterator[Any]:
 
 @asynccontextmanager
 async def node() -> AsyncIterator[Node]:
+    from tests.containers.engine import PrivateEngine
+    from tests.containers.images import import_python
+
     folder = Path(tempfile.mkdtemp(prefix="fairlead-start-"))
     folder.chmod(0o711)
     engine = PrivateEngine(folder, gpus=False, live_restore=False, network_bits=24)
@@ -237,6 +243,8 @@ def floors(engine: PrivateEngine) -> dict[str, Floor]:
 
 
 def _contained(engine: PrivateEngine, count: int) -> float:
+    from tests.containers.images import PYTHON_IMAGE
+
     clock = SystemClock()
 
     def one(api: Any) -> str:
@@ -353,6 +361,8 @@ async def main() -> None:
     parser.add_argument("--runtimes", nargs="+", choices=sorted(WORDS), default=["process", "docker"])
     parser.add_argument("--json", type=Path, default=HERE / "results" / "start.json")
     options = parser.parse_args()
+    from tests.containers.engine import lacks
+
     if why := lacks():
         raise SystemExit(f"this benchmark needs a Docker Engine of its own: {why}")
     about, found = machine(), {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any, TypedDict
 
 import aiohttp
@@ -26,7 +26,7 @@ async def chat(
     stream: bool = True,
     max_tokens: int | None = None,
     idle_timeout: float = 300.0,
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """The answer's text, in pieces as they come (not ``stream``: in one).
 
     ``openai_url`` ends in ``/v1``. ``idle_timeout`` is the longest silence in seconds. Raises ``ApiError``
