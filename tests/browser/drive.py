@@ -59,12 +59,23 @@ def main(url: str, pictures: Path) -> None:
 
 
 def notebook(page: Page) -> str:
-    """Run a cell in a new notebook; what it printed."""
+    """Run a cell in a new notebook; what it printed.
+
+    A notebook shows its kernel as idle before it is connected to it, and until then it takes a
+    Shift+Enter for "move on" and runs nothing: as a person would, press again until a number or
+    a star is in the brackets.
+    """
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for()
-    page.locator(".jp-NotebookPanel .jp-CodeCell .cm-content").first.click()
+    cell = page.locator(".jp-NotebookPanel .jp-CodeCell").first
+    cell.locator(".cm-content").click()
     page.keyboard.insert_text(CODE)
-    page.keyboard.press("Shift+Enter")
+    for _ in range(40):
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_timeout(1 * SECONDS)
+        if cell.locator(".jp-InputPrompt").inner_text() != "[ ]:":
+            break
     page.locator(".jp-NotebookPanel .jp-OutputArea-executeResult").first.wait_for()
     return page.locator(".jp-NotebookPanel .jp-OutputArea").first.inner_text()
 
