@@ -108,6 +108,33 @@ async def test_logs_go_up_on_request(manager: Manager, client: Client) -> None:
         assert await asyncio.wait_for(reading, 10) == b"one\ntwo\n"
 
 
+async def test_a_log_ends_for_a_slow_reader_when_its_agent_leaves_in_the_middle(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        log = client.logs("job", follow=True)
+        first = asyncio.ensure_future(anext(log))
+        while not isinstance(request := await agent.next(), LogRequest):
+            pass
+        call = agent.stub.SendLogs(metadata=[("authorization", f"Bearer {TOKEN}")])
+
+        async def flood() -> None:
+            while True:
+                await call.write(agent_pb2.LogChunk(request_id=request.request_id, data=b"x" * 65_536))
+
+        flooding = asyncio.ensure_future(flood())
+        assert await first
+        done, _ = await asyncio.wait([flooding], timeout=2)
+        assert not done, "an agent waits for a reader that does not read"
+        call.cancel()
+        await asyncio.gather(flooding, return_exceptions=True)
+        await agent.report()
+        await asyncio.sleep(0.2)  # the manager has noticed by now, and holds more than the reader took
+        assert all([chunk async for chunk in log])
+
+
 async def test_a_silent_agent_is_suspect_then_lost_and_its_kernels_are_given_up(
     manager: Manager, client: Client
 ) -> None:

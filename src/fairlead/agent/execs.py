@@ -67,10 +67,12 @@ async def serve_exec(
     except _BROKEN:
         pass
     finally:
-        await cancel_and_wait(feeding)
+        # Before anything that waits: whoever leaves is noticed in more than one way, so the next
+        # cancellation may come right here.
         if opened is not None:
-            await opened.execution.hang_up()
+            opened.execution.hang_up()
         call.cancel()
+        await cancel_and_wait(feeding)
 
 
 async def _carry(

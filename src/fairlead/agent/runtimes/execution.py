@@ -57,7 +57,7 @@ class Execution(Protocol):
         """Its exit code, negative for a signal. Raises ``ExecFailed`` when it cannot be known."""
         ...
 
-    async def hang_up(self) -> None:
+    def hang_up(self) -> None:
         """Nobody is there any more: SIGHUP for it if it still runs, SIGKILL ``HANG_UP_GRACE_S`` seconds
-        later. Returns at once; again: nothing."""
+        later. Waits for nothing, so that nothing can come between; again: nothing."""
         ...

@@ -67,5 +67,5 @@ class FakeExecution:
             await self._said.get()
         return self._code
 
-    async def hang_up(self) -> None:
+    def hang_up(self) -> None:
         self.end(_SIGHUP)

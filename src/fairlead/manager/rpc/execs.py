@@ -158,8 +158,9 @@ class ExecBroker:
         try:
             await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancel_and_wait(*tasks)
+            # First: when the agent has left, its requests end and then this call is cancelled, also here.
             conversation.outputs.close()
+            await cancel_and_wait(*tasks)
 
 
 async def _read(conversation: Conversation, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:

@@ -13,6 +13,7 @@ from fairlead.common.errors import AgentUnreachable, NotFound
 from fairlead.common.ids import KernelId
 from fairlead.common.membership import MAIN
 from fairlead.common.messages import LogRequest
+from fairlead.common.pipe import Pipe
 from fairlead.common.status import TERMINAL
 from fairlead.common.wire import agent_pb2
 from fairlead.manager.rpc.link import Links
@@ -25,13 +26,11 @@ FIRST_ANSWER_S = 10.0
 WAITING_MAX = 64
 LOOK_AGAIN_S = 0.5
 
-_END = object()
-
 
 class LogBroker:
     def __init__(self, store: Store, links: Links, clock: Clock) -> None:
         self._store, self._links, self._clock = store, links, clock
-        self._readers: dict[str, asyncio.Queue[object]] = {}
+        self._readers: dict[str, Pipe[bytes | NotFound]] = {}
 
     async def read(
         self,
@@ -65,25 +64,24 @@ class LogBroker:
                 next_step="try again in a moment; `fairlead agents` shows who is there",
             )
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
-        queue: asyncio.Queue[object] = asyncio.Queue(WAITING_MAX)
-        self._readers[request.request_id] = queue
+        pipe = self._readers[request.request_id] = Pipe[bytes | NotFound](WAITING_MAX)
         try:
             attached.ask(request)
             try:
                 async with asyncio.timeout(FIRST_ANSWER_S):
-                    chunk = await queue.get()
+                    chunk = await pipe.get()
             except TimeoutError:
                 raise AgentUnreachable(f"agent {kernel.agent_id} did not answer") from None
-            while chunk is not _END:
+            while chunk is not None:
                 if isinstance(chunk, NotFound):
                     if not kernel.log_tail:
                         raise chunk
                     yield kernel.log_tail.encode()
                     return
-                assert isinstance(chunk, bytes)
                 yield chunk
-                chunk = await queue.get()
+                chunk = await pipe.get()
         finally:
+            pipe.close()
             del self._readers[request.request_id]
 
     async def _kernel(
@@ -110,18 +108,17 @@ class LogBroker:
 
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
         """One call of ``SendLogs``. Returns, and so ends the call, when its reader has left."""
-        queue: asyncio.Queue[object] | None = None
-        request_id = ""
+        pipe: Pipe[bytes | NotFound] | None = None
         try:
             async for chunk in chunks:
-                request_id = chunk.request_id
-                queue = self._readers.get(request_id)
-                if queue is None:
+                pipe = self._readers.get(chunk.request_id)
+                if pipe is None:
                     return
                 if chunk.error:
-                    await queue.put(NotFound(chunk.error))
+                    await pipe.put(NotFound(chunk.error))
                 elif chunk.data:
-                    await queue.put(chunk.data)
+                    await pipe.put(chunk.data)
         finally:
-            if queue is not None and request_id in self._readers:
-                await queue.put(_END)
+            # Waits for nobody: when the agent has left, its chunks end and then this call is cancelled.
+            if pipe is not None:
+                pipe.close()
