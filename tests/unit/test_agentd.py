@@ -23,9 +23,9 @@ def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> No
     heavy = {
         "typer", "click", "rich",  # for people
         "pydantic",  # for settings and requests
-        "aiohttp",  # for services, docker and metrics
+        "aiohttp",  # for services and metrics
         "cryptography",  # for joining and renewing
-        "docker", "requests", "prometheus_client",
+        "docker", "requests", "h11", "prometheus_client",
         "asyncpg", "sqlalchemy", "alembic",  # the manager's
     }  # fmt: skip
     assert not heavy & set(found.stdout.split())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fairlead.agent.runtimes.base import CreateFailed, Launch, RuntimeFailed
-from fairlead.agent.runtimes.docker.engine import Away, Refused
+from fairlead.agent.runtimes.docker.failures import Away, Refused
 from fairlead.agent.runtimes.docker.housekeeping import DiskFull
 from fairlead.agent.runtimes.docker.rules import Rules, image_allowed, meaning, outside
 from fairlead.common.reasons import Reason

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairlead.agent.runtimes.base import RuntimeFailed
+from fairlead.agent.runtimes.docker.failures import Away, Missing, Refused
 from fairlead.agent.runtimes.docker.progress import PullProgress
 from fairlead.agent.runtimes.docker.rules import Frames, lists_gpus
 
@@ -21,32 +22,6 @@ _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULLS = 16, 2
 _QUESTION_S, _REQUEST_S, _PULL_SILENCE_S = 20.0, 40, 300
 _TELL_S = 1.0
-_CONNECT_S = 5
-_NOT_STREAMED = 400  # the first HTTP status that is a refusal
-
-
-class Away(RuntimeFailed):
-    """The Docker Engine did not answer; what became of the request is not known.
-
-    ``unsent``: it did not get there."""
-
-    def __init__(self, why: str, *, unsent: bool = False) -> None:
-        super().__init__(
-            f"the Docker Engine does not answer: {why}", next_step="see `systemctl status docker` there"
-        )
-        self.unsent = unsent
-
-
-class Refused(RuntimeFailed):
-    """The Docker Engine answered that it will not. ``status``: of HTTP."""
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-class Missing(Refused):
-    """The Docker Engine knows no such thing."""
 
 
 def engine_socket(setting: str) -> Path | None:
@@ -116,26 +91,10 @@ class Engine:
         self._pulls.shutdown(wait=False, cancel_futures=True)
         self._drop()
 
-    async def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
-        """The body as it comes, after an empty piece that says that the answer has begun."""
-        import aiohttp  # only where there is an engine, like its SDK
+    def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        from fairlead.agent.runtimes.docker.streams import stream  # only where there is an engine
 
-        forever = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
-        try:
-            async with (
-                aiohttp.ClientSession(
-                    connector=aiohttp.UnixConnector(str(self.socket)), timeout=forever, trust_env=False
-                ) as http,
-                http.get(f"http://docker{path}", params=query) as answer,
-            ):
-                if answer.status >= _NOT_STREAMED:
-                    text = (await answer.text())[:500]
-                    raise (Missing if answer.status == 404 else Refused)(text, answer.status)
-                yield b""
-                async for data in answer.content.iter_any():
-                    yield data
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Away(str(error) or type(error).__name__) from None
+        return stream(self.socket, path, query)
 
     # In a thread.
 

@@ -12,7 +12,8 @@ import structlog
 
 from fairlead.agent.runtimes.base import RuntimeFailed
 from fairlead.agent.runtimes.descriptors import readable
-from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
+from fairlead.agent.runtimes.docker.failures import Away, Missing, Refused
 from fairlead.agent.runtimes.docker.rules import Frames
 from fairlead.agent.runtimes.execution import HANG_UP_GRACE_S, STDERR, STDOUT, Command, ExecFailed
 from fairlead.common.tasks import spawn
@@ -105,7 +106,7 @@ class DockerExecution:
         self._code = int(facts["ExitCode"])
         return self._code
 
-    async def hang_up(self) -> None:
+    def hang_up(self) -> None:
         if self._left:
             return
         self._left = True
@@ -149,7 +150,38 @@ class DockerExecution:
 
 async def execute(engine: Engine, container: str, command: Command) -> DockerExecution:
     """Raises ``ExecFailed``, and ``RuntimeFailed`` when there was no answer."""
+    # A task of its own: who leaves meanwhile leaves a command that may have begun, and must be hung up.
+    beginning = spawn("docker.exec.begin", _tried(engine, container, command))
+    try:
+        execution = await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        beginning.add_done_callback(_hang_up)
+        raise
+    if not isinstance(execution, DockerExecution):
+        raise execution
+    return execution
 
+
+def _hang_up(beginning: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed]) -> None:
+    if not beginning.cancelled() and isinstance(begun := beginning.result(), DockerExecution):
+        begun.hang_up()
+
+
+async def _tried(
+    engine: Engine, container: str, command: Command
+) -> DockerExecution | RuntimeFailed | ExecFailed:
+    """A failure that is expected is an answer: it is not logged as that of a task."""
+    try:
+        return await _execute(engine, container, command)
+    except Missing:
+        return ExecFailed("no command can be run in it: its container is gone")
+    except Refused as error:
+        return ExecFailed(f"no command can be run in it: {error}")
+    except RuntimeFailed as error:
+        return error
+
+
+async def _execute(engine: Engine, container: str, command: Command) -> DockerExecution:
     def make(api: Any) -> tuple[str, int]:
         made = api.exec_create(
             container,
@@ -160,13 +192,8 @@ async def execute(engine: Engine, container: str, command: Command) -> DockerExe
         )
         return str(made["Id"]), int(api.inspect_container(container)["State"]["Pid"])
 
-    try:
-        exec_id, pid = await engine.call(make)
-        streams = await _begin(engine, exec_id, command.tty)
-    except Missing:
-        raise ExecFailed("no command can be run in it: its container is gone") from None
-    except Refused as error:
-        raise ExecFailed(f"no command can be run in it: {error}") from None
+    exec_id, pid = await engine.call(make)
+    streams = await _begin(engine, exec_id, command.tty)
     execution = DockerExecution(engine, container, command, exec_id, streams)
     execution.watch(pid)
     await execution.resize(command.rows, command.cols)

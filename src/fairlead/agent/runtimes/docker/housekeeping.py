@@ -15,7 +15,8 @@ from typing import Any
 import structlog
 
 from fairlead.agent.runtimes.base import RuntimeFailed
-from fairlead.agent.runtimes.docker.engine import Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
+from fairlead.agent.runtimes.docker.failures import Missing, Refused
 from fairlead.agent.runtimes.docker.garbage import Disk, GcRules, Image, begins, enough, may_go
 from fairlead.common.clock import Clock
 

@@ -10,7 +10,8 @@ from typing import Any
 import structlog
 
 from fairlead.agent.runtimes.base import CreateFailed, Tell
-from fairlead.agent.runtimes.docker.engine import Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
+from fairlead.agent.runtimes.docker.failures import Missing, Refused
 from fairlead.agent.runtimes.docker.housekeeping import Pulled
 from fairlead.agent.runtimes.docker.rules import Rules, meaning
 from fairlead.common.apps import IMAGE_LABEL, ServicePort, read_label

@@ -16,7 +16,8 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from fairlead.agent.runtimes.base import CreateFailed, Launch
-from fairlead.agent.runtimes.docker.engine import Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
+from fairlead.agent.runtimes.docker.failures import Missing, Refused
 from fairlead.agent.runtimes.docker.rules import ISOLATED, Rules
 from fairlead.agent.runtimes.docker.seal import OWNER, Sealer
 from fairlead.common.reasons import Reason

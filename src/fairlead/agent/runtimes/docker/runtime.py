@@ -27,8 +27,9 @@ from fairlead.agent.runtimes.base import (
     silence,
 )
 from fairlead.agent.runtimes.docker.admission import as_create_failed, check
-from fairlead.agent.runtimes.docker.engine import Away, Engine, Missing, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
 from fairlead.agent.runtimes.docker.execution import execute
+from fairlead.agent.runtimes.docker.failures import Away, Missing, Refused
 from fairlead.agent.runtimes.docker.housekeeping import Housekeeping
 from fairlead.agent.runtimes.docker.images import Images
 from fairlead.agent.runtimes.docker.inside import put_inside
@@ -156,14 +157,8 @@ class DockerRuntime:
     async def destroy(self, handle: Handle) -> None:
         container = _container(handle)
         await cancel_and_wait(self._kills.pop(_id(handle), None))
-
-        def end(api: Any) -> None:
-            if look(api.inspect_container(container)["State"]).state not in _ENDED:
-                api.kill(container, "SIGKILL")
-                api.wait(container, timeout=_DIE_S)
-
         try:
-            await self._engine.call(end, _ACT_S)
+            await self._end(handle)
             await self._keep_log(handle)
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
         except Missing:
@@ -297,6 +292,22 @@ class DockerRuntime:
         return True
 
     # Ending.
+
+    async def _end(self, handle: Handle) -> None:
+        container = _container(handle)
+
+        def end(api: Any) -> None:
+            if look(api.inspect_container(container)["State"]).state not in _ENDED:
+                api.kill(container, "SIGKILL")
+                api.wait(container, timeout=_DIE_S)
+
+        try:
+            await self._engine.call(end, _ACT_S)
+        except Missing:
+            raise
+        except Refused:
+            if (await self.observe(handle)).state not in _ENDED:
+                raise  # else it ended by itself, just then
 
     async def _kill_after(self, handle: Handle, grace_s: float) -> None:
         await asyncio.sleep(grace_s)

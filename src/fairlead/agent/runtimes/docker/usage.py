@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.agent.runtimes.base import Counters
-from fairlead.agent.runtimes.docker.engine import Away, Engine, Refused
+from fairlead.agent.runtimes.docker.engine import Engine
+from fairlead.agent.runtimes.docker.failures import Away, Refused
 from fairlead.common.ids import KernelId
 
 _ASK_S = 5.0
