@@ -6,9 +6,15 @@ Postgres (durable), a manager and an agent are processes of their own; the Docke
 of tests/containers (root on Linux). The floor of ``docker`` is create and start of the same image with
 exactly the agent's options by Docker's own SDK, over a connection that is open; that of ``process`` is
 ``posix_spawn`` of the same program. Each round measures the floor and Fairlead one after the other, in turns
-of who is first. Times of Fairlead are from sending the request to the row of RUNNING in the history. Then 16
-at once, against 16 threads with the SDK; last, what the agent uses while ``--kernels`` run and nothing
-happens. Leaves every measurement in ``benchmarks/results/start.json``.
+of who is first. Times of Fairlead are from sending the request to the row of RUNNING in the history.
+
+An engine takes a second for a container, now more and now less, and what is added would vanish in that. So a
+process of ours stands before the engine, for the floor as for the agent, and notes how long the engine itself
+took to create and to start: what is added is the difference of the rest, and the engine's own times, which
+must be the same for both, are shown beside it.
+
+Then 16 at once, against 16 threads with the SDK; last, what the agent uses while ``--kernels`` run and
+nothing happens. Leaves every measurement in ``benchmarks/results/start.json``.
 """
 
 from __future__ import annotations
@@ -22,9 +28,10 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +46,8 @@ from fairlead.agent.runtimes.docker.rules import container_config, host_config
 from fairlead.common.clock import SystemClock
 from fairlead.common.ids import KernelId
 from listening import Listener, listening
-from measuring import cpu_s, machine, machine_line, median, pss_mb, quantiles_ms, rss_mb
+from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
+from start_table import AT_ONCE, STAGES, Found, tables
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
@@ -48,43 +56,26 @@ HERE = Path(__file__).parent
 sys.path.insert(
     0, str(HERE.parent)
 )  # for the private engine of the tests, which is imported where it is used
-AT_ONCE, REST_S = 16, 0.5
-GOAL_MS, GOAL_RATE, GOAL_MB, GOAL_CPU = 20.0, 0.9, 60.0, 1.0
+REST_S = 0.5
 MEM = 32 << 20
 WORDS = {
     "process": ["sleep", "3600"],
     "docker": ["python3", "-S", "-c", "import time; time.sleep(3600)"],
 }
-_STAGES = ("SCHEDULED", "PREPARING", "CREATING", "RUNNING")
 _STARTING = ("POST /containers/create", "POST /containers/ID/start")
-Floor = Callable[[int], Awaitable[float]]
-
-
-@dataclass
-class Found:
-    """Seconds, one for each round; ``stages``: since the request was sent."""
-
-    floor: list[float] = field(default_factory=list)
-    ours: list[float] = field(default_factory=list)
-    ack: list[float] = field(default_factory=list)
-    stages: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _STAGES})
-    floor_16: list[float] = field(default_factory=list)
-    ours_16: list[float] = field(default_factory=list)
-    idle: dict[str, float] = field(default_factory=dict)
-    outside: list[float] = field(
-        default_factory=list
-    )  # of ours, what the engine did not take to create and start
-    asked: list[list[str]] = field(default_factory=list)  # the engine, from the request to RUNNING
+Floor = Callable[[int], Awaitable[tuple[float, float]]]
+"""Starts so many: when it began (unix seconds), and seconds until the last was started."""
 
 
 @dataclass
 class Node:
-    """One agent, the manager that it is attached to, and the engine that it may use."""
+    """One agent, its manager, and the engine that it may use; ``socket``: that of the engine, through us."""
 
     at: Cluster
     db: asyncpg.Connection
     pid: int
     engine: PrivateEngine
+    socket: Path
     heard: Listener
 
     async def create(self, runtime: str, count: int, found: Found | None = None) -> tuple[list[str], float]:
@@ -118,8 +109,7 @@ class Node:
                 found.stages[name].append(moment - sent)
             asked = self.heard.between(sent, moments["RUNNING"])
             found.asked.append([what for what, _ in asked])
-            engines = sum(took for what, took in asked if what in _STARTING)
-            found.outside.append(moments["RUNNING"] - sent - engines)
+            found.engine.append(sum(took for what, took in asked if what in _STARTING))
         return ids, moments["RUNNING"] - sent
 
     async def end(self, ids: list[str]) -> None:
@@ -132,7 +122,7 @@ class Node:
 
     async def settle(self) -> None:
         """Until nothing of what has ended is left in the engine, and all is at rest."""
-        with client(self.engine) as api:
+        with client(self.engine.socket) as api:
             async with asyncio.timeout(60):
                 while await asyncio.to_thread(api.containers, all=True):
                     await asyncio.sleep(0.05)
@@ -149,7 +139,7 @@ class Node:
                 )
                 seen = {row["to_status"]: row for row in rows}
                 if status in seen and seen[status]["count"] == len(ids):
-                    return {name: seen[name]["at"] for name in _STAGES if name in seen}
+                    return {name: seen[name]["at"] for name in STAGES if name in seen}
                 if "ERROR" in seen:
                     raise SystemExit(f"a session failed: {await self._why(ids)}")
                 await asyncio.sleep(0.02)
@@ -164,10 +154,10 @@ class Node:
 
 
 @contextmanager
-def client(engine: PrivateEngine) -> Iterator[Any]:
+def client(socket: Path) -> Iterator[Any]:
     import docker
 
-    api = docker.APIClient(base_url=f"unix://{engine.socket}", timeout=120, max_pool_size=AT_ONCE)
+    api = docker.APIClient(base_url=f"unix://{socket}", timeout=120, max_pool_size=AT_ONCE)
     try:
         yield api
     finally:
@@ -202,7 +192,7 @@ async def node() -> AsyncIterator[Node]:
                 db = await asyncpg.connect(at.dsn)
                 try:
                     await _attached(db, folder)
-                    yield Node(at, db, agent.pid, engine, heard)
+                    yield Node(at, db, agent.pid, engine, folder / "heard.sock", heard)
                 finally:
                     await db.close()
             if said := (folder / "agent.log").read_text().strip():
@@ -223,26 +213,29 @@ async def _attached(db: asyncpg.Connection, folder: Path) -> None:
         raise SystemExit(f"the agent did not come:\n{(folder / 'agent.log').read_text()[-2000:]}") from None
 
 
-def floors(engine: PrivateEngine) -> dict[str, Floor]:
-    """So many at once of the same thing without Fairlead: seconds until the last was started."""
+@contextmanager
+def floors(at: Node) -> Iterator[dict[str, Floor]]:
+    """Each without Fairlead. Docker's SDK is in a process of its own, as it is in the agent."""
+    loop = asyncio.get_running_loop()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
 
-    async def spawned(count: int) -> float:
-        start, pids = time.perf_counter(), []
-        for _ in range(count):
-            pids.append(os.posix_spawnp(WORDS["process"][0], WORDS["process"], os.environ))
-        took = time.perf_counter() - start
-        for pid in pids:
-            os.kill(pid, 9)
-            os.waitpid(pid, 0)
-        return took
+        async def spawned(count: int) -> tuple[float, float]:
+            began, start, pids = time.time(), time.perf_counter(), []
+            for _ in range(count):
+                pids.append(os.posix_spawnp(WORDS["process"][0], WORDS["process"], os.environ))
+            took = time.perf_counter() - start
+            for pid in pids:
+                os.kill(pid, 9)
+                os.waitpid(pid, 0)
+            return began, took
 
-    async def contained(count: int) -> float:
-        return await asyncio.to_thread(_contained, engine, count)
+        async def contained(count: int) -> tuple[float, float]:
+            return await loop.run_in_executor(apart, _contained, at.socket, count)
 
-    return {"process": spawned, "docker": contained}
+        yield {"process": spawned, "docker": contained}
 
 
-def _contained(engine: PrivateEngine, count: int) -> float:
+def _contained(socket: Path, count: int) -> tuple[float, float]:
     from tests.containers.images import PYTHON_IMAGE
 
     clock = SystemClock()
@@ -262,13 +255,13 @@ def _contained(engine: PrivateEngine, count: int) -> float:
         api.start(made)
         return str(made)
 
-    with client(engine) as api, ThreadPoolExecutor(count) as pool:
+    with client(socket) as api, ThreadPoolExecutor(count) as pool:
         list(pool.map(lambda _: api.ping(), range(count)))  # threads and connections are there
-        start = time.perf_counter()
+        began, start = time.time(), time.perf_counter()
         made = list(pool.map(lambda _: one(api), range(count)))
         took = time.perf_counter() - start
         list(pool.map(lambda container: api.remove_container(container, force=True), made))
-    return took
+    return began, took
 
 
 async def rounds(at: Node, runtime: str, floor: Floor, options: argparse.Namespace) -> Found:
@@ -279,20 +272,27 @@ async def rounds(at: Node, runtime: str, floor: Floor, options: argparse.Namespa
         await at.end(ids)
         return took
 
+    async def without() -> None:
+        began, took = await floor(1)
+        await at.settle()
+        asked = at.heard.between(began, began + took)
+        found.floor.append(took)
+        found.floor_engine.append(sum(took for what, took in asked if what in _STARTING))
+
     await ours(1, None)  # warm; and the network is there on which the floor's containers are too
     await floor(1)
     for number in range(options.rounds):
         if number % 2:
-            found.floor.append(await floor(1))
+            await without()
         found.ours.append(await ours(1, found))
         if number % 2 == 0:
-            found.floor.append(await floor(1))
+            await without()
     for number in range(options.at_once):
         if number % 2:
-            found.floor_16.append(await floor(AT_ONCE))
+            found.floor_16.append((await floor(AT_ONCE))[1])
         found.ours_16.append(await ours(AT_ONCE, None))
         if number % 2 == 0:
-            found.floor_16.append(await floor(AT_ONCE))
+            found.floor_16.append((await floor(AT_ONCE))[1])
     found.idle = await idle(at, runtime, options)
     return found
 
@@ -312,44 +312,6 @@ async def idle(at: Node, runtime: str, options: argparse.Namespace) -> dict[str,
     return found
 
 
-def tables(all_found: dict[str, Found]) -> str:
-    lines = [
-        "| runtime | floor p50 / p90 ms | create → RUNNING p50 / p90 ms | added at p50 (goal "
-        f"≤ {GOAL_MS:g} ms) | {AT_ONCE} at once: floor /s | ours /s | ÷ floor (goal ≥ {GOAL_RATE:g}) |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for runtime, found in all_found.items():
-        floor, ours = quantiles_ms(found.floor), quantiles_ms(found.ours)
-        raw, rate = AT_ONCE / median(found.floor_16), AT_ONCE / median(found.ours_16)
-        lines.append(
-            f"| {runtime} | {floor['p50']:.1f} / {floor['p90']:.1f} | {ours['p50']:.1f} / {ours['p90']:.1f} "
-            f"| {ours['p50'] - floor['p50']:.1f} | {raw:.1f} | {rate:.1f} | {rate / raw:.2f} |"
-        )
-    lines += ["", "| runtime | ack p50 ms | " + " | ".join(f"{name} p50 ms" for name in _STAGES) + " |"]
-    lines += ["|---|" + "---:|" * (len(_STAGES) + 1)]
-    for runtime, found in all_found.items():
-        stages = (f"{1000 * median(found.stages[name]):.1f}" for name in _STAGES)
-        lines.append(f"| {runtime} | {1000 * median(found.ack):.1f} | " + " | ".join(stages) + " |")
-    lines.append("")
-    if (docker := all_found.get("docker")) is not None:
-        counts = [len(asked) for asked in docker.asked]
-        lines += [
-            f"docker: of create → RUNNING, {1000 * median(docker.outside):.1f} ms at p50 are not the "
-            f"engine's own create and start. Questions to the engine per start: {median(counts):.0f}, like "
-            f"{', '.join(docker.asked[-1])}.",
-            "",
-        ]
-    for runtime, found in all_found.items():
-        rest = found.idle
-        lines.append(
-            f"Agent at rest with {rest['kernels']:.0f} kernels of {runtime}: {rest['rss_mb']:.0f} MB (goal < "
-            f"{GOAL_MB:g}), of which {rest['own_mb']:.0f} its own; "
-            f"{rest['share_mb']:.0f} MB with program files shared by all that have them open; "
-            f"{rest['cpu_percent']:.2f} % of a core (goal < {GOAL_CPU:g})."
-        )
-    return "\n".join(lines)
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description="What Fairlead adds to starting a kernel.")
     parser.add_argument("--rounds", type=int, default=20, help="starts of one (20)")
@@ -367,8 +329,9 @@ async def main() -> None:
         raise SystemExit(f"this benchmark needs a Docker Engine of its own: {why}")
     about, found = machine(), {}
     async with node() as at:
-        for runtime in options.runtimes:
-            found[runtime] = await rounds(at, runtime, floors(at.engine)[runtime], options)
+        with floors(at) as floor:
+            for runtime in options.runtimes:
+                found[runtime] = await rounds(at, runtime, floor[runtime], options)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"machine": about} | {k: vars(v) for k, v in found.items()}, indent=1))
     print(tables(found) + "\n\n" + machine_line(about))

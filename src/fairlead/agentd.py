@@ -9,12 +9,18 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn, cast
 
 if TYPE_CHECKING:
     from fairlead.common.settings import AgentSettings, CommonSettings, Settings
+
+# What libraries take in where they find it, and do without where they do not. structlog: for tracebacks that
+# we do not print (8 MB), and for contexts that we do not have (1 MB). requests: to guess in what encoding a
+# web page is (2 MB), where the Docker Engine says what it speaks.
+_UNUSED = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
 def become(settings: Settings, home: Path, token: str) -> NoReturn:
@@ -34,8 +40,9 @@ def become(settings: Settings, home: Path, token: str) -> NoReturn:
 
 def main() -> int:
     """The agent, until a signal; its exit code."""
-    # structlog takes in rich, where it finds it, for tracebacks that we do not print: 8 MB.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    for name in _UNUSED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    warnings.filterwarnings("ignore", "Unable to find acceptable character detection")
     from fairlead.common import log as logging
     from fairlead.common.clock import SystemClock
     from fairlead.common.errors import ConfigError, FairleadError

@@ -15,7 +15,7 @@ from fairlead.common.spec import SessionSpec
 from fairlead.common.status import ObservedState, Status
 from fairlead.manager.scheduling import Pending, Policy, plan
 from fairlead.manager.store import Store, planning, waiting
-from fairlead.manager.store.db import Database
+from fairlead.manager.store.db import Database, Line
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -127,10 +127,18 @@ class Away(Database):
 
     away = False
 
+    def line(self, *, durable: bool = True) -> Line:
+        return _Line(self, super().line(durable=durable))
+
+
+class _Line(Line):
+    def __init__(self, database: Away, line: Line) -> None:
+        self._database, self._line = database, line
+
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        if self.away:
+        if self._database.away:
             raise StoreUnavailable
-        return await super().fetch(sql, *args)
+        return await self._line.fetch(sql, *args)
 
 
 async def test_what_could_not_be_read_is_read_later(

@@ -12,7 +12,7 @@ import pytest
 LOOK = """
 import sys
 import fairlead.agentd
-sys.modules.setdefault("rich", None)
+sys.modules.update(dict.fromkeys(fairlead.agentd._UNUSED))
 import fairlead.agent, fairlead.common.log, fairlead.edges
 print(*{name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
 """

@@ -101,7 +101,8 @@ class Beginning:
     async def _prepare(self) -> None:
         """Checks, a port, and the intent in the ledger: after this, it is never begun a second time."""
         spec, around = self._course.entry.spec, self._course.around
-        if spec.runtime not in around.pretending and not self._place().contained:
+        # To look on the disk takes a thread, and of `custom` nothing is known to look for.
+        if spec.engine != "custom" and spec.runtime not in around.pretending and not self._place().contained:
             lack = await asyncio.to_thread(preflight.missing, spec, around.site)
             if lack is not None:
                 raise _Refused(*lack)

@@ -21,6 +21,7 @@ class Agents(Reports):
 
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         super().__init__(db, bell, clock)
+        self._orders_line = db.line()
         # What kernels are, by the agent that should have them: see ``orders_for_many``.
         self._ordered: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
@@ -35,7 +36,7 @@ class Agents(Reports):
         its agent should have it. An agent without kernels has an entry too.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
-        for row in await self._db.fetch(SQL["agent_wanted"], list(wanted)):
+        for row in await self._orders_line.fetch(SQL["agent_wanted"], list(wanted)):
             wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
         known = {a: self._ordered.get(a, {}) for a in wanted}
         unknown = [k for a, kernels in wanted.items() for k in kernels if k not in known[a]]
@@ -43,7 +44,7 @@ class Agents(Reports):
         if unknown:
             fresh = {
                 KernelId(row["id"]): rows.kernel_spec(row)
-                for row in await self._db.fetch(SQL["agent_orders"], unknown)
+                for row in await self._orders_line.fetch(SQL["agent_orders"], unknown)
             }
         found = {}
         for agent_id, kernels in wanted.items():
@@ -57,7 +58,7 @@ class Agents(Reports):
 
     async def next_generation(self) -> int:
         """A number greater than every one given before, by any manager."""
-        return int((await self._db.fetchrow(SQL["generation_next"]))["generation"])
+        return int((await self._orders_line.fetch(SQL["generation_next"]))[0]["generation"])
 
     async def mark_silent(self, suspect_after_s: float, lost_grace_s: float) -> list[tuple[str, str]]:
         """Mark agents SUSPECT or LOST by their silence, and give up the kernels of lost ones."""

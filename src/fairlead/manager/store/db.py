@@ -1,4 +1,5 @@
-"""Connections to Postgres: a small pool for reads, dedicated lines for writes, failures translated once."""
+"""Connections to Postgres: a small pool for what is asked now and then, dedicated lines for writes and for
+what the loops read again and again, failures translated once."""
 
 from __future__ import annotations
 
@@ -37,6 +38,9 @@ _OPTIONS: dict[str, Any] = {
     "server_settings": {"jit": "off", "enable_seqscan": "off", "random_page_cost": "1.1"},
     "max_cached_statement_lifetime": 10,
 }
+# Else the first five runs of each such plan are planned by themselves, which takes longer than to run them:
+# where sessions come one by one, that is half of all.
+_LINE_SETTINGS = _OPTIONS["server_settings"] | {"plan_cache_mode": "force_generic_plan"}
 
 
 async def _init(connection: asyncpg.Connection) -> None:
@@ -68,14 +72,17 @@ async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
 
 
 class Line:
-    """One connection of its own for one kind of write, opened when first used and again after it broke.
+    """One connection of its own for one kind of statement, opened when first used and again after it broke.
+    It is for statements of ours whose plan is good whatever their arguments are.
 
     A statement whose line breaks raises ``StoreUnavailable``: whether it took effect is then unknown, so
-    every write here is a compare-and-swap, or carries its own id, and may be sent again.
+    every write is a compare-and-swap, or carries its own id, and may be sent again.
     """
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, durable: bool = True) -> None:
         self._dsn = dsn
+        settings = _LINE_SETTINGS if durable else _LINE_SETTINGS | {"synchronous_commit": "off"}
+        self._options = _OPTIONS | {"server_settings": settings}
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
 
@@ -83,7 +90,7 @@ class Line:
         async with self._lock, _translated(self._is_closed):
             connection = self._connection
             if connection is None or connection.is_closed():
-                connection = await asyncpg.connect(self._dsn, **_OPTIONS)
+                connection = await asyncpg.connect(self._dsn, **self._options)
                 await _init(connection)
                 self._connection = connection
             try:
@@ -108,15 +115,17 @@ class Line:
 
 
 class Database:
-    """Reads through a pool (``fetch``, ``select``), writes through ``line()``."""
+    """What is asked now and then through a pool (``fetch``, ``select``), the rest through a ``line()``."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self._pool: asyncpg.Pool | None = None
         self._lines: list[Line] = []
 
-    def line(self) -> Line:
-        self._lines.append(Line(self.dsn))
+    def line(self, *, durable: bool = True) -> Line:
+        """``durable``: not for what will be said again in a moment, and may be lost by a crash of Postgres:
+        such a write does not wait for the disk."""
+        self._lines.append(Line(self.dsn, durable=durable))
         return self._lines[-1]
 
     async def __aenter__(self) -> Database:

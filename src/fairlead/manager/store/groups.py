@@ -26,7 +26,7 @@ class Groups:
 
     def __init__(self, db: Database, bell: Bell) -> None:
         self._db, self._bell = db, bell
-        self._group_line = db.line()
+        self._group_line, self._pass_line = db.line(), db.line()
         self.limited = True  # whether there is any quota, as far as the last look says
 
     async def list_groups(self) -> list[api.GroupView]:
@@ -47,7 +47,7 @@ class Groups:
 
     async def groups_with_pending(self) -> list[tuple[str, Policy]]:
         """Those in which something waits that is not known to wait for a time."""
-        found = await self._db.fetch(SQL["groups_pending"])
+        found = await self._pass_line.fetch(SQL["groups_pending"])
         self.limited = any(row["limited"] for row in found)
         return [(row["name"], policy) for row in found if (policy := _policy_in(row)) is not None]
 

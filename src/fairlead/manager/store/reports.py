@@ -65,7 +65,9 @@ class Reports:
 
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._bell, self._clock = db, bell, clock
-        self._report_line, self._beat_line = db.line(), db.line()
+        self._report_line = db.line()
+        # Heartbeats.
+        self._hear_line, self._beat_line = db.line(durable=False), db.line(durable=False)
         self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports, clock)
         self._facts: dict[AgentId, _Facts] = {}
         self._taken: dict[AgentId, tuple[_Item, float]] = {}
@@ -226,7 +228,7 @@ class Reports:
     async def _look(self, items: Sequence[_Item]) -> dict[AgentId, list[Any]]:
         """Note that they were heard; returns the kernels that may have to change, by agent that was known."""
         found: dict[AgentId, list[Any]] = {}
-        for row in await self._report_line.fetch(
+        for row in await self._hear_line.fetch(
             SQL["agent_beat"],
             [item.agent_id for item in items],
             [item.report.incarnation for item in items],

@@ -48,6 +48,7 @@ class Rooms:
 
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._clock = db, clock
+        self._line = db.line()
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
         self._reading: set[AgentId] = set()
@@ -74,7 +75,7 @@ class Rooms:
         now = self._clock.monotonic()
         known = self._groups.get(group)
         if known is None:
-            found = rows.agent_states(await self._db.fetch(SQL["agent_states"], group))
+            found = rows.agent_states(await self._line.fetch(SQL["agent_states"], group))
             known = _Group({state.agent_id: state for state in found}, now, now)
             self._groups[group] = known
         else:
@@ -109,7 +110,7 @@ class Rooms:
 
     async def _take_turns(self, group: str, known: _Group, now: float) -> None:
         if now - known.round_at >= REREAD_S:
-            there = {AgentId(row["id"]) for row in await self._db.fetch(SQL["agent_ids"], group)}
+            there = {AgentId(row["id"]) for row in await self._line.fetch(SQL["agent_ids"], group)}
             # Those that came and went without a ring at once, the others in their turn.
             self._stale |= there ^ known.agents.keys()
             known.turn = [*known.turn, *sorted(there.intersection(known.agents).difference(known.turn))]
@@ -122,10 +123,10 @@ class Rooms:
     async def _read(self, stale: set[AgentId]) -> None:
         self._stale, self._reading = set(), stale
         try:
-            found = await self._db.fetch(SQL["agent_states_of"], list(stale))
+            found = await self._line.fetch(SQL["agent_states_of"], list(stale))
             viewed = {name for name, known in self._groups.items() if known.view_until}
             who = [row["id"] for row in found if row["resource_group"] in viewed]
-            kernels = rows.running(await self._db.fetch(SQL["agent_running"], who)) if who else {}
+            kernels = rows.running(await self._line.fetch(SQL["agent_running"], who)) if who else {}
         except StoreUnavailable:
             self._stale |= stale
             raise

@@ -38,7 +38,7 @@ class Sessions(Creates):
 
     def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
         super().__init__(db, bell, clock, lost_grace_s)
-        self._move_line = db.line()
+        self._move_line, self._look_line = db.line(), db.line()
         self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves, clock)
 
     async def create_session_once(
@@ -138,8 +138,8 @@ class Sessions(Creates):
         and of which ``Bell.ring_kernels`` tells sooner.
         """
         if among is None:
-            among = {row["id"] for row in await self._db.fetch(SQL["sessions_unsettled"], deep)}
-        found = await self._db.fetch(SQL["session_facts"], list(among)) if among else []
+            among = {row["id"] for row in await self._look_line.fetch(SQL["sessions_unsettled"], deep)}
+        found = await self._look_line.fetch(SQL["session_facts"], list(among)) if among else []
         return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
 
     async def stop_session(

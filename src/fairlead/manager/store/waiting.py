@@ -37,7 +37,7 @@ class Waiting:
     """``bell``: who rings for those that change; without one, all are asked each time."""
 
     def __init__(self, db: Database, clock: Clock, bell: Bell | None = None) -> None:
-        self._db, self._clock, self._rung = db, clock, bell is not None
+        self._line, self._clock, self._rung = db.line(), clock, bell is not None
         self._queues: dict[str, _Queue] = {}
         self._stale: set[SessionId] = set()
         if bell is not None:
@@ -71,7 +71,7 @@ class Waiting:
 
     async def _ask_all(self, group: str, queue: _Queue) -> None:
         try:
-            there = await self._db.fetch(SQL["pending_brief"], group)
+            there = await self._line.fetch(SQL["pending_brief"], group)
         except StoreUnavailable:
             queue.asked_at = None
             raise
@@ -86,7 +86,7 @@ class Waiting:
     async def _read(self) -> None:
         stale, self._stale = self._stale, set()
         try:
-            found = await self._db.fetch(SQL["pending_rows"], list(stale))
+            found = await self._line.fetch(SQL["pending_rows"], list(stale))
         except StoreUnavailable:
             self._stale |= stale
             raise

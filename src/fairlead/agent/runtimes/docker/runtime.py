@@ -80,6 +80,7 @@ class DockerRuntime:
         self._meter = Meter(engine)
         self._boot_id = procfs.boot_id()
         self._beginning: set[KernelId] = set()
+        self._just_started: set[str] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._strangers: set[str] = set()
         self._images, self._house = Images(engine, rules, house.pulled), house
@@ -115,6 +116,10 @@ class DockerRuntime:
             self._beginning.discard(launch.kernel_id)
 
     async def observe(self, handle: Handle) -> Seen:
+        if _container(handle) in self._just_started:
+            # The engine has said so with its answer to the start, and need not be asked the first time.
+            self._just_started.discard(_container(handle))
+            return Seen(ObservedState.RUNNING)
         try:
             facts = await self._engine.call(lambda api: api.inspect_container(_container(handle)), _LOOK_S)
         except Missing:
@@ -157,6 +162,7 @@ class DockerRuntime:
     async def destroy(self, handle: Handle) -> None:
         container = _container(handle)
         await cancel_and_wait(self._kills.pop(_id(handle), None))
+        self._just_started.discard(container)
         try:
             await self._end(handle)
             await self._keep_log(handle)
@@ -260,6 +266,7 @@ class DockerRuntime:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
             raise
+        self._just_started.add(container)
         marks = Marks(launch.kernel_id, launch.port, launch.apps)
         return self._handle(marks, container, network_of([network]))
 

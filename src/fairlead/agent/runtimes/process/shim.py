@@ -38,17 +38,32 @@ def _set(option: int, value: int | bytes) -> None:
 def _replace(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w") as file:
-        file.write(text)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(fd, text.encode())
+    os.close(fd)
     os.replace(temporary, path)
 
 
 def _read(path: str) -> str:
+    """Not by ``open``, which takes several times as long, and a start waits for it."""
+    pieces = []
     try:
-        with open(path) as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
+    try:
+        while piece := os.read(fd, 65_536):
+            pieces.append(piece)
+    except OSError:
+        pass  # the process that it told of has ended
+    os.close(fd)
+    return os.fsdecode(b"".join(pieces))
+
+
+def _ignored() -> list[int]:
+    """The signals that a program would inherit as ignored: what has a handler is reset by exec itself."""
+    kept = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+    return [number for number in kept if signal.getsignal(number) == signal.SIG_IGN]
 
 
 def _start_time(pid: int) -> int:
@@ -108,18 +123,13 @@ class Log:
 
 
 class Shim:
-    def __init__(self, state: str, log: Log, grace_s: float) -> None:
-        self.state, self.log, self.grace_s = state, log, grace_s
+    def __init__(self, state: str, grace_s: float) -> None:
+        self.state, self.grace_s = state, grace_s
         self.main = 0
         self.status: int | None = None  # of the main program, as waitpid gives it
         self.terminate = self.expired = self.asked = self.forced = False
-        self.oom_before = _oom_kills()
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.log_r, False)
-        self.poll = select.poll()
-        self.poll.register(self.wake_r, select.POLLIN)
-        self.poll.register(self.log_r, select.POLLIN)
 
     def handle_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_w)
@@ -135,20 +145,29 @@ class Shim:
     def _on_alarm(self, *_: object) -> None:
         self.expired = True
 
-    def start(self, argv: list[str], env: dict[str, str]) -> int:
-        """0, or the errno with which the program could not be run."""
+    def start(self, argv: list[str], env: dict[str, str], log: tuple[str, int, int]) -> int:
+        """0, or the errno with which the program could not be run. ``log``: the arguments of ``Log``."""
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
-        me = os.getpid()
+        me, reset = os.getpid(), _ignored()
         self.main = os.fork()
         if self.main == 0:
-            self._become(argv, env, failed_w, me)
+            self._become(argv, env, failed_w, me, reset)
+        # What is needed from here on is made while the other process becomes the program.
         os.close(failed_w)
         os.close(self.log_w)
+        self.oom_before = _oom_kills()
+        self.log = Log(*log)
+        os.set_blocking(self.log_r, False)
+        self.poll = select.poll()
+        self.poll.register(self.wake_r, select.POLLIN)
+        self.poll.register(self.log_r, select.POLLIN)
         failure = os.read(failed_r, 16)
         os.close(failed_r)
         return int(failure or b"0")
 
-    def _become(self, argv: list[str], env: dict[str, str], failed_w: int, parent: int) -> None:
+    def _become(
+        self, argv: list[str], env: dict[str, str], failed_w: int, parent: int, reset: list[int]
+    ) -> None:
         code = 0
         try:
             os.setsid()
@@ -159,11 +178,8 @@ class Shim:
             os.dup2(self.log_w, 2)
             os.chdir(f"{self.state}/work")
             signal.set_wakeup_fd(-1)
-            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}:
-                try:
-                    signal.signal(number, signal.SIG_DFL)
-                except OSError:
-                    pass
+            for number in reset:
+                signal.signal(number, signal.SIG_DFL)
             os.execvpe(argv[0], argv, env)
         except OSError as error:
             code = error.errno or 22
@@ -333,16 +349,17 @@ def main() -> None:
         return _say("busy\n")  # it ran already: never twice
     _set(PR_SET_NAME, b"fairlead-shim")
     _set(PR_SET_CHILD_SUBREAPER, 1)
-    shim = Shim(state, Log(logs, int(max_bytes), int(keep)), float(grace))
+    shim = Shim(state, float(grace))
     shim.handle_signals()
-    failure = shim.start(argv, env)
+    failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))
     if failure:
         _replace(f"{state}/exit", f'{{"code": 127, "oom": 0, "forced": 0, "exec": {failure}}}')
         return _say(f"exec {failure}\n")
-    boot = _read("/proc/sys/kernel/random/boot_id").strip()
     started = _start_time(shim.main)
-    _replace(f"{state}/pids", f"{os.getpid()} {_start_time(os.getpid())} {shim.main} {started} {boot}\n")
     _say(f"started {shim.main} {started}\n")
+    # For the agent's next run: this one has just been told.
+    boot = _read("/proc/sys/kernel/random/boot_id").strip()
+    _replace(f"{state}/pids", f"{os.getpid()} {_start_time(os.getpid())} {shim.main} {started} {boot}\n")
     shim.watch()
     shim.write_exit()
     return None
