@@ -167,3 +167,29 @@ async def test_in_a_cluster_a_kernel_is_named(manager: Manager, client: Client) 
             async with client.exec("two", spec):
                 request, _ = await answering
                 assert request.kernel_id == kernels[hostname]
+
+
+async def test_a_kernel_is_reached_while_the_node_of_another_is_away(
+    manager: Manager, client: Client
+) -> None:
+    async with attach(manager, "node-1") as one, attach(manager, "node-2") as two, asyncio.timeout(60):
+        cluster = {"size": 2, "mode": "multi-node"}
+        body = {"name": "far", "type": "interactive", "resources": {"cpu": 1}, "cluster": cluster}
+        await client.create_session(SessionSpec.model_validate(body))
+        streams = {"node-1": one, "node-2": two}
+        for stream in streams.values():
+            await stream.orders_with(1)
+            stream.see(ObservedState.RUNNING)
+            await stream.report()
+        session = await until(client, "far", lambda v: v.status is Status.RUNNING)
+        main, sub = sorted(session.kernels, key=lambda kernel: kernel.hostname)
+        streams[str(main.agent_id)].call.cancel()
+        await asyncio.sleep(0.3)
+        answering = asyncio.ensure_future(asked(streams[str(sub.agent_id)]))
+        async with client.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
+            request, _ = await answering
+            assert request.kernel_id == sub.id
+        async with client.exec("far", SPEC) as command:
+            assert await command.read() is None
+            assert command.end is not None
+            assert f"agent '{main.agent_id}'" in command.end.detail

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import structlog
@@ -122,7 +122,7 @@ class Keeper:
         """All that it keeps, each with the name of its session."""
         return {k: (life.entry.spec.session_name, life.state) for k, life in self._lives.items()}
 
-    def logs(self, request: LogRequest) -> AsyncIterator[bytes]:
+    def logs(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Raises ``NotFound`` when there is no such kernel and no log of it."""
         kernel_id, life = request.kernel_id, self._lives.get(request.kernel_id)
         if life is not None and life.entry.handle is not None:

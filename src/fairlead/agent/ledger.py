@@ -196,7 +196,8 @@ def entry_from_json(data: dict[str, Any]) -> Entry:
 
 
 def _handle(data: dict[str, Any]) -> Handle:
-    return Handle(**data | {"apps": tuple(AppPort(**app) for app in data.get("apps", ()))})
+    apps = tuple(AppPort(**app) for app in data.get("apps", ()))
+    return Handle(**data | {"apps": apps, "started": False})  # it was, when this was written
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:

@@ -117,9 +117,11 @@ class Life:
         return await self._watch(runtime, handle)
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
+        # What has just been told need not be asked; ``wait`` looks, so it is not believed for longer.
+        seen = Seen(ObservedState.RUNNING) if handle.started else None
         while True:
             self._course.wished.clear()
-            seen = await runtime.observe(handle)
+            seen = seen or await runtime.observe(handle)
             if seen.state in ENDED:
                 return await self._judge(runtime, handle, seen)
             rest_s: float | None
@@ -134,6 +136,7 @@ class Life:
                 # After the news, which need not wait: until then the runtime finds what was meant to begin.
                 await self._course.remember()
             await self._rest(runtime, handle, seen.state, rest_s)
+            seen = None
 
     async def _settle(self, seen: Seen) -> float | None:
         """Nobody wants it to end: see whether it is ready. Seconds until it must be looked at again."""

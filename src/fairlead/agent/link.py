@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ class Link:
         streams: Iterator[int],
         report: Callable[[], Report],
         take: Callable[[Orders], bool],
-        logs: Callable[[LogRequest], AsyncIterator[bytes]],
+        logs: Callable[[LogRequest], AsyncGenerator[bytes, None]],
         execs: OpenExec = refuse,
         workspaces: AnswerWorkspaces = no_workspaces,
         connected: Callable[[], None] = lambda: None,
@@ -282,7 +282,7 @@ class Link:
         try:
             await call.write(chunk())  # says whose log this will be, even if it is empty for long
             try:
-                async with aclosing(self._logs(request)) as pieces:  # type: ignore[type-var]
+                async with aclosing(self._logs(request)) as pieces:
                     async for data in pieces:
                         for at in range(0, len(data), _CHUNK):
                             await call.write(chunk(data[at : at + _CHUNK]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
 
 from fairlead.common.ids import KernelId
@@ -44,7 +44,7 @@ class LogStore:
 
     async def read(
         self, kernel_id: KernelId, tail_lines: int, follow: bool, lives: Callable[[], bool]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """What is there, then with ``follow`` what comes, until ``lives()`` is false. Knows rotation."""
         path, offset = self._beginning(kernel_id, tail_lines)
         inode = -1

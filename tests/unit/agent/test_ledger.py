@@ -63,6 +63,14 @@ ENTRIES = [
 ]
 
 
+def test_what_had_just_started_when_it_was_written_is_looked_at_when_it_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.write(replace(ENTRIES[1], handle=Handle("process", {"shim_pid": 7}, started=True)))
+    handle = ledger.load()[KernelId("k2")].handle
+    assert handle is not None
+    assert not handle.started
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     for entry in ENTRIES:

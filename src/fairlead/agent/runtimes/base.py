@@ -5,7 +5,7 @@ A runtime's conformance suite is ``tests/conformance/test_runtime.py``; a new ru
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -114,7 +114,7 @@ class Handle:
     """How a runtime finds its kernel again, kept in the ledger. ``state`` is JSON that only it understands.
 
     ``port`` and ``apps`` are told by ``find``, for a kernel that nobody remembers; 0 and none where they
-    cannot be known.
+    cannot be known. ``started``: by ``create``, which has just been told that its program runs.
     """
 
     runtime: str
@@ -122,6 +122,7 @@ class Handle:
     version: int = 1
     port: int = 0
     apps: tuple[AppPort, ...] = ()
+    started: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ class Runtime(Protocol):
         cheap. Raises ``RuntimeFailed`` when there was no answer."""
         ...
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         """Its log from the last ``tail_lines`` lines on (0: from the beginning of what is kept); ``follow``
         goes on until it has ended."""
         ...

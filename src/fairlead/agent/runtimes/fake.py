@@ -10,7 +10,7 @@ a second).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.agent.logs import LogStore
@@ -134,7 +134,7 @@ class FakeRuntime:
         now, there = asyncio.get_running_loop().time(), self.world.kernels
         return {k: _counters(there[k].launch.env, now - there[k].begun) for k in handles if k in there}
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         return self._logs.read(
             KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._lives(handle)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -105,7 +105,7 @@ class Node:
         self._told = self._report
         return self._report
 
-    async def logs(self, request: LogRequest) -> AsyncIterator[bytes]:
+    async def logs(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Raises ``NotFound`` for a kernel that is not there (any more)."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:

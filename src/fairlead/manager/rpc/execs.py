@@ -11,11 +11,12 @@ from typing import Any
 import grpc
 import structlog
 
-from fairlead.common.api import SessionView
+from fairlead.common.api import KernelView, SessionView
 from fairlead.common.clock import Clock
 from fairlead.common.errors import AgentUnreachable, Conflict, NotFound
 from fairlead.common.execution import Channel, ExecEnd, ExecSpec, Size
 from fairlead.common.ids import KernelId
+from fairlead.common.membership import MAIN
 from fairlead.common.messages import ExecRequest
 from fairlead.common.pipe import Pipe
 from fairlead.common.status import SessionType, Status
@@ -73,7 +74,8 @@ class ExecBroker:
         self._open: dict[str, Conversation] = {}
 
     def check(self, session: SessionView) -> None:
-        """Whether commands may be run in it now. Raises ``Conflict``, ``NotFound``, ``AgentUnreachable``."""
+        """Whether commands may be run in it now, in whichever of its kernels. Raises ``Conflict``, and
+        ``AgentUnreachable`` when none of its agents is there."""
         if session.type not in ALLOWED:
             raise Conflict(
                 f"session {session.name!r} is of type {session.type}, and no command may be run in it",
@@ -84,11 +86,13 @@ class ExecBroker:
                 f"session {session.name!r} does not run: it is {session.status}",
                 next_step=f"`fairlead describe {session.name}` says why",
             )
-        self._kernel(session, "main1")
+        kernels = _newest(session)
+        if not any(self._links.get(kernel.agent_id or "") for kernel in kernels.values()):
+            self._kernel(session, next(iter(kernels), MAIN))  # says what is missing
 
     def _kernel(self, session: SessionView, hostname: str) -> tuple[KernelId, str]:
         """A kernel of the newest attempt, and its agent."""
-        kernels = {k.hostname: k for k in session.kernels if k.attempt == session.attempt}
+        kernels = _newest(session)
         if hostname not in kernels:
             raise NotFound(
                 f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(kernels)}"
@@ -161,6 +165,11 @@ class ExecBroker:
             # First: when the agent has left, its requests end and then this call is cancelled, also here.
             conversation.outputs.close()
             await cancel_and_wait(*tasks)
+
+
+def _newest(session: SessionView) -> dict[str, KernelView]:
+    """The kernels of the newest attempt, by hostname."""
+    return {k.hostname: k for k in session.kernels if k.attempt == session.attempt}
 
 
 async def _read(conversation: Conversation, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:

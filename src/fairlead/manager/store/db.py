@@ -144,7 +144,7 @@ class Database:
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         assert self._pool is not None, "the database is used before it was entered"
         async with _translated(lambda: True):
-            connection = await self._pool.acquire()
+            connection = await self._pool.acquire(timeout=COMMAND_TIMEOUT_S)
         try:
             async with _translated(connection.is_closed):
                 rows: list[Any] = await connection.fetch(sql, *args)

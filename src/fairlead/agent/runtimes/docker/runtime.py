@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
@@ -80,7 +80,6 @@ class DockerRuntime:
         self._meter = Meter(engine)
         self._boot_id = procfs.boot_id()
         self._beginning: set[KernelId] = set()
-        self._just_started: set[str] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._strangers: set[str] = set()
         self._images, self._house = Images(engine, rules, house.pulled), house
@@ -116,10 +115,6 @@ class DockerRuntime:
             self._beginning.discard(launch.kernel_id)
 
     async def observe(self, handle: Handle) -> Seen:
-        if _container(handle) in self._just_started:
-            # The engine has said so with its answer to the start, and need not be asked the first time.
-            self._just_started.discard(_container(handle))
-            return Seen(ObservedState.RUNNING)
         try:
             facts = await self._engine.call(lambda api: api.inspect_container(_container(handle)), _LOOK_S)
         except Missing:
@@ -162,7 +157,6 @@ class DockerRuntime:
     async def destroy(self, handle: Handle) -> None:
         container = _container(handle)
         await cancel_and_wait(self._kills.pop(_id(handle), None))
-        self._just_started.discard(container)
         try:
             await self._end(handle)
             await self._keep_log(handle)
@@ -192,14 +186,16 @@ class DockerRuntime:
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         return await self._meter.measure({kernel_id: _container(h) for kernel_id, h in handles.items()})
 
-    async def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+    async def logs(
+        self, handle: Handle, tail_lines: int = 0, follow: bool = False
+    ) -> AsyncGenerator[bytes, None]:
         kept = self._logs.exists(_id(handle))
         source = (
             self._logs.read(_id(handle), tail_lines, False, lambda: False)
             if kept
             else self._engine.logs(_container(handle), tail_lines, follow)
         )
-        async with aclosing(source) as pieces:  # type: ignore[type-var]
+        async with aclosing(source) as pieces:
             async for data in pieces:
                 yield data
 
@@ -266,9 +262,8 @@ class DockerRuntime:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
             raise
-        self._just_started.add(container)
         marks = Marks(launch.kernel_id, launch.port, launch.apps)
-        return self._handle(marks, container, network_of([network]))
+        return replace(self._handle(marks, container, network_of([network])), started=True)
 
     async def _there(self, kernel_id: KernelId) -> Handle:
         """The kernel that has the name already."""

@@ -10,8 +10,10 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -136,7 +138,7 @@ class ProcessRuntime:
         roots = {kernel_id: self._kept.shim_of(handle) for kernel_id, handle in handles.items()}
         return await asyncio.to_thread(self._meter.measure, roots)
 
-    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncIterator[bytes]:
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         shim = self._kept.shim_of(handle)
         return self._logs.read(kernel_id_of(handle), tail_lines, follow, lambda: procfs.alive(*shim))
 
@@ -218,18 +220,27 @@ class ProcessRuntime:
         if word == "started":
             now = procfs.stat(pid)
             start = now.start if now else 0
-            return self._kept.handle(launch.kernel_id, (pid, start), (int(rest[0]), int(rest[1])))
+            handle = self._kept.handle(launch.kernel_id, (pid, start), (int(rest[0]), int(rest[1])))
+            return replace(handle, started=True)
         if word == "exec":
             self._reap_soon(pid)
             raise CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(rest[0]))}",
                 next_step="give the path of a program that is on the agent's node",
             )
-        if word == "busy" and (there := self._kept.remembered(launch.kernel_id)):
+        if word == "busy":
             self._reap_soon(pid)
-            return there
+            if there := self._remembered_soon(launch.kernel_id):
+                return there
         detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
+
+    def _remembered_soon(self, kernel_id: KernelId) -> Handle | None:
+        """Another supervisor has it: it writes down what it started a moment after it said so."""
+        deadline = time.monotonic() + _HURRY_S
+        while (there := self._kept.remembered(kernel_id)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return there
 
     def _spawn(self, launch: Launch, folder: Path) -> tuple[int, str]:
         """Number of the supervisor, and what it said. posix_spawn shares our memory, so it takes well under 1
