@@ -116,7 +116,7 @@ class WorldDatabase(Database):
         super().__init__("postgresql://nobody@nowhere/nothing")
         self._postgres, self.dead = postgres, False
 
-    def line(self) -> Line:
+    def line(self, *, durable: bool = True) -> Line:
         return WorldLine(self)
 
     async def __aenter__(self) -> Database:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -89,22 +88,17 @@ class Planning:
     async def snapshot(
         self, group: str, policy: Policy = _DEFAULT, *, who_runs: bool | None = None
     ) -> Snapshot:
-        """A resource group now. Agents and sessions are read by themselves: the commit checks again.
+        """A resource group now. Agents and sessions are read one after the other: the commit checks again.
 
         ``policy``: what the group's own does not ask about is not read. ``who_runs``: also what runs, and
         until when; None: if somebody waited for room at the last pass, or a replica is spread or packed.
         """
-        view = who_runs
-        if view is None:
-            view = any(one.hold.capacity for one in self._noted.get(group, {}).values())
-        waiting, agents = await asyncio.gather(self._waiting.of(group), self._rooms.of(group, view=view))
-        if (
-            who_runs is None
-            and not view
-            and policy.replicas != "none"
-            and any(p.endpoint_id for p in waiting)
-        ):
-            agents = await self._rooms.of(group, view=True)
+        waiting = await self._waiting.of(group)
+        if who_runs is None:
+            replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in waiting)
+            noted = self._noted.get(group, {})
+            who_runs = replicas or any(one.hold.capacity for one in noted.values())
+        agents = await self._rooms.of(group, view=who_runs)
         turns = policy.agent_selection == "round-robin"
         cursors = await self._groups.cursors(group) if turns else {}
         quotas: tuple[Quota, ...] = ()
