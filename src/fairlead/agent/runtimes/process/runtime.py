@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -228,19 +227,11 @@ class ProcessRuntime:
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(rest[0]))}",
                 next_step="give the path of a program that is on the agent's node",
             )
-        if word == "busy":
+        if word == "busy" and (there := self._kept.remembered(launch.kernel_id)):
             self._reap_soon(pid)
-            if there := self._remembered_soon(launch.kernel_id):
-                return there
+            return there
         detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
-
-    def _remembered_soon(self, kernel_id: KernelId) -> Handle | None:
-        """Another supervisor has it: it writes down what it started a moment after it said so."""
-        deadline = time.monotonic() + _HURRY_S
-        while (there := self._kept.remembered(kernel_id)) is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return there
 
     def _spawn(self, launch: Launch, folder: Path) -> tuple[int, str]:
         """Number of the supervisor, and what it said. posix_spawn shares our memory, so it takes well under 1

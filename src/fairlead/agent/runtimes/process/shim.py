@@ -355,11 +355,10 @@ def main() -> None:
     if failure:
         _replace(f"{state}/exit", f'{{"code": 127, "oom": 0, "forced": 0, "exec": {failure}}}')
         return _say(f"exec {failure}\n")
-    started = _start_time(shim.main)
-    _say(f"started {shim.main} {started}\n")
-    # For the agent's next run: this one has just been told.
     boot = _read("/proc/sys/kernel/random/boot_id").strip()
+    started = _start_time(shim.main)
     _replace(f"{state}/pids", f"{os.getpid()} {_start_time(os.getpid())} {shim.main} {started} {boot}\n")
+    _say(f"started {shim.main} {started}\n")
     shim.watch()
     shim.write_exit()
     return None
