@@ -67,12 +67,17 @@ async def serve_exec(
     except _BROKEN:
         pass
     finally:
-        # Before anything that waits: whoever leaves is noticed in more than one way, so the next
-        # cancellation may come right here.
-        if opened is not None:
-            opened.execution.hang_up()
         call.cancel()
-        await cancel_and_wait(feeding)
+        # In a task of its own: whoever leaves is noticed in more than one way, so the next cancellation may
+        # come right here.
+        await asyncio.shield(spawn(f"exec.over.{request.request_id}", _hang_up(feeding, opened)))
+
+
+async def _hang_up(feeding: asyncio.Task[None] | None, opened: Opened | None) -> None:
+    """First nobody writes to it any more: its descriptors are closed then, and their numbers anybody's."""
+    await cancel_and_wait(feeding)
+    if opened is not None:
+        opened.execution.hang_up()
 
 
 async def _carry(

@@ -30,9 +30,8 @@ class Call:
         pass
 
     async def __aiter__(self) -> AsyncIterator[agent_pb2.ExecInput]:
+        yield agent_pb2.ExecInput(stdin=b"?")
         await self._left.wait()
-        return
-        yield
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -46,22 +45,36 @@ class Call:
 
 
 class Silent:
-    """A command that says nothing and does not end."""
+    """A command that says nothing and does not end, and takes input or not."""
 
-    hung_up = 0
+    hung_up, writing = 0, False
+
+    def __init__(self, takes: bool) -> None:
+        self._takes = takes
+
+    async def write(self, data: bytes) -> None:
+        self.writing = not self._takes
+        try:
+            await asyncio.sleep(0 if self._takes else 3600)
+        finally:
+            self.writing = False
 
     async def read(self) -> tuple[int, bytes] | None:
         await asyncio.Event().wait()
         return None
 
     def hang_up(self) -> None:
+        assert not self.writing, "what it was written to is closed now"
         self.hung_up += 1
 
 
+@pytest.mark.parametrize("takes", [True, False])
 @pytest.mark.parametrize("turns", range(8))
 @pytest.mark.parametrize("last", ["the end of the call", "the agent closes"])
-async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(turns: int, last: str) -> None:
-    call, execution = Call(), Silent()
+async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(
+    turns: int, last: str, takes: bool
+) -> None:
+    call, execution = Call(), Silent(takes)
 
     async def opened(request: ExecRequest) -> Opened:
         return Opened(execution, lambda: asyncio.sleep(0, ""))  # type: ignore[arg-type]
@@ -69,9 +82,13 @@ async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(turn
     stub: Any = SimpleNamespace(Exec=lambda metadata: call)
     serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, opened))
     await asyncio.sleep(0.01)
+    assert execution.writing is not takes
     call.leave()
+    if not takes:
+        call.end()  # who is writing hears of it so
     for _ in range(turns):
         await asyncio.sleep(0)
     call.end() if last == "the end of the call" else serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+    await asyncio.sleep(0.01)
     assert (execution.hung_up, call.cancelled) == (1, True)
