@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 
 from fairlead.common.errors import StoreUnavailable
-from fairlead.manager.store.db import Line
+from fairlead.manager.store import db
+from fairlead.manager.store.db import Database, Line
 
 
 @pytest_asyncio.fixture
@@ -57,3 +58,18 @@ async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: Line) -
             await asyncio.wait([working])
         async with asyncio.timeout(5):
             assert (await line.fetch("SELECT 1 AS one"))[0]["one"] == 1
+
+
+async def test_a_question_does_not_wait_for_ever_for_a_free_connection(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(db, "COMMAND_TIMEOUT_S", 0.2)
+    async with Database(empty_database) as database, asyncio.timeout(20):
+        assert database._pool is not None
+        busy = [await database._pool.acquire() for _ in range(database._pool.get_max_size())]
+        with pytest.raises(StoreUnavailable):
+            await database.fetch("SELECT 1")
+        await database._pool.release(busy.pop())
+        assert len(await database.fetch("SELECT 1")) == 1
+        for connection in busy:
+            await database._pool.release(connection)

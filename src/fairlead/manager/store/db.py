@@ -128,8 +128,8 @@ class Database:
         self._lines: list[Line] = []
 
     def line(self, *, durable: bool = True) -> Line:
-        """``durable``: not for what will be said again in a moment, and may be lost by a crash of Postgres:
-        such a write does not wait for the disk."""
+        """Without ``durable`` a write does not wait for the disk, and a crash of Postgres may lose it: for
+        what is said again in a moment."""
         self._lines.append(Line(self.dsn, durable=durable))
         return self._lines[-1]
 
