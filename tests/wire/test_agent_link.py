@@ -334,19 +334,6 @@ async def test_a_log_s_reader_may_leave(boss: h.Manager, tmp_path: Path) -> None
         await end_all(boss)
 
 
-async def test_an_orderly_end_ends_kernels_if_told_so(boss: h.Manager, tmp_path: Path) -> None:
-    polite, stubborn = h.kernel("sleep", "3600"), h.kernel("sh", "-c", "trap '' TERM; echo up; sleep 3600")
-    stubborn = replace(stubborn, stop_grace_s=0.3)
-    async with h.make_agent(boss, tmp_path, stop_kernels_on_exit=True):
-        boss.order(polite, stubborn)
-        for spec in (polite, stubborn):
-            await boss.until_kernel(spec.kernel_id, S.RUNNING)
-    for spec in (polite, stubborn):
-        assert list(h.processes(spec.kernel_id)) == []
-    assert boss.last.draining
-    assert [(k.state, k.reason) for k in boss.last.kernels] == [(S.EXITED, Reason.AGENT_SHUTDOWN)] * 2
-
-
 async def test_a_real_engine(boss: h.Manager, tmp_path: Path) -> None:
     model = tmp_path / "tiny.gguf"
     write_tiny_gguf(model)

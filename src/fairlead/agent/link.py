@@ -96,7 +96,7 @@ class Link:
         self._due: asyncio.TimerHandle | None = None
         self._leaving = asyncio.Event()
         self._sent_last = asyncio.Event()
-        self._obeyed = False
+        self._obeyed, self._heard = False, False
         self._said = ""
         self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
         self._rest_s = 0.0
@@ -155,8 +155,8 @@ class Link:
 
     async def farewell(self, timeout_s: float = 2.0) -> None:
         """Send a last report and give the manager a moment to take it in. Returns at once when not
-        connected."""
-        if not self._obeyed:
+        connected. A manager that has a report and has not answered it yet may place kernels here, too."""
+        if not self._heard:
             return
         self._leaving.set()
         self._dirty.set()
@@ -206,7 +206,7 @@ class Link:
                         followers.add(task)
                         task.add_done_callback(followers.discard)
             finally:
-                self._stub = None
+                self._stub, self._heard = None, False
                 if self._obeyed:
                     self._disconnected()
                 await cancel_and_wait(sender, *followers)
@@ -241,6 +241,8 @@ class Link:
         self, call: grpc.aio.StreamStreamCall[agent_pb2.Report, agent_pb2.ManagerMessage]
     ) -> None:
         try:
+            await call.wait_for_connection()
+            self._heard = True
             while True:
                 self._dirty.clear()
                 self._not_due()
