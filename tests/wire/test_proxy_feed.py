@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +26,11 @@ from proxy_harness import (
 from tests.free_ports import free_port
 
 from fairlead.common.clock import SystemClock
+from fairlead.common.messages import RouteTable
 from fairlead.common.settings import CommonSettings, ProxySettings
 from fairlead.proxy import Proxy
+from fairlead.proxy.news import WITHIN_S
+from fairlead.proxy.saved import SavedTable
 
 CHAT = {"model": "tiny", "messages": []}
 CONNECTED = "fairlead_proxy_feed_connected"
@@ -121,6 +127,44 @@ async def test_a_home_that_cannot_be_written_does_not_stop_the_feed(tmp_path):
         await c.manager.publish(routes(2))
         await until(lambda: _is(c, GENERATION, 2))
         assert await c.metric(CONNECTED) == 1
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_feed(tmp_path, monkeypatch):
+    let_go, stored = threading.Event(), []
+
+    def store(self: SavedTable, table: RouteTable) -> None:
+        assert let_go.wait(10)
+        stored.append(table.generation)
+
+    monkeypatch.setattr(SavedTable, "store", store)
+    async with alone(tmp_path, fine) as c:
+        for generation in (2, 3, 4):
+            await c.manager.publish(routes(generation))
+            await until(lambda g=generation: _is(c, GENERATION, g))
+        assert stored == []
+        let_go.set()
+    assert stored == [1, 4]  # one at a time, and the newest before the proxy ends
+
+
+async def test_a_model_that_is_just_getting_ready_is_waited_for(tmp_path):
+    """Its user was told that it is ready, and the table that says so is on its way."""
+    async with engine(fine) as port, serving(tmp_path, routes(1, tiny=[], other=[])) as c:
+        asking, gone = asyncio.create_task(c.status()), asyncio.create_task(c.status("other"))
+        await asyncio.sleep(0.1)
+        await c.manager.publish(routes(2, tiny=[], other=[]))  # says nothing of it
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await c.manager.publish(routes(3, tiny=[target("k", port)]))
+        assert await asking == 200
+        assert await gone == 404
+        assert await c.metric('fairlead_proxy_requests_total{code="200",model="tiny"}') == 1
+
+
+async def test_a_model_that_is_not_ready_is_not_waited_for_long(tmp_path):
+    async with serving(tmp_path, routes(1, tiny=[])) as c:
+        asked_at = time.monotonic()
+        assert await c.status() == 503
+        assert WITHIN_S <= time.monotonic() - asked_at < WITHIN_S + 1
 
 
 async def test_a_wrong_link_token_is_named(tmp_path, capsys):

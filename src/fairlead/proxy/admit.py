@@ -1,7 +1,7 @@
 """Whether a request is let in, and as what: first by its head, then by its body. Pure.
 
 The order is fixed: path (404), method (405), a table to judge by (503), key (401), size (413),
-encoding (415), then the body's JSON (400), its model (404) and a ready replica (503).
+encoding (415), then the body's JSON (400) and its model (404), and at last a ready replica (503).
 """
 
 from __future__ import annotations
@@ -112,9 +112,15 @@ def admit_body(path: str, body: bytes, table: Table) -> Refuse | Forward:
     route = table.model(name)
     if route is None:
         return refusal.unknown_model(name, table.models)
-    if all(target.draining for target in route.targets):
-        return refusal.loading(name)
     return Forward(name, path, asked.get("stream") is True)
+
+
+def admit_model(name: str, table: Table) -> Refuse | None:
+    """Whether a replica of the model is ready: a newer table may say otherwise of one that has none."""
+    route = table.model(name)
+    if route is None:
+        return refusal.unknown_model(name, table.models)
+    return refusal.loading(name) if all(target.draining for target in route.targets) else None
 
 
 def _check_key(header: str | None, table: Table, unix_now: float) -> Refuse | None:

@@ -15,8 +15,10 @@ from fairlead.proxy.apps import Apps
 from fairlead.proxy.decider import Decider
 from fairlead.proxy.exchange import CLIENT_LEFT, Exchange
 from fairlead.proxy.failover import Failure
+from fairlead.proxy.news import News
 from fairlead.proxy.refusal import Refuse
 from fairlead.proxy.relay import relay
+from fairlead.proxy.routes import Table
 from fairlead.proxy.upstream import Job, Opened, Upstream
 
 log = structlog.get_logger("fairlead.proxy")
@@ -38,7 +40,9 @@ class AiohttpPlane:
     def __init__(self, decider: Decider, settings: ProxySettings) -> None:
         self._decider, self._settings, self._clock = decider, settings, decider.clock
         self._upstream = Upstream(decider, settings)
-        self._apps = Apps(decider, settings)
+        self._news = News(decider.clock)
+        self._apps = Apps(decider, settings, self._news)
+        decider.on_table = self._take
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._idle = asyncio.Event()
@@ -84,6 +88,10 @@ class AiohttpPlane:
         await self._apps.__aexit__()
         await self._upstream.__aexit__()
 
+    def _take(self, table: Table) -> None:
+        self._news.came()
+        self._apps.keep_only(table)
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
@@ -119,12 +127,14 @@ class AiohttpPlane:
             return await self._refuse(exchange, verdict)
         asked_at = self._clock.monotonic()
         body = await self._read_body(exchange)
-        exchange.waited_for_body = self._clock.monotonic() - asked_at
+        exchange.waited = self._clock.monotonic() - asked_at
         if isinstance(body, Refuse):
             return await self._refuse(exchange, body)
         forward = decider.body(verdict.path, body)
         if isinstance(forward, Refuse):
             return await self._refuse(exchange, forward)
+        if refused := await self._unready(exchange, forward.model):
+            return await self._refuse(exchange, refused)
         exchange.model = forward.model
         lease = decider.lease(forward.model)
         job = Job(
@@ -146,10 +156,18 @@ class AiohttpPlane:
         finally:
             lease.release()
 
+    async def _unready(self, exchange: Exchange, model: str) -> Refuse | None:
+        if (refused := self._decider.model(model)) is None:
+            return None
+        asked_at = self._clock.monotonic()
+        refused = await self._news.settled(lambda: self._decider.model(model), refusal.may_pass)
+        exchange.waited += self._clock.monotonic() - asked_at
+        return refused
+
     async def _pass_on(self, exchange: Exchange, opened: Opened) -> web.StreamResponse:
         now = self._clock.monotonic()
         in_replica = opened.first_byte_at - opened.sent_at
-        overhead = now - exchange.began - exchange.waited_for_body - in_replica
+        overhead = now - exchange.began - exchange.waited - in_replica
         head = headers.to_client(
             opened.response.headers.items(), opened.target.kernel_id, overhead, exchange.request_id
         )

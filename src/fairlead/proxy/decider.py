@@ -13,7 +13,7 @@ from fairlead.common.clock import Clock
 from fairlead.common.ids import KernelId
 from fairlead.common.messages import RouteTable, Target
 from fairlead.common.settings import ProxySettings
-from fairlead.proxy.admit import Answer, Forward, NeedBody, Rules, admit_body, admit_head
+from fairlead.proxy.admit import Answer, Forward, NeedBody, Rules, admit_body, admit_head, admit_model
 from fairlead.proxy.balance import Dice, Ejections, pick
 from fairlead.proxy.failover import Failure
 from fairlead.proxy.metrics import NO_MODEL, Metrics
@@ -62,6 +62,10 @@ class Decider:
 
     def body(self, path: str, body: bytes) -> Refuse | Forward:
         return no_table() if self.table is None else admit_body(path, body, self.table)
+
+    def model(self, name: str) -> Refuse | None:
+        """Whether a replica of it is ready."""
+        return no_table() if self.table is None else admit_model(name, self.table)
 
     def pick(self, model: str, tried: Container[KernelId]) -> Target | None:
         """A replica of ``model`` that is not in ``tried``; None when there is none to try."""

@@ -15,7 +15,7 @@ class Exchange:
     """One request and what became of it so far."""
 
     __slots__ = (
-        "began", "code", "committed", "model", "request", "request_id", "waited_for_body",
+        "began", "code", "committed", "model", "request", "request_id", "waited",
         "waits_for_continue",
     )  # fmt: skip
 
@@ -25,7 +25,7 @@ class Exchange:
         self.request_id = given or clock.new_id()
         self.model, self.code = "", CLIENT_LEFT
         self.committed = False
-        self.waited_for_body = 0.0
+        self.waited = 0.0  # seconds: for the client's body, and for a replica to be ready
         self.waits_for_continue = (
             request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
         )

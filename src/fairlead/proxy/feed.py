@@ -56,6 +56,8 @@ class Feed:
         self._caller, self._decider, self._saved = caller, decider, saved
         self._proxy_id, self._clock = proxy_id, clock
         self._task: asyncio.Task[None] | None = None
+        self._unsaved: RouteTable | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._said = ""
 
     async def __aenter__(self) -> Feed:
@@ -64,6 +66,8 @@ class Feed:
 
     async def __aexit__(self, *exc: object) -> None:
         await cancel_and_wait(self._task)
+        if self._saving is not None:
+            await self._saving
         self._set_connected(False)
 
     async def _run(self) -> None:
@@ -96,9 +100,9 @@ class Feed:
                     log.info("fed by the manager", manager=self._caller.target)
                     self._set_connected(True)
                     self._said = ""
-                await self._take(routes_from_wire(wire))
+                self._take(routes_from_wire(wire))
 
-    async def _take(self, new: RouteTable) -> None:
+    def _take(self, new: RouteTable) -> None:
         outcome = self._decider.adopt(new)
         if isinstance(outcome, Stale):
             log.error(
@@ -109,15 +113,24 @@ class Feed:
                 f"{self._saved.path} and start it again",
             )
             return
-        try:
-            await asyncio.to_thread(self._saved.store, new)
-        except OSError as error:
-            log.error(
-                "routes could not be saved; a restart without the manager would serve older ones",
-                path=str(self._saved.path),
-                error=str(error),
-                next_step="free space there or make it writable",
-            )
+        # Not waited for: a busy disk would hold up the tables that come after this one.
+        self._unsaved = new
+        if self._saving is None or self._saving.done():
+            self._saving = spawn("proxy.save", self._save())
+
+    async def _save(self) -> None:
+        """Save the newest table, until there is none that is newer."""
+        while (table := self._unsaved) is not None:
+            self._unsaved = None
+            try:
+                await asyncio.to_thread(self._saved.store, table)
+            except OSError as error:
+                log.error(
+                    "routes could not be saved; a restart without the manager would serve older ones",
+                    path=str(self._saved.path),
+                    error=str(error),
+                    next_step="free space there or make it writable",
+                )
 
     def _complain(self, why: str) -> None:
         # Once per cause, or a manager that is away for a day fills the log.

@@ -13,6 +13,7 @@ from itertools import islice
 INVALID = "invalid_request_error"
 UNAVAILABLE = "service_unavailable_error"
 SERVER = "server_error"
+_LOADING = "model_loading"
 
 # How long a client should wait before it asks again.
 LOADING_RETRY_S = 5
@@ -137,11 +138,16 @@ def loading(name: str) -> Refuse:
     return Refuse(
         503,
         UNAVAILABLE,
-        "model_loading",
+        _LOADING,
         f"The model {name!r} has no replica that is ready now. Try again shortly; "
         f"`fairlead describe {name}` shows why.",
         headers={"Retry-After": str(LOADING_RETRY_S)},
     )
+
+
+def may_pass(refused: Refuse | None) -> bool:
+    """Whether a newer table may answer otherwise: a replica that has just become ready."""
+    return refused is not None and refused.code == _LOADING
 
 
 def upstream_error(detail: str) -> Refuse:

@@ -12,8 +12,17 @@ from multidict import CIMultiDict
 
 from fairlead.common.ids import KernelId, SessionId
 from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
-from fairlead.proxy.admit import FORWARDED, Answer, Forward, NeedBody, Rules, admit_body, admit_head
-from fairlead.proxy.refusal import Refuse
+from fairlead.proxy.admit import (
+    FORWARDED,
+    Answer,
+    Forward,
+    NeedBody,
+    Rules,
+    admit_body,
+    admit_head,
+    admit_model,
+)
+from fairlead.proxy.refusal import Refuse, may_pass
 from fairlead.proxy.routes import Stale, Table, replace
 
 NOW = 1_000_000.0
@@ -152,8 +161,6 @@ def test_forwarded(body, expected):
         (b'{"model":["tiny"]}', 400, None, "model", "an array"),
         (b'{"model":{}}', 400, None, "model", "an object"),
         (b'{"model":"nope"}', 404, "model_not_found", "model", "tiny, org/Big-7B, asleep, leaving."),
-        (b'{"model":"asleep"}', 503, "model_loading", None, "asleep"),
-        (b'{"model":"leaving"}', 503, "model_loading", None, "leaving"),
     ],
 )
 def test_refused_by_the_body(body, status, code, param, says):
@@ -161,7 +168,26 @@ def test_refused_by_the_body(body, status, code, param, says):
     assert isinstance(refused, Refuse)
     assert (refused.status, refused.code, refused.param) == (status, code, param)
     assert says in refused.message
-    assert (refused.status == 503) == ("Retry-After" in refused.headers)
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "code", "passes"),
+    [
+        ("asleep", 503, "model_loading", True),
+        ("leaving", 503, "model_loading", True),
+        ("nope", 404, "model_not_found", False),
+    ],
+)
+def test_refused_for_want_of_a_replica(model, status, code, passes):
+    refused = admit_model(model, TABLE)
+    assert refused is not None
+    assert (refused.status, refused.code, may_pass(refused)) == (status, code, passes)
+    assert model in refused.message
+    assert ("Retry-After" in refused.headers) == passes
+
+
+def test_a_model_with_a_replica_is_ready():
+    assert admit_model("tiny", TABLE) is None
 
 
 def test_at_most_five_known_models_are_named():

@@ -19,6 +19,7 @@ from fairlead.proxy.apps.splice import splice
 from fairlead.proxy.apps.tunnel import tunnel
 from fairlead.proxy.decider import Decider
 from fairlead.proxy.exchange import Exchange
+from fairlead.proxy.news import News
 from fairlead.proxy.refusal import Refuse, no_table
 from fairlead.proxy.relay import cut_off
 from fairlead.proxy.routes import Table
@@ -26,22 +27,18 @@ from fairlead.proxy.routes import Table
 log = structlog.get_logger("fairlead.proxy.apps")
 # Programs close idle connections after 5 s and more: let go of them before they do.
 _IDLE_S = 4.0
-# What the manager knows, proxies know so much later at most, as long as it is there.
-_NEWS_WITHIN_S = 1.0
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 class Apps:
     """An async context manager; ``answer`` handles what ``asked`` recognised."""
 
-    def __init__(self, decider: Decider, settings: ProxySettings) -> None:
-        self._decider, self._clock = decider, decider.clock
+    def __init__(self, decider: Decider, settings: ProxySettings, news: News) -> None:
+        self._decider, self._clock, self._news = decider, decider.clock, news
         self._domain = settings.apps_domain.lower()
         self._connect_s = settings.connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
         self._open: dict[asyncio.Task[object], Entry] = {}
-        self._news = asyncio.Event()
-        decider.on_table = self._take
 
     async def __aenter__(self) -> Apps:
         self._session = aiohttp.ClientSession(
@@ -88,28 +85,23 @@ class Apps:
 
     async def _admit(self, request: web.BaseRequest, shown: Shown, upgrade: bool) -> Entry | Refuse:
         """A permit that was just made, or an app that has just become ready, may be told of any moment."""
-        until = self._clock.monotonic() + _NEWS_WITHIN_S
-        while True:
-            table, news = self._decider.table, self._news
-            verdict: Entry | Refuse = no_table()
-            if table is not None:
-                verdict = admit(
-                    shown,
-                    table,
-                    self._clock.now().timestamp(),
-                    method=request.method,
-                    upgrade=upgrade,
-                    host=request.host,
-                    origin=request.headers.get("Origin"),
-                )
-            left = until - self._clock.monotonic()
-            if isinstance(verdict, Entry) or left <= 0 or not refusal.may_pass(verdict, shown):
-                return verdict
-            try:
-                async with asyncio.timeout(left):
-                    await news.wait()
-            except TimeoutError:
-                return verdict
+
+        def judge() -> Entry | Refuse:
+            if (table := self._decider.table) is None:
+                return no_table()
+            return admit(
+                shown,
+                table,
+                self._clock.now().timestamp(),
+                method=request.method,
+                upgrade=upgrade,
+                host=request.host,
+                origin=request.headers.get("Origin"),
+            )
+
+        return await self._news.settled(
+            judge, lambda verdict: isinstance(verdict, Refuse) and refusal.may_pass(verdict, shown)
+        )
 
     def _moved(self, exchange: Exchange, asked: Asked, entry: Entry) -> web.Response | None:
         """Where a browser should ask instead: without the permit in the address, at the app's own host name,
@@ -204,9 +196,8 @@ class Apps:
             answer.force_close()
         return answer
 
-    def _take(self, table: Table) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def keep_only(self, table: Table) -> None:
+        """End what the permits and apps of ``table`` no longer allow."""
         for task, entry in self._open.items():
             if not still_open(entry, table):
                 task.cancel()
