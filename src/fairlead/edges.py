@@ -52,7 +52,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 def need(extra: str, error: ImportError) -> StartupError:
     """What to raise where an extra of the installation is missing."""
     return StartupError(
-        f"this installation lacks what `fairlead {extra}` needs: {error.name}",
+        f"this installation lacks what `fairlead {extra}` needs: {error.name or error}",
         next_step=f"pip install 'fairlead[{extra}]'",
     )
 

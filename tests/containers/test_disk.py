@@ -4,7 +4,7 @@ memory."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ from fairlead.agent.runtimes.docker import (
     Pulled,
     Rules,
 )
+from fairlead.agent.runtimes.docker.garbage import Disk
+from fairlead.agent.runtimes.docker.housekeeping import disk_of
 from fairlead.agent.runtimes.docker.seal import load_sealer
 from fairlead.common.clock import ManualClock, SystemClock
 from fairlead.common.reasons import Reason
@@ -51,10 +53,11 @@ class Bench:
         self.engine, self.state, self.clock = engine, state, ManualClock()
         self.made: list[DockerRuntime] = []
 
-    def runtime(self, gc: GcRules) -> DockerRuntime:
+    def runtime(self, gc: GcRules, look_at: Callable[[str], Disk] = disk_of) -> DockerRuntime:
         sealer = load_sealer(self.state / "docker.key", SystemClock())
         engine = Engine(self.engine.socket)
-        house = Housekeeping(engine, gc, Pulled(self.state / "images.json", self.clock), self.clock)
+        pulled = Pulled(self.state / "images.json", self.clock)
+        house = Housekeeping(engine, gc, pulled, self.clock, look_at)
         logs, rules = LogStore(self.state / "logs"), Rules()
         made = DockerRuntime(engine, sealer, logs, rules=rules, address="127.0.0.1", house=house)
         self.made.append(made)
@@ -118,6 +121,22 @@ async def test_a_nearly_full_disk_takes_nothing_new(bench: Bench) -> None:
     room = Presence(bench.runtime(GcRules(mode="off")), bench.clock)
     await room.look()
     assert room.offered
+    await close(bench)
+
+
+async def test_a_disk_that_cannot_be_seen_is_said_once(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nowhere(folder: str) -> Disk:
+        raise FileNotFoundError(2, "No such file or directory", folder)
+
+    runtime = bench.runtime(ALWAYS, look_at=nowhere)
+    for _ in range(3):
+        await runtime.probe()
+        await runtime.tidy()
+    said = "".join(capsys.readouterr())
+    assert said.count("cannot see how full") == 1
+    assert "deploy/compose" in said
     await close(bench)
 
 

@@ -119,7 +119,9 @@ class Housekeeping:
         images = [self.pulled.image(row) for row in rows]
         with suppress(OSError):  # a full disk is what this is about
             await asyncio.to_thread(self.pulled.keep, {image.id for image in images})
-        if disk is None or not begins(disk, self._rules):
+        if disk is None:
+            return
+        if not begins(disk, self._rules):
             self._said = ""
             return
         used = await self._engine.call(lambda api: [row["ImageID"] for row in api.containers(all=True)])
@@ -166,7 +168,12 @@ class Housekeeping:
         try:
             return await asyncio.to_thread(self._look_at, self._root)
         except OSError as error:
-            self._say("cannot see how full the disk of Docker is", folder=self._root, error=str(error))
+            self._say(
+                "cannot see how full the disk of Docker is",
+                folder=self._root,
+                error=str(error),
+                next_step="an agent in a container is given that folder, too (read-only): see deploy/compose",
+            )
             return None
 
     def _say(self, text: str, **more: object) -> None:
