@@ -6,10 +6,13 @@ import contextlib
 import re
 import shutil
 import subprocess
+import tempfile
 import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 import fairlead
 
@@ -18,12 +21,17 @@ from .images import PYTHON_IMAGE
 IMAGE = "fairlead-test/daemons:1"
 _CHECKOUT = Path(__file__).parents[2]
 _DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
-_NAME = re.compile(r"^([A-Za-z0-9._-]+)")
-_EXTRAS = ("agent", "proxy")
+_EXTRAS = ("manager", "agent", "proxy")
 
 
-def build(api: Any, folder: Path) -> None:
-    """``folder`` is the context, made here; removed by whoever made it."""
+def ensure(api: Any, folder: Path) -> None:
+    """Build it, in a folder that the engine's user may enter, if the engine does not have it yet."""
+    if not api.images(IMAGE):
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            _build(api, Path(made))
+
+
+def _build(api: Any, folder: Path) -> None:
     site = folder / "site"
     shutil.copytree(Path(fairlead.__file__).parent, site / "fairlead", ignore=_no_caches)
     for name in _needed():
@@ -31,7 +39,7 @@ def build(api: Any, folder: Path) -> None:
     _add_libraries(
         api, folder, "FROM " + PYTHON_IMAGE + "\nCOPY libraries /opt/python/lib\n", IMAGE + "-base", site
     )
-    _run(api, folder, _DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
+    build(api, folder, _DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
 
 
 def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
@@ -43,10 +51,11 @@ def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> N
     for path in set(re.findall(r"=> (/\S+) \(0x", said)):
         if not Path(path).is_relative_to(site):
             shutil.copy(path, libraries / Path(path).name)
-    _run(api, folder, text, tag, {})
+    build(api, folder, text, tag, {})
 
 
-def _run(api: Any, folder: Path, text: str, tag: str, args: dict[str, str]) -> None:
+def build(api: Any, folder: Path, text: str, tag: str, args: dict[str, str]) -> None:
+    """``text`` is the Dockerfile, ``folder`` the context. Fails with what the engine says."""
     (folder / "Dockerfile").write_text(text)
     said = []
     for line in api.build(path=str(folder), tag=tag, rm=True, decode=True, buildargs=args):
@@ -58,15 +67,19 @@ def _needed() -> set[str]:
     """The names of all distributions that the daemons need, as the checkout says now."""
     project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
     said = [*project["dependencies"], *(r for e in _EXTRAS for r in project["optional-dependencies"][e])]
-    found: set[str] = set()
-    while said:
-        match = _NAME.match(said.pop())
-        if match is None or match[1] in found:
+    waiting, seen = [Requirement(one) for one in said], set()
+    while waiting:
+        one = waiting.pop()
+        extras = ("", *sorted(one.extras))
+        if (one.name, extras) in seen:
             continue
-        found.add(match[1])
+        seen.add((one.name, extras))
         with contextlib.suppress(metadata.PackageNotFoundError):  # of another system or Python
-            said += [r for r in metadata.requires(match[1]) or [] if "extra ==" not in r]
-    return found
+            more = [Requirement(text) for text in metadata.requires(one.name) or []]
+            waiting += [
+                r for r in more if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
+            ]
+    return {name for name, _ in seen}
 
 
 def _copy(name: str, site: Path) -> None:

@@ -13,16 +13,18 @@ import sys
 
 from tests.containers.engine import lacks
 
-_PACKAGES = ("docker.io", "iproute2")
+# Packages, and by what is seen that they are here.
+_PACKAGES = {"docker.io": "dockerd", "iproute2": "ip", "systemd": "/usr/lib/systemd/systemd"}
 
 
 def _install() -> str:
     """Why it could not be installed; "" when it is there."""
-    if os.geteuid() != 0 or shutil.which("dockerd"):
+    missing = [name for name, program in _PACKAGES.items() if not shutil.which(program)]
+    if os.geteuid() != 0 or not missing:
         return ""
     if not shutil.which("apt-get"):
-        return "Docker is not installed, and this is no Debian: install it, then again"
-    print(f"installing {', '.join(_PACKAGES)} with apt-get", file=sys.stderr)
+        return f"not installed: {', '.join(missing)}, and this is no Debian: install it, then again"
+    print(f"installing {', '.join(missing)} with apt-get", file=sys.stderr)
     # Debian's scripts start a service where this file does not forbid it; a file that is there is kept.
     policy = "/usr/sbin/policy-rc.d"
     ours = not os.path.exists(policy)
@@ -32,7 +34,7 @@ def _install() -> str:
         os.chmod(policy, 0o755)
     try:
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
         for words in (install, ["apt-get", "update", "-qq"], install):
             done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
             if words is install and done.returncode == 0:

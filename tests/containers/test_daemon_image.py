@@ -14,7 +14,7 @@ import pytest
 from fairlead.common.status import AgentStatus
 from tests.wire.member_harness import Site, site
 
-from .daemon_image import IMAGE, build
+from .daemon_image import IMAGE, ensure
 from .engine import PrivateEngine
 
 __all__ = ["site"]  # fixture
@@ -23,9 +23,7 @@ __all__ = ["site"]  # fixture
 @pytest.fixture
 def api(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Any]:
     with contextlib.closing(docker_engine.api()) as made:
-        if not made.images(IMAGE):
-            with tempfile.TemporaryDirectory(dir=reachable_dir) as folder:
-                build(made, Path(folder))
+        ensure(made, reachable_dir)
         yield made
 
 

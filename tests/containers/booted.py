@@ -1,0 +1,108 @@
+"""A machine that systemd has booted, as a container: this machine's /usr, the daemons in /opt/fairlead, and
+their units as they are in the repository. Its network is that of the tests."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from .daemon_image import IMAGE as DAEMONS
+from .daemon_image import build
+
+IMAGE = "fairlead-test/systemd:1"
+_DEPLOYED = Path(__file__).parents[2] / "deploy" / "systemd"
+_LINKS = ("bin", "sbin", "lib", "lib64")
+_FOLDERS = ("dev", "etc/fairlead", "etc/systemd/system", "proc", "run", "sys", "usr", "var/lib")
+# The image of the daemons knows its Python by its environment, which systemd does not hand on.
+_FAIRLEAD = """#!/bin/sh
+export PYTHONHOME=/opt/python PYTHONPATH=/opt/site LD_LIBRARY_PATH=/opt/python/lib
+exec /opt/python/bin/python3 -m fairlead "$@"
+"""
+_ACCOUNTS = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+    "etc/group": "root:x:0:\n",
+    "etc/machine-id": f"{0:032x}\n",
+    "etc/os-release": "ID=test\n",
+}
+_DOCKERFILE = f"""FROM {DAEMONS} AS made
+FROM scratch
+ADD root.tar /
+COPY --from=made /opt/python /opt/python
+COPY --from=made /opt/fairlead /opt/site
+"""
+_PATH = "/opt/fairlead/bin:/usr/sbin:/usr/bin"
+_ROOMS = {"/run": "", "/tmp": ""}
+# With the older control groups it gets its part of the machine's; with the newer ones a view of its own.
+_CGROUPS = "/sys/fs/cgroup"
+_INIT = """test -e /sys/fs/cgroup/cgroup.controllers && mount -o remount,rw /sys/fs/cgroup
+exec /usr/lib/systemd/systemd --system --unit=multi-user.target"""
+
+
+def lacks() -> str:
+    """Why this machine cannot be booted so; "" if nothing is known."""
+    if not os.access("/usr/lib/systemd/systemd", os.X_OK):
+        return "not installed: systemd"
+    if not all(os.path.realpath(f"/{name}").startswith("/usr/") for name in ("bin", "sbin", "lib")):
+        return "programs are not all below /usr here"
+    return ""
+
+
+class Machine:
+    """``say(...)``: a command in it. Closed by ``close``."""
+
+    def __init__(self, api: Any, folder: Path, settings: str) -> None:
+        """``folder``: the context to build in. ``settings``: its /etc/fairlead/fairlead.toml."""
+        self._api = api
+        with tarfile.open(folder / "root.tar", "w") as tar:
+            _write(tar, settings)
+        build(api, folder, _DOCKERFILE, IMAGE, {})
+        old = not Path(_CGROUPS, "cgroup.controllers").exists()
+        host = api.create_host_config(
+            network_mode="host",
+            cap_add=["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"],
+            security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+            binds=["/usr:/usr:ro", *([f"{_CGROUPS}:{_CGROUPS}:rw"] if old else [])],
+            tmpfs=_ROOMS,
+        )
+        environment = {"container": "docker", "PATH": _PATH}
+        self._container = api.create_container(
+            IMAGE, ["/bin/sh", "-c", _INIT], host_config=host, environment=environment
+        )["Id"]
+        api.start(self._container)
+
+    def say(self, *words: str, user: str = "root", **env: str) -> tuple[int, str]:
+        """Exit code and output."""
+        command = self._api.exec_create(
+            self._container, list(words), user=user, environment=env | {"PATH": _PATH}
+        )["Id"]
+        said = self._api.exec_start(command).decode()
+        return self._api.exec_inspect(command)["ExitCode"], said
+
+    def close(self) -> None:
+        self._api.remove_container(self._container, force=True, v=True)
+
+
+def _write(tar: tarfile.TarFile, settings: str) -> None:
+    for name in _LINKS:
+        link = tarfile.TarInfo(name)
+        link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+        tar.addfile(link)
+    for name in _FOLDERS:
+        folder = tarfile.TarInfo(name)
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(folder)
+    for name, text in (_ACCOUNTS | {"etc/fairlead/fairlead.toml": settings}).items():
+        _text(tar, name, text, 0o644)
+    _text(tar, "opt/fairlead/bin/fairlead", _FAIRLEAD, 0o755)
+    for unit in sorted(_DEPLOYED.glob("*.service")):
+        tar.add(unit, f"etc/systemd/system/{unit.name}")
+    tar.add(_DEPLOYED / "fairlead.sysusers", "etc/sysusers.d/fairlead.conf")
+
+
+def _text(tar: tarfile.TarFile, name: str, text: str, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(text.encode()), mode
+    tar.addfile(entry, io.BytesIO(text.encode()))

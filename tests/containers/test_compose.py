@@ -1,0 +1,149 @@
+"""deploy/compose with a real `docker compose`: typed as its first lines say, then used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.free_ports import free_port
+
+from .daemon_image import IMAGE, build, ensure
+from .engine import PrivateEngine
+from .images import PYTHON_IMAGE
+from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
+from .waiting import until
+
+pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(240)]
+FILE = Path(__file__).parents[2] / "deploy" / "compose" / "compose.yaml"
+PLUGINS = (
+    "~/.docker",
+    "/usr/local/lib/docker",
+    "/usr/local/libexec/docker",
+    "/usr/lib/docker",
+    "/usr/libexec/docker",
+)
+# What the official image of Postgres does with its variables and its command, in short.
+START = """#!/bin/sh
+set -e
+read -r password < "$POSTGRES_PASSWORD_FILE" || test -n "$password"
+data=/var/lib/postgresql/data
+if test ! -e $data/PG_VERSION; then
+  echo "$password" > /tmp/password
+  initdb -D $data -U "$POSTGRES_USER" --pwfile=/tmp/password --auth=scram-sha-256 --locale=C --encoding=UTF8
+  echo "CREATE DATABASE $POSTGRES_DB" | postgres --single -D $data postgres
+fi
+shift
+exec postgres -D $data -k /tmp "$@"
+"""
+POSTGRES = f"""FROM {POSTGRES_IMAGE}
+USER 0
+COPY start /start
+COPY pg_isready /bin/pg_isready
+COPY --chown=999:999 data/ /var/lib/postgresql/data/
+USER 999
+ENTRYPOINT ["/bin/sh", "/start"]
+CMD ["postgres"]
+"""
+
+
+def compose() -> str:
+    """Docker Compose 2 or newer; skips the test where there is none."""
+    places = [shutil.which("docker-compose"), *(f"{place}/cli-plugins/docker-compose" for place in PLUGINS)]
+    for place in places:
+        if place and os.access(path := os.path.expanduser(place), os.X_OK):
+            said = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
+            if re.search(r"version v?([2-9]|\d\d)\.", said):
+                return path
+    pytest.skip("no Docker Compose 2 is installed (Debian has it from 13 on: apt install docker-compose)")
+
+
+class Project:
+    """A copy of the file with ports, socket and folders of its own. ``("up", "-d")`` is what people type."""
+
+    def __init__(self, engine: PrivateEngine, folder: Path) -> None:
+        self.folder, self._engine, self._program = folder, engine, compose()
+        self.ports = {port: free_port() for port in (5432, 8700, 8701, 8800)}
+        text = FILE.read_text()
+        for port, ours in self.ports.items():
+            text = text.replace(f":{port}", f":{ours}")
+        text = text.replace(
+            '"max_connections=200"', f'"max_connections=200", "-c", "port={self.ports[5432]}"'
+        )
+        text = text.replace('"-h", "127.0.0.1"', f'"-h", "127.0.0.1", "-p", "{self.ports[5432]}"')
+        text = text.replace("/var/run/docker.sock:", f"{engine.socket}:")
+        text = text.replace("/var/lib/docker:/var/lib/docker:", f"{engine.data}:{engine.data}:")
+        text = text.replace("/var/lib/fairlead-agent", str(folder / "agent"))
+        (folder / "agent").mkdir()
+        (folder / "compose.yaml").write_text(text)
+        (folder / "postgres-password").write_text("s3cret")
+        (folder / "dsn").write_text(f"postgresql://fairlead:s3cret@127.0.0.1:{self.ports[5432]}/fairlead\n")
+
+    def __call__(self, *words: str) -> str:
+        """What it says on its standard output."""
+        env = os.environ | {
+            "DOCKER_HOST": f"unix://{self._engine.socket}",
+            "FAIRLEAD_IMAGE": IMAGE,
+            "POSTGRES_IMAGE": f"{POSTGRES_IMAGE}-official",
+        }
+        done = subprocess.run(
+            [self._program, *words],
+            cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def fairlead(self, *words: str) -> str:
+        return self("exec", "-T", "manager", "python3", "-m", "fairlead", *words)
+
+
+@pytest.fixture
+def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Project]:
+    bin_dir = programs()
+    if bin_dir is None:
+        pytest.skip("no Postgres of Debian's packages is installed: apt install postgresql")
+    with (
+        tempfile.TemporaryDirectory(dir=reachable_dir) as folder,
+        contextlib.closing(docker_engine.api()) as api,
+    ):
+        made = Project(docker_engine, Path(folder))
+        ensure(api, reachable_dir)
+        import_postgres(docker_engine.socket, reachable_dir, bin_dir)
+        context = Path(folder) / "postgres"
+        (context / "data").mkdir(parents=True)
+        (context / "start").write_text(START)
+        shutil.copy(bin_dir / "pg_isready", context)
+        build(api, context, POSTGRES, f"{POSTGRES_IMAGE}-official", {})
+        try:
+            yield made
+        finally:
+            made("down", "--volumes", "--timeout", "20")
+            for kernel in api.containers(all=True, filters={"label": "fairlead.kernel"}):
+                api.remove_container(kernel["Id"], force=True)
+
+
+def test_the_file_is_used_as_it_says(project: Project) -> None:
+    project("up", "-d", "--wait", "postgres", "manager")
+    url = f"http://127.0.0.1:{project.ports[8700]}"
+    project.fairlead("--url", url, "agents")
+    agent = project.fairlead("--url", url, "join-token", "create").strip()
+    proxy = project.fairlead("--url", url, "join-token", "create", "--proxy").strip()
+    assert "joined" in project("run", "--rm", "-T", "agent", "agent", "join", url, agent)
+    assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, proxy)
+    project("up", "-d")
+    small = ("--image", PYTHON_IMAGE, "--resources", "cpu=0.1", "--resources", "mem=64MiB")
+    said = project.fairlead("--url", url, "run", *small, "--", "python3", "-c", "print('beside the agent')")
+    assert said == "beside the agent\n"
+    project.fairlead("--url", url, "start", "--name", "dev", *small)
+    project("restart", "agent", "manager")
+    again = ("--url", url, "exec", "dev", "--", "python3", "-c", "print('still here')")
+    until("they are back, and its container went on", lambda: project.fairlead(*again) == "still here\n")
+    assert "cannot see how full" not in project("logs", "agent")
+    assert "fed by the manager" in project("logs", "proxy")
