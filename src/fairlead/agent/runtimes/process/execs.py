@@ -34,9 +34,9 @@ class _Ends:
     theirs: list[int] = field(default_factory=list)
 
     def close(self) -> None:
+        """Once, and then they are nobody's: other files get these numbers."""
         for fd in {*self.outputs, self.stdin, self.terminal, self.said, self.control, *self.theirs} - {-1}:
             os.close(fd)
-        self.__init__()  # type: ignore[misc]
 
 
 class ProcessExecution:
@@ -117,7 +117,8 @@ class ProcessExecution:
     def hang_up(self) -> None:
         self._over = True
         self._told.set()
-        self._ends.close()
+        ends, self._ends = self._ends, _Ends()
+        ends.close()
 
 
 def keep_environment(folder: Path, env: Mapping[str, str]) -> None:
