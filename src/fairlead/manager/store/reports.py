@@ -66,7 +66,7 @@ class Reports:
     def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
         self._db, self._bell, self._clock = db, bell, clock
         self._report_line = db.line()
-        # Heartbeats.
+        # Heartbeats, and what kernels do before they end.
         self._hear_line, self._beat_line = db.line(durable=False), db.line(durable=False)
         self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports, clock)
         self._facts: dict[AgentId, _Facts] = {}
@@ -248,7 +248,10 @@ class Reports:
         if not every:
             return []
         seen = [change.observation for _, change in every]
-        written = await self._report_line.fetch(
+        # An agent may forget an end once that is written, and says all else again. What follows from a start
+        # is written durably after this, and Postgres never loses the earlier of two writes alone.
+        ends = any(change.new in TERMINAL for _, change in every)
+        written = await (self._report_line if ends else self._hear_line).fetch(
             SQL["kernel_observe"],
             [agent_id for agent_id, _ in every],
             [c.kernel_id for _, c in every],
