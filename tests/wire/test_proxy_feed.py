@@ -28,7 +28,7 @@ from tests.free_ports import free_port
 from fairlead.common.clock import SystemClock
 from fairlead.common.messages import RouteTable
 from fairlead.common.settings import CommonSettings, ProxySettings
-from fairlead.proxy import Proxy
+from fairlead.proxy import Proxy, feed
 from fairlead.proxy.news import WITHIN_S
 from fairlead.proxy.saved import SavedTable
 
@@ -146,18 +146,37 @@ async def test_a_disk_that_hangs_does_not_hold_up_the_feed(tmp_path, monkeypatch
     assert stored == [1, 4]  # one at a time, and the newest before the proxy ends
 
 
+async def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path, monkeypatch, capsys):
+    let_go = threading.Event()
+    monkeypatch.setattr(SavedTable, "store", lambda saved, table: let_go.wait(20))
+    monkeypatch.setattr(feed, "_LAST_SAVE_S", 0.2)
+    async with asyncio.timeout(10), alone(tmp_path, fine) as c:
+        assert await c.status() == 200
+    assert "may not be saved" in "".join(capsys.readouterr())
+    let_go.set()
+
+
 async def test_a_model_that_is_just_getting_ready_is_waited_for(tmp_path):
     """Its user was told that it is ready, and the table that says so is on its way."""
     async with engine(fine) as port, serving(tmp_path, routes(1, tiny=[], other=[])) as c:
-        asking, gone = asyncio.create_task(c.status()), asyncio.create_task(c.status("other"))
+        asking, gone = (asyncio.gather(*(c.status(m) for _ in range(50))) for m in ("tiny", "other"))
         await asyncio.sleep(0.1)
         await c.manager.publish(routes(2, tiny=[], other=[]))  # says nothing of it
         await asyncio.sleep(0.1)
         assert not asking.done()
         await c.manager.publish(routes(3, tiny=[target("k", port)]))
-        assert await asking == 200
-        assert await gone == 404
-        assert await c.metric('fairlead_proxy_requests_total{code="200",model="tiny"}') == 1
+        assert await asking == [200] * 50
+        assert await gone == [404] * 50
+        assert await c.metric('fairlead_proxy_requests_total{code="200",model="tiny"}') == 50
+
+
+async def test_who_leaves_while_a_model_gets_ready_is_not_waited_for(tmp_path):
+    async with serving(tmp_path, routes(1, tiny=[])) as c:
+        asking = asyncio.create_task(c.status())
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        left = 'fairlead_proxy_requests_total{code="499",model="-"}'
+        await until(lambda: _is(c, left, 1), WITHIN_S / 2)
 
 
 async def test_a_model_that_is_not_ready_is_not_waited_for_long(tmp_path):

@@ -21,6 +21,8 @@ from fairlead.proxy.saved import SavedTable
 log = structlog.get_logger("fairlead.proxy.feed")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
+# At the end, for the newest table to be saved: requests that run are ended in order only after it.
+_LAST_SAVE_S = 2.0
 _CHANNEL = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -67,7 +69,13 @@ class Feed:
     async def __aexit__(self, *exc: object) -> None:
         await cancel_and_wait(self._task)
         if self._saving is not None:
-            await self._saving
+            try:
+                async with asyncio.timeout(_LAST_SAVE_S):
+                    await asyncio.shield(self._saving)
+            except TimeoutError:
+                log.warning(
+                    "the disk takes too long: the last routes may not be saved", path=str(self._saved.path)
+                )
         self._set_connected(False)
 
     async def _run(self) -> None:
