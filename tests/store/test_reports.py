@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
+
+from fairlead.common.clock import SystemClock
 from fairlead.common.reasons import Reason
 from fairlead.common.spec import SessionSpec
 from fairlead.common.status import AgentStatus, ObservedState, Status
-from fairlead.manager.store import Store
+from fairlead.manager.store import Store, migrate
+from fairlead.manager.store.db import Line
+from fairlead.manager.store.queries import SQL
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -104,6 +111,43 @@ async def test_two_reports_of_one_agent_at_once_are_taken_in_one_after_the_other
     )
     assert answers == [0] * 5 + [1, 1]
     assert (await store.get_session(made.id)).kernels[0].status is Status.RUNNING
+
+
+async def test_what_an_agent_may_forget_waits_for_the_disk(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How a kernel ended, that is, and what is written together with it; all else is said again."""
+    told: list[str] = []
+    fetch = Line.fetch
+
+    async def noted(line: Line, sql: str, *args: Any) -> list[Any]:
+        if sql == SQL["kernel_observe"]:
+            told.append((await fetch(line, "SHOW synchronous_commit"))[0][0])
+        return await fetch(line, sql, *args)
+
+    monkeypatch.setattr(Line, "fetch", noted)
+    await migrate(empty_database)
+    async with Store(empty_database, SystemClock()) as store:
+        # The server of the tests waits for no disk: here it does, unless a line says otherwise.
+        name = urlsplit(empty_database).path[1:]
+        await store._db.fetch(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
+        agents = [FakeAgent(store, f"node-{n}", gpus=1) for n in range(2)]
+        for agent in agents:
+            await agent.report()
+        spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
+        made = [await store.create_session(spec, actor="t") for _ in agents]
+        assert await schedule(store) == 2
+        kernels = [(await store.get_session(view.id)).kernels[0] for view in made]
+        at = {str(kernel.agent_id): kernel.id for kernel in kernels}
+        one, two = agents
+        one.see(at[one.name], ObservedState.RUNNING, port=21000)
+        await one.report()
+        assert told == ["off"]
+        # The first is on its way when the other two come, which share the next statements.
+        one.see(at[one.name], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+        two.see(at[two.name], ObservedState.RUNNING, port=21000)
+        await asyncio.gather(FakeAgent(store, "other").report(), one.report(), two.report())
+        assert told == ["off", "on"]
 
 
 async def test_another_incarnation_is_written(store: Store) -> None:

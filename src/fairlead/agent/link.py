@@ -96,7 +96,8 @@ class Link:
         self._due: asyncio.TimerHandle | None = None
         self._leaving = asyncio.Event()
         self._sent_last = asyncio.Event()
-        self._obeyed, self._heard = False, False
+        # Whether it is connected, and whether a manager has given orders there.
+        self._open, self._obeyed = False, False
         self._said = ""
         self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
         self._rest_s = 0.0
@@ -156,7 +157,7 @@ class Link:
     async def farewell(self, timeout_s: float = 2.0) -> None:
         """Send a last report and give the manager a moment to take it in. Returns at once when not
         connected. A manager that has a report and has not answered it yet may place kernels here, too."""
-        if not self._heard:
+        if not self._open:
             return
         self._leaving.set()
         self._dirty.set()
@@ -206,7 +207,7 @@ class Link:
                         followers.add(task)
                         task.add_done_callback(followers.discard)
             finally:
-                self._stub, self._heard = None, False
+                self._stub, self._open = None, False
                 if self._obeyed:
                     self._disconnected()
                 await cancel_and_wait(sender, *followers)
@@ -242,7 +243,7 @@ class Link:
     ) -> None:
         try:
             await call.wait_for_connection()
-            self._heard = True
+            self._open = True
             while True:
                 self._dirty.clear()
                 self._not_due()

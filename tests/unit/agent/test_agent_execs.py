@@ -74,10 +74,14 @@ class Silent:
 async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(
     turns: int, last: str, takes: bool
 ) -> None:
-    call, execution = Call(), Silent(takes)
+    call = Call()
+    execution: Any = Silent(takes)
+
+    async def goes_on() -> str:
+        return ""
 
     async def opened(request: ExecRequest) -> Opened:
-        return Opened(execution, lambda: asyncio.sleep(0, ""))  # type: ignore[arg-type]
+        return Opened(execution, goes_on)
 
     stub: Any = SimpleNamespace(Exec=lambda metadata: call)
     serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, opened))
