@@ -13,7 +13,7 @@ VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
-WIRE := src/fairlead/common/wire
+WIRE := src/moorage/common/wire
 
 .PHONY: help
 help: ## This list
@@ -26,7 +26,7 @@ install: $(STAMP) ## Everything into .venv (with uv when it is there, else venv 
 # not write what it compiled, a part that nobody compiled before takes three times as long to start, and more memory.
 $(STAMP): pyproject.toml uv.lock requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Fairlead needs Python 3.11 or newer; $$($(PYTHON) --version) is too old: make install PYTHON=python3.12" >&2; exit 1; }
+	  || { echo "Moorage needs Python 3.11 or newer; $$($(PYTHON) --version) is too old: make install PYTHON=python3.12" >&2; exit 1; }
 ifneq ($(UV),)
 	$(UV) sync --quiet --frozen --all-extras --compile-bytecode --python $(PYTHON)
 else
@@ -41,7 +41,7 @@ endif
 
 .PHONY: demo
 demo: $(STAMP) ## The main job: serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
-	FAIRLEAD_HOME=$(CURDIR)/.fairlead FAIRLEAD_DEMO_SINCE=$(BEGAN) $(BIN)/fairlead demo $(DEMO_ARGS)
+	MOORAGE_HOME=$(CURDIR)/.moorage MOORAGE_DEMO_SINCE=$(BEGAN) $(BIN)/moorage demo $(DEMO_ARGS)
 
 # A worker for each core, with a Postgres of its own; each is given one test after the other. Whole platforms, and
 # what happens to them, are measured against deadlines: one at a time.
@@ -72,7 +72,7 @@ test-faults: $(STAMP) ## Kill, stop and cut real processes under load for 5 minu
 SEEDS ?= 1000
 .PHONY: sim
 sim: $(STAMP) ## The seeded world of faults alone (SEEDS=1000; a failing seed says how to play it again)
-	FAIRLEAD_SEEDS=$(SEEDS) $(BIN)/pytest -q -s tests/sim -k seeds
+	MOORAGE_SEEDS=$(SEEDS) $(BIN)/pytest -q -s tests/sim -k seeds
 
 .PHONY: test-docker
 test-docker: $(STAMP) ## Containers, in a Docker Engine of the tests' own (root; Debian's packages if there are none)
@@ -99,8 +99,8 @@ test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole pa
 	$(BIN)/pytest -m vllm tests/vllm
 
 .PHONY: vllm-image
-vllm-image: $(VLLM_STAMP) ## An image with that vLLM, fairlead/vllm-cpu:latest, in the Docker of DOCKER_HOST; no registry needed
-	.venv-vllm/bin/python deploy/docker/vllm_cpu_image.py fairlead/vllm-cpu:latest
+vllm-image: $(VLLM_STAMP) ## An image with that vLLM, moorage/vllm-cpu:latest, in the Docker of DOCKER_HOST; no registry needed
+	.venv-vllm/bin/python deploy/docker/vllm_cpu_image.py moorage/vllm-cpu:latest
 
 .PHONY: test-vllm-image
 test-vllm-image: $(STAMP) $(VLLM_STAMP) ## The same image in an engine of the tests' own, serving through the proxy (minutes)
@@ -122,13 +122,13 @@ $(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
 
 # The virtual path makes the generated modules import each other where they live.
 define generate_wire
-$(BIN)/python -m grpc_tools.protoc -Ifairlead/common/wire=protos --python_out=$(1) --pyi_out=$(1) \
-  --grpc_python_out=$(1) $(PROTOS:protos/%=fairlead/common/wire/%)
+$(BIN)/python -m grpc_tools.protoc -Imoorage/common/wire=protos --python_out=$(1) --pyi_out=$(1) \
+  --grpc_python_out=$(1) $(PROTOS:protos/%=moorage/common/wire/%)
 endef
 # Index settings of this machine must not get into what is committed.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
-STATES := $(BIN)/python -c 'from fairlead.manager.drawing import document; print(document(), end="")'
+STATES := $(BIN)/python -c 'from moorage.manager.drawing import document; print(document(), end="")'
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/
@@ -149,7 +149,7 @@ verify: $(STAMP) ## Is everything generated still what its source says?
 	@test -n "$(UV)" || { echo "make verify needs uv: pip install uv" >&2; exit 1; }
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(call generate_wire,"$$fresh"); \
-	for file in "$$fresh"/fairlead/common/wire/*; do \
+	for file in "$$fresh"/moorage/common/wire/*; do \
 	  diff -u "$(WIRE)/$${file##*/}" "$$file" || { echo "protos/ and $(WIRE) differ: make proto" >&2; exit 1; }; \
 	done; \
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
@@ -171,9 +171,9 @@ bench-short: $(STAMP) ## Short forms of the benchmarks that fail on gross loss: 
 
 .PHONY: clean
 clean: ## Remove .venv, .venv-vllm, .venv-browser, caches, and the demo's state with its database
-	@if test -f .fairlead/postgres/place; then \
-	  place=$$(cat .fairlead/postgres/place); \
-	  case "$$place" in /var/lib/fairlead-postgres/data-*) rm -rf "$$place";; esac; \
+	@if test -f .moorage/postgres/place; then \
+	  place=$$(cat .moorage/postgres/place); \
+	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .fairlead .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,7 @@
 
 Starts its own all-in-one on free ports with an empty state directory and ends it afterwards. Each round
 measures first the floor (the same server as a plain subprocess, started to its first token) and then
-Fairlead, so that both see the same machine. Prints a table and writes ``benchmarks/results/e2e.json``.
+Moorage, so that both see the same machine. Prints a table and writes ``benchmarks/results/e2e.json``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fairlead
-from fairlead.agent.engines import ENGINES, Site
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.slots import parse_slots
-from fairlead.common.spec import EndpointSpec
-from fairlead.common.status import TERMINAL, SessionType, Status
-from fairlead.demo_model import write_tiny_gguf
-from fairlead.sdk import ApiError, Client, Unreachable, chat
+import moorage
+from moorage.agent.engines import ENGINES, Site
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.slots import parse_slots
+from moorage.common.spec import EndpointSpec
+from moorage.common.status import TERMINAL, SessionType, Status
+from moorage.demo_model import write_tiny_gguf
+from moorage.sdk import ApiError, Client, Unreachable, chat
 
 HERE = Path(__file__).parent
 LOOK_EVERY_S = 0.01
@@ -87,13 +87,13 @@ def by_hand(asked: dict[str, Any], port: int) -> list[str]:
 
 @asynccontextmanager
 async def all_in_one(home: Path) -> AsyncIterator[Platform]:
-    """``fairlead up`` on free ports; ended by SIGTERM, with a check that it went in order."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    """``moorage up`` on free ports; ended by SIGTERM, with a check that it went in order."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     for setting in ("MANAGER__LISTEN", "MANAGER__LINK_LISTEN", "PROXY__LISTEN", "PROXY__INTERNAL_LISTEN"):
-        env[f"FAIRLEAD_{setting}"] = "127.0.0.1:0"
-    env["FAIRLEAD_COMMON__LOG_LEVEL"] = "warning"
+        env[f"MOORAGE_{setting}"] = "127.0.0.1:0"
+    env["MOORAGE_COMMON__LOG_LEVEL"] = "warning"
     with (home.parent / "up.log").open("wb") as log:
-        command = [sys.executable, "-m", "fairlead", "up", "--home", str(home)]
+        command = [sys.executable, "-m", "moorage", "up", "--home", str(home)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:
         at = await _connection(home, process)
@@ -109,7 +109,7 @@ async def all_in_one(home: Path) -> AsyncIterator[Platform]:
             process.kill()
             raise
     if code != 0:
-        raise SystemExit(f"fairlead up ended with {code}:\n{(home.parent / 'up.log').read_text()[-2000:]}")
+        raise SystemExit(f"moorage up ended with {code}:\n{(home.parent / 'up.log').read_text()[-2000:]}")
 
 
 async def _connection(home: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -122,7 +122,7 @@ async def _connection(home: Path, process: subprocess.Popen[bytes]) -> dict[str,
         if {"url", "openai_url"} <= at.keys():
             return at
         await asyncio.sleep(0.05)
-    raise SystemExit(f"fairlead up did not start:\n{(home.parent / 'up.log').read_text()[-2000:]}")
+    raise SystemExit(f"moorage up did not start:\n{(home.parent / 'up.log').read_text()[-2000:]}")
 
 
 async def _until(look: Callable[[], Any], enough: Callable[[Any], bool], what: str) -> Any:
@@ -220,7 +220,7 @@ def table(name: str, result: dict[str, Any], n: int) -> str:
 
 def machine() -> dict[str, Any]:
     return {
-        "fairlead": fairlead.__version__,
+        "moorage": moorage.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": len(os.sched_getaffinity(0)),
@@ -237,7 +237,7 @@ async def main() -> None:
     options = parser.parse_args()
     wanted = options.engines.split(",")
     report: dict[str, Any] = {"machine": machine(), "n": options.n, "engines": {}}
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as directory:
+    with tempfile.TemporaryDirectory(prefix="moorage-bench-") as directory:
         model = Path(directory) / "tiny.gguf"
         write_tiny_gguf(model)
         known = specs(model)

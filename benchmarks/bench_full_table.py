@@ -23,13 +23,13 @@ from typing import Any
 
 import asyncpg
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import LIVE
-from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.store import Store, migrate
-from fairlead.manager.store.queries import SQL
 from measuring import machine, machine_line, median
+from moorage.common.clock import SystemClock
+from moorage.common.spec import SessionSpec
+from moorage.common.status import LIVE
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.store import Store, migrate
+from moorage.manager.store.queries import SQL
 
 HERE = Path(__file__).parent
 LIVE_ONES = 100
@@ -88,7 +88,7 @@ async def _pass(store: Store) -> None:
 
 
 async def measure(finished: int) -> tuple[dict[str, Any], str]:
-    home = Path(tempfile.mkdtemp(prefix="fairlead-bench-"))
+    home = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     home.chmod(0o711)
     try:
         async with EmbeddedPostgres(home / "pg", clock=SystemClock()) as postgres:

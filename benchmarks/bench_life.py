@@ -2,7 +2,7 @@
 
     python benchmarks/bench_life.py [--seconds 60] [--rate 100] [--sustain 1000 1100] [--agents 200]
 
-Postgres, a manager, `fairlead simulate` and this load are processes of their own. First ``--many`` agents
+Postgres, a manager, `moorage simulate` and this load are processes of their own. First ``--many`` agents
 that have nothing to do, then arrivals at ``--rate`` a second; then on ``--agents`` the same, and
 ``--sustain`` a second for ``--seconds``. Each session takes a GPU, a CPU and memory, starts in 1 to 5 ms and
 runs 50 to 500 ms. Times are from sending the request to the answer (ack), and to the rows of SCHEDULED and
@@ -27,8 +27,8 @@ import asyncpg
 import uvloop
 
 from cluster import Cluster, cluster
-from fairlead.manager.store import migrate
 from measuring import Caller, cpu_s, machine, machine_line, quantiles_ms, rss_mb
+from moorage.manager.store import migrate
 from naive import Naive
 
 HERE = Path(__file__).parent
@@ -165,9 +165,9 @@ def tables(found: dict[str, Any]) -> str:
         "",
         f"{found['many']} idle agents: manager {rest['manager']:.1f} % of a core, Postgres "
         f"{rest['postgres']:.1f} %, manager {rest['manager_rss_mb']:.0f} MB; after {last['rate']:.0f}/s its "
-        f"manager has {mb:.0f} MB. Sessions to their end: Fairlead {ended:.0f}/s (with the tail) ÷ naive "
+        f"manager has {mb:.0f} MB. Sessions to their end: Moorage {ended:.0f}/s (with the tail) ÷ naive "
         f"{plain['per_s']:.0f}/s = {ended / plain['per_s']:.1f}; CPU of manager and Postgres, naive ÷ "
-        f"Fairlead: {cpu_ratio:.1f}.",
+        f"Moorage: {cpu_ratio:.1f}.",
     ]
     return "\n".join(lines)
 

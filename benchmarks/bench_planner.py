@@ -23,12 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlead.common.collector import calm
-from fairlead.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.model import Quota
-from fairlead.manager.scheduling.planners import Planners
-from fairlead.manager.scheduling.resident import Planner
 from measuring import machine, machine_line
+from moorage.common.collector import calm
+from moorage.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.model import Quota
+from moorage.manager.scheduling.planners import Planners
+from moorage.manager.scheduling.resident import Planner
 from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, session, world
 
 POLICY = Policy()  # backfill with its bounds, as groups have it when nobody says otherwise

@@ -1,6 +1,6 @@
 """What playing agents costs: idle agents with their heartbeats, and kernels begun and ended in bulk.
 
-A stub of the manager in this process gives orders to `fairlead simulate` in another, over real gRPC, and
+A stub of the manager in this process gives orders to `moorage simulate` in another, over real gRPC, and
 counts what it reports. The stub stores nothing: what is measured is the player. The played fleet must not be
 the bottleneck of a benchmark of the manager.
 """
@@ -23,13 +23,13 @@ from typing import Any
 
 import grpc
 
-from fairlead.common.exchange import OrdersOut, ReportsIn
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.messages import Orders
-from fairlead.common.status import ObservedState, SessionType
-from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
 from measuring import cpu_s, machine, machine_line
+from moorage.common.exchange import OrdersOut, ReportsIn
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.messages import Orders
+from moorage.common.status import ObservedState, SessionType
+from moorage.common.wire import agent_pb2, agent_pb2_grpc, codec
 
 TOKEN = "bench"
 
@@ -135,9 +135,9 @@ async def drive(stub: Stub, per_s: float, seconds: float) -> None:
 async def fleet(stub: Stub, agents: int, more: list[str]) -> AsyncIterator[int]:
     with tempfile.TemporaryDirectory() as home:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead", "simulate", "--agents", str(agents), "--output", "json",
+            sys.executable, "-m", "moorage", "simulate", "--agents", str(agents), "--output", "json",
             "--manager", f"127.0.0.1:{stub.port}", "--link-token", TOKEN, "--home", home, *more,
-            env=os.environ | {"FAIRLEAD_COMMON__LOG_LEVEL": "error"}, stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"MOORAGE_COMMON__LOG_LEVEL": "error"}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
             yield process.pid
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--s", type=float, default=8, help="seconds per rate")
     parser.add_argument("--idle-s", type=float, default=10)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "simulate.json")
-    parser.add_argument("more", nargs="*", help="after --: more options of `fairlead simulate`")
+    parser.add_argument("more", nargs="*", help="after --: more options of `moorage simulate`")
     args = parser.parse_args()
     about = machine()
     found = asyncio.run(measure(args))

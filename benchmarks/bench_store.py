@@ -28,17 +28,17 @@ from typing import TypeVar
 
 import asyncpg
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.messages import AgentInfo, Observation, Report, SlotOffer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.lifecycle import Event, Move
-from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.scheduling import Place
-from fairlead.manager.scheduling.model import Take
-from fairlead.manager.store import Store, migrate
 from measuring import machine, machine_line, median
+from moorage.common.clock import SystemClock
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState, Status
+from moorage.manager.lifecycle import Event, Move
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.scheduling import Place
+from moorage.manager.scheduling.model import Take
+from moorage.manager.store import Store, migrate
 from naive import AGENTS, SPEC, TAKES, Naive
 
 HERE = Path(__file__).parent
@@ -205,7 +205,7 @@ def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> fl
 
 async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Operations a second by way and step, one figure per round; the first round warms up."""
-    directory = Path(tempfile.mkdtemp(prefix="fairlead-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     directory.chmod(0o711)
     found: dict[str, dict[str, list[float]]] = {
         w: {s: [] for s in STEPS} for w in ("ours", "pgbench", "naive")
@@ -244,7 +244,7 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
 
 def table(found: dict[str, dict[str, list[float]]]) -> str:
     lines = [
-        "| step | Fairlead /s | pgbench, single rows /s | naive /s | ÷ pgbench | ÷ naive |",
+        "| step | Moorage /s | pgbench, single rows /s | naive /s | ÷ pgbench | ÷ naive |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for step in STEPS:

@@ -19,15 +19,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Launch, ProcessRuntime
-from fairlead.agent.usage.rates import Minutes, use
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import AgentId, DeviceId, KernelId
-from fairlead.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
-from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.store import Store, migrate
 from measuring import machine, machine_line, median
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import Launch, ProcessRuntime
+from moorage.agent.usage.rates import Minutes, use
+from moorage.common.clock import SystemClock
+from moorage.common.ids import AgentId, DeviceId, KernelId
+from moorage.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.store import Store, migrate
 
 EVERY_S = 5.0
 CLOCK = SystemClock()
@@ -66,7 +66,7 @@ async def agent_side(kernels: int, rounds: int) -> None:
 
 
 async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="moorage-bench-") as folder:
         Path(folder).chmod(0o711)
         async with EmbeddedPostgres(
             Path(folder) / "postgres", bin_dir=None, port=None, clock=CLOCK

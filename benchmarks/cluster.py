@@ -18,9 +18,9 @@ from pathlib import Path
 
 import asyncpg
 
-from fairlead.common.clock import SystemClock
-from fairlead.manager.postgres import EmbeddedPostgres
 from measuring import Caller, cpu_s, family
+from moorage.common.clock import SystemClock
+from moorage.manager.postgres import EmbeddedPostgres
 
 UP_S = 60.0
 
@@ -54,7 +54,7 @@ def free_port() -> int:
 def process(*command: str, env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
         running = subprocess.Popen(
-            [sys.executable, "-m", "fairlead", *command], env=env, stdout=out, stderr=out
+            [sys.executable, "-m", "moorage", *command], env=env, stdout=out, stderr=out
         )
     try:
         yield running
@@ -72,21 +72,21 @@ async def cluster(
     agents: int, *options: str, settings: dict[str, str] | None = None
 ) -> AsyncIterator[Cluster]:
     """Durable Postgres, a manager, ``agents`` played ones; all is ended and removed after."""
-    home = Path(tempfile.mkdtemp(prefix="fairlead-bench-"))
+    home = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     home.chmod(0o711)
     api, link = free_port(), free_port()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     env |= {
-        "FAIRLEAD_COMMON__LOG_LEVEL": "warning",
-        "FAIRLEAD_COMMON__LINK_TOKEN": "bench",
-        "FAIRLEAD_AGENT__MANAGER": f"127.0.0.1:{link}",
+        "MOORAGE_COMMON__LOG_LEVEL": "warning",
+        "MOORAGE_COMMON__LINK_TOKEN": "bench",
+        "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
     }
     try:
         async with AsyncExitStack() as stack:
             postgres = await stack.enter_async_context(
                 EmbeddedPostgres(home / "pg", clock=SystemClock(), extra=settings)
             )
-            env["FAIRLEAD_MANAGER__DSN"] = postgres.dsn
+            env["MOORAGE_MANAGER__DSN"] = postgres.dsn
             listen = ("--listen", f"127.0.0.1:{api}", "--link-listen", f"127.0.0.1:{link}")
             command = ("manager", "--home", str(home / "manager"), *listen)
             manager = stack.enter_context(process(*command, env=env, log=home / "manager.log"))

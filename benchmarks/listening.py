@@ -12,7 +12,7 @@ from pathlib import Path
 
 _REQUEST = re.compile(rb"^([A-Z]+) (?:/v[0-9.]+)?(/\S*) HTTP/1\.1\r\n")
 # Of what is asked about a container: its name is another each time.
-_NAME = re.compile(r"/(fairlead-[0-9a-f-]+|[0-9a-f]{64})")
+_NAME = re.compile(r"/(moorage-[0-9a-f-]+|[0-9a-f]{64})")
 
 
 @dataclass

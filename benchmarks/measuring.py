@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import fairlead
+import moorage
 
 
 def machine() -> dict[str, Any]:
@@ -22,7 +22,7 @@ def machine() -> dict[str, Any]:
     except (OSError, StopIteration):
         model = platform.machine()
     return {
-        "fairlead": fairlead.__version__,
+        "moorage": moorage.__version__,
         "python": platform.python_version(),
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
@@ -34,7 +34,7 @@ def machine() -> dict[str, Any]:
 def machine_line(found: dict[str, Any]) -> str:
     return (
         f"{found['cpu']}, {found['cores']} cores, shared machine (load {found['load_before']}), "
-        f"Python {found['python']}, Fairlead {found['fairlead']}, {found['at']}"
+        f"Python {found['python']}, Moorage {found['moorage']}, {found['at']}"
     )
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import asyncpg
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.spec import SessionSpec
 from measuring import cpu_s, family
+from moorage.common.clock import SystemClock
+from moorage.common.spec import SessionSpec
 
 SPEC = SessionSpec.model_validate({"command": ["true"], "resources": {"cpu": 1, "mem": "64MiB"}})
 SPEC_JSON = SPEC.model_dump_json()

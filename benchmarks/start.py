@@ -1,12 +1,12 @@
-"""What Fairlead adds to starting a kernel: create → RUNNING against the floor, measured in the same rounds.
+"""What Moorage adds to starting a kernel: create → RUNNING against the floor, measured in the same rounds.
 
     python benchmarks/start.py [--rounds 20] [--kernels 50] [--runtimes process docker]
 
 Postgres (durable), a manager and an agent are processes of their own; the Docker Engine is a private one, as
 of tests/containers (root on Linux). The floor of ``docker`` is create and start of the same image with
 exactly the agent's options by Docker's own SDK, over a connection that is open; that of ``process`` is
-``posix_spawn`` of the same program. Each round measures the floor and Fairlead one after the other, in turns
-of who is first. Times of Fairlead are from sending the request to the row of RUNNING in the history.
+``posix_spawn`` of the same program. Each round measures the floor and Moorage one after the other, in turns
+of who is first. Times of Moorage are from sending the request to the row of RUNNING in the history.
 
 An engine takes a second for a container, now more and now less, and what is added would vanish in that. So a
 process of ours stands before the engine, for the floor as for the agent, and notes how long the engine itself
@@ -39,14 +39,14 @@ import asyncpg
 import uvloop
 
 from cluster import Cluster, cluster, process
-from fairlead.agent.runtimes import Launch
-from fairlead.agent.runtimes.docker import Rules
-from fairlead.agent.runtimes.docker.networks import SHARED
-from fairlead.agent.runtimes.docker.rules import container_config, host_config
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
 from listening import Listener, listening
 from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
+from moorage.agent.runtimes import Launch
+from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker.networks import SHARED
+from moorage.agent.runtimes.docker.rules import container_config, host_config
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
 from start_table import AT_ONCE, STAGES, Found, tables
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ async def node() -> AsyncIterator[Node]:
     from tests.containers.engine import PrivateEngine
     from tests.containers.images import import_python
 
-    folder = Path(tempfile.mkdtemp(prefix="fairlead-start-"))
+    folder = Path(tempfile.mkdtemp(prefix="moorage-start-"))
     folder.chmod(0o711)
     engine = PrivateEngine(folder, gpus=False, live_restore=False, network_bits=24)
     try:
@@ -177,14 +177,14 @@ async def node() -> AsyncIterator[Node]:
         import_python(engine.socket, folder)
         # The agent's questions pass through this process: it is a part of what is measured, some 0.3 ms each.
         async with cluster(0) as at, listening(engine.socket, folder / "heard.sock") as heard:
-            env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+            env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
             env |= {
-                "FAIRLEAD_COMMON__LOG_LEVEL": "warning",
-                "FAIRLEAD_COMMON__LINK_TOKEN": "bench",
-                "FAIRLEAD_AGENT__MANAGER": f"127.0.0.1:{at.link}",
-                "FAIRLEAD_AGENT__DOCKER": f"unix://{folder}/heard.sock",
-                "FAIRLEAD_AGENT__DOCKER_PULL": "never",
-                "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+                "MOORAGE_COMMON__LOG_LEVEL": "warning",
+                "MOORAGE_COMMON__LINK_TOKEN": "bench",
+                "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{at.link}",
+                "MOORAGE_AGENT__DOCKER": f"unix://{folder}/heard.sock",
+                "MOORAGE_AGENT__DOCKER_PULL": "never",
+                "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
             }
             with process(
                 "agent", "--home", str(folder / "agent"), env=env, log=folder / "agent.log"
@@ -215,7 +215,7 @@ async def _attached(db: asyncpg.Connection, folder: Path) -> None:
 
 @contextmanager
 def floors(at: Node) -> Iterator[dict[str, Floor]]:
-    """Each without Fairlead. Docker's SDK is in a process of its own, as it is in the agent."""
+    """Each without Moorage. Docker's SDK is in a process of its own, as it is in the agent."""
     loop = asyncio.get_running_loop()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
 
@@ -313,7 +313,7 @@ async def idle(at: Node, runtime: str, options: argparse.Namespace) -> dict[str,
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="What Fairlead adds to starting a kernel.")
+    parser = argparse.ArgumentParser(description="What Moorage adds to starting a kernel.")
     parser.add_argument("--rounds", type=int, default=20, help="starts of one (20)")
     parser.add_argument("--at-once", type=int, default=5, help=f"starts of {AT_ONCE} at once (5)")
     parser.add_argument("--kernels", type=int, default=50, help="kernels at rest (50)")

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from fairlead.common.clock import SystemClock
+from moorage.common.clock import SystemClock
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
@@ -35,7 +35,7 @@ FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "o
 @pytest.fixture(scope="session")
 def reachable_dir() -> Iterator[Path]:
     """A directory that any user can pass through: pytest's own are private, and Postgres is not root."""
-    path = Path(tempfile.mkdtemp(prefix="fairlead-test-"))
+    path = Path(tempfile.mkdtemp(prefix="moorage-test-"))
     path.chmod(0o711)
     yield path
     shutil.rmtree(path)
@@ -43,7 +43,7 @@ def reachable_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def home(reachable_dir: Path) -> Iterator[Path]:
-    """A state directory for a whole Fairlead, removed after the test with the database in it: in a private
+    """A state directory for a whole Moorage, removed after the test with the database in it: in a private
     one, and started by root, the database would be put (and left) below /var/lib."""
     path = reachable_dir / f"home-{SystemClock().new_id()}"
     path.mkdir(mode=0o711)
@@ -72,7 +72,7 @@ def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 async def postgres_dsn(reachable_dir: Path) -> AsyncIterator[str]:
     """A real Postgres for the whole test run, without durability. Databases in it: see ``empty_database``."""
     # Here and not above: tests of the other components do not import the manager.
-    from fairlead.manager.postgres import EmbeddedPostgres
+    from moorage.manager.postgres import EmbeddedPostgres
 
     async with EmbeddedPostgres(reachable_dir / "pg", clock=SystemClock(), extra=FORGETFUL) as postgres:
         yield postgres.dsn

@@ -1,6 +1,6 @@
 """An image with vLLM for the CPU, made of this machine's own parts: no registry, no package index.
 
-    .venv-vllm/bin/python deploy/docker/vllm_cpu_image.py fairlead/vllm-cpu:1 [DOCKER OPTION ...]
+    .venv-vllm/bin/python deploy/docker/vllm_cpu_image.py moorage/vllm-cpu:1 [DOCKER OPTION ...]
 
 Run it with the Python of an environment that has vllm-cpu (`make vllm`). That Python, its packages, the
 libraries of the system that they name, a shell and lscpu (vLLM asks it for the cores) go to ``docker import``

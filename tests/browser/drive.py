@@ -14,7 +14,7 @@ CHROMIUM = "/usr/bin/chromium"
 CODE = (
     "import os\n"
     "print('six times seven is', 6 * 7)\n"
-    "sorted(name for name in os.environ if name.startswith('FAIRLEAD_P'))"
+    "sorted(name for name in os.environ if name.startswith('MOORAGE_P'))"
 )
 SECONDS = 1000  # playwright counts in milliseconds
 
@@ -45,7 +45,7 @@ def main(url: str, pictures: Path) -> None:
         except PlaywrightError:
             page.screenshot(path=pictures / "failed.png")
             raise
-        cookies = [c for c in page.context.cookies() if c["name"] == "fairlead-permit"]
+        cookies = [c for c in page.context.cookies() if c["name"] == "moorage-permit"]
         seen = page.evaluate("document.cookie")
         browser.close()
     print(

@@ -20,15 +20,15 @@ from tests.e2e.parts import Platform, kernels_below, until
 from .prepare import lacks
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = Path(os.environ.get("FAIRLEAD_BROWSER_VENV", ROOT / ".venv-browser")) / "bin"
+TOOLS = Path(os.environ.get("MOORAGE_BROWSER_VENV", ROOT / ".venv-browser")) / "bin"
 PICTURES = ("notebook.png", "terminal.png")
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(lacks()), reason=lacks())]
 
 
 def example() -> list[str]:
-    """The words behind ``fairlead`` of the example in README."""
+    """The words behind ``moorage`` of the example in README."""
     text = (ROOT / "README.md").read_text().replace("\\\n", " ")
-    found = re.search(r"^    fairlead (start --name notebook .*)$", text, re.MULTILINE)
+    found = re.search(r"^    moorage (start --name notebook .*)$", text, re.MULTILINE)
     assert found, "README has no notebook example"
     return shlex.split(found[1])
 
@@ -53,7 +53,7 @@ async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("platform", [{"FAIRLEAD_PROXY__APPS_DOMAIN": "localhost"}], indirect=True)
+@pytest.mark.parametrize("platform", [{"MOORAGE_PROXY__APPS_DOMAIN": "localhost"}], indirect=True)
 async def test_an_app_is_an_origin_of_its_own_where_there_is_a_domain(platform: Platform) -> None:
     await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
     serve = ("python3", "-m", "http.server", "--bind", "127.0.0.1", "{port:web}")
@@ -87,7 +87,7 @@ async def test_a_cell_and_a_terminal_through_the_proxy(platform: Platform, tmp_p
     assert done.returncode == 0, f"{done.stderr}\n{log}"
     seen = json.loads(done.stdout)
     assert "six times seven is 42" in seen["output"]
-    assert "FAIRLEAD_PORT_JUPYTER" in seen["output"]
+    assert "MOORAGE_PORT_JUPYTER" in seen["output"]
     spoken = {name for path, frames in seen["sockets"].items() for name in path.split("/") if frames}
     assert {"kernels", "terminals"} <= spoken, "a cell and a terminal, each over a WebSocket"
     (proof,) = platform.home.glob("agent-*/kernels/**/proof.txt")
@@ -98,6 +98,6 @@ async def test_a_cell_and_a_terminal_through_the_proxy(platform: Platform, tmp_p
     assert permit not in seen["scripts_see"]
     assert [(http_only, same) for _, http_only, same in seen["cookies"]] == [(True, "Lax")]
     assert permit not in log + platform.output("up"), "the permit is in no log"
-    if os.environ.get("FAIRLEAD_KEEP_PICTURES"):
+    if os.environ.get("MOORAGE_KEEP_PICTURES"):
         for name in PICTURES:
             shutil.copy(tmp_path / name, ROOT / "docs" / "images" / name)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
-from fairlead.agent.runtimes.base import KERNEL_MARK, OWNER_MARK
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
-from fairlead.common.status import ObservedState as S
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
+from moorage.agent.runtimes.base import KERNEL_MARK, OWNER_MARK
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
+from moorage.common.status import ObservedState as S
 
 
 def waiting() -> list[int]:
@@ -68,7 +68,7 @@ async def test_it_becomes_the_supervisor_of_the_next_kernel(runtime: ProcessRunt
     # Whoever looks at it sees what he would see of any other supervisor.
     env = procfs.environ(spare) or {}
     assert (env[KERNEL_MARK], env[OWNER_MARK]) == (order.kernel_id, str(tmp_path))
-    assert "FAIRLEAD_SPARE" not in env
+    assert "MOORAGE_SPARE" not in env
     again = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
     assert (await again.find())[order.kernel_id].state["shim_pid"] == spare
     await settled(1)  # and there is another
@@ -79,7 +79,7 @@ async def test_its_kernel_gets_its_own_environment_and_nothing_else(runtime: Pro
     said = await says(runtime, await runtime.create(launch("env")))
     told = dict(line.split("=", 1) for line in said.splitlines())
     assert told.pop("MINE") == "a=b c"
-    assert set(told) == {"PATH", KERNEL_MARK, OWNER_MARK, "FAIRLEAD_PORT"}
+    assert set(told) == {"PATH", KERNEL_MARK, OWNER_MARK, "MOORAGE_PORT"}
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
-from fairlead.agent.runtimes.process import shim as supervisor
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
-from fairlead.common.status import ObservedState as S
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
+from moorage.agent.runtimes.process import shim as supervisor
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
+from moorage.common.status import ObservedState as S
 
 
 def runtime_at(state: Path, max_bytes: int = 100_000) -> ProcessRuntime:
@@ -194,10 +194,10 @@ async def test_a_program_that_cannot_be_run(runtime: ProcessRuntime, program: st
 
 
 async def test_the_engine_sees_its_own_environment_and_signals(runtime: ProcessRuntime) -> None:
-    script = "env | grep ^FAIRLEAD | cut -d= -f1 | sort; pwd; ls /proc/self/fd; grep SigIgn /proc/self/status"
+    script = "env | grep ^MOORAGE | cut -d= -f1 | sort; pwd; ls /proc/self/fd; grep SigIgn /proc/self/status"
     handle = await runtime.create(launch("sh", "-c", script))
     await until_ended(runtime, handle)
-    marks = ["FAIRLEAD_AGENT_STATE", "FAIRLEAD_KERNEL_ID", "FAIRLEAD_PORT"]
+    marks = ["MOORAGE_AGENT_STATE", "MOORAGE_KERNEL_ID", "MOORAGE_PORT"]
     place = str(runtime.work_dir(handle.state["kernel_id"]))
     # The fourth descriptor is the one with which ls reads the list.
     *said, ignored = (await runtime.log_tail(handle)).splitlines()
@@ -232,7 +232,7 @@ def little_memory() -> Iterator[Path]:
     """A control group with 64 MiB, if this machine lets us make one."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        group = Path(f"/sys/fs/cgroup/{controllers}{path}") / f"fairlead-test-{os.getpid()}"
+        group = Path(f"/sys/fs/cgroup/{controllers}{path}") / f"moorage-test-{os.getpid()}"
         limit = {"memory": "memory.limit_in_bytes", "": "memory.max"}.get(controllers)
         if limit is None:
             continue

@@ -1,4 +1,4 @@
-"""A machine that systemd has booted, as a container: this machine's /usr, the daemons in /opt/fairlead, and
+"""A machine that systemd has booted, as a container: this machine's /usr, the daemons in /opt/moorage, and
 their units as they are in the repository. Its network is that of the tests."""
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from .daemon_image import IMAGE as DAEMONS
 from .daemon_image import build
 
-IMAGE = "fairlead-test/systemd:1"
+IMAGE = "moorage-test/systemd:1"
 _DEPLOYED = Path(__file__).parents[2] / "deploy" / "systemd"
 _LINKS = ("bin", "sbin", "lib", "lib64")
-_FOLDERS = ("dev", "etc/fairlead", "etc/systemd/system", "proc", "run", "sys", "usr", "var/lib")
+_FOLDERS = ("dev", "etc/moorage", "etc/systemd/system", "proc", "run", "sys", "usr", "var/lib")
 # The image of the daemons knows its Python by its environment, which systemd does not hand on.
-_FAIRLEAD = """#!/bin/sh
+_MOORAGE = """#!/bin/sh
 export PYTHONHOME=/opt/python PYTHONPATH=/opt/site LD_LIBRARY_PATH=/opt/python/lib
-exec /opt/python/bin/python3 -m fairlead "$@"
+exec /opt/python/bin/python3 -m moorage "$@"
 """
 _ACCOUNTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
@@ -31,9 +31,9 @@ _DOCKERFILE = f"""FROM {DAEMONS} AS made
 FROM scratch
 ADD root.tar /
 COPY --from=made /opt/python /opt/python
-COPY --from=made /opt/fairlead /opt/site
+COPY --from=made /opt/moorage /opt/site
 """
-_PATH = "/opt/fairlead/bin:/usr/sbin:/usr/bin"
+_PATH = "/opt/moorage/bin:/usr/sbin:/usr/bin"
 _ROOMS = {"/run": "", "/tmp": ""}
 # With the older control groups it gets its part of the machine's; with the newer ones a view of its own.
 _CGROUPS = "/sys/fs/cgroup"
@@ -54,7 +54,7 @@ class Machine:
     """``say(...)``: a command in it. Closed by ``close``."""
 
     def __init__(self, api: Any, folder: Path, settings: str) -> None:
-        """``folder``: the context to build in. ``settings``: its /etc/fairlead/fairlead.toml."""
+        """``folder``: the context to build in. ``settings``: its /etc/moorage/moorage.toml."""
         self._api = api
         with tarfile.open(folder / "root.tar", "w") as tar:
             _write(tar, settings)
@@ -94,12 +94,12 @@ def _write(tar: tarfile.TarFile, settings: str) -> None:
         folder = tarfile.TarInfo(name)
         folder.type, folder.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(folder)
-    for name, text in (_ACCOUNTS | {"etc/fairlead/fairlead.toml": settings}).items():
+    for name, text in (_ACCOUNTS | {"etc/moorage/moorage.toml": settings}).items():
         _text(tar, name, text, 0o644)
-    _text(tar, "opt/fairlead/bin/fairlead", _FAIRLEAD, 0o755)
+    _text(tar, "opt/moorage/bin/moorage", _MOORAGE, 0o755)
     for unit in sorted(_DEPLOYED.glob("*.service")):
         tar.add(unit, f"etc/systemd/system/{unit.name}")
-    tar.add(_DEPLOYED / "fairlead.sysusers", "etc/sysusers.d/fairlead.conf")
+    tar.add(_DEPLOYED / "moorage.sysusers", "etc/sysusers.d/moorage.conf")
 
 
 def _text(tar: tarfile.TarFile, name: str, text: str, mode: int) -> None:

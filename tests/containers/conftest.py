@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Launch
-from fairlead.agent.runtimes.docker import (
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import Launch
+from moorage.agent.runtimes.docker import (
     Away,
     DockerRuntime,
     Engine,
@@ -21,9 +21,9 @@ from fairlead.agent.runtimes.docker import (
     Pulled,
     Rules,
 )
-from fairlead.agent.runtimes.docker.seal import load_sealer
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
+from moorage.agent.runtimes.docker.seal import load_sealer
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
 from tests.wire.agent_harness import Manager, manager
 
 from .engine import PrivateEngine, lacks

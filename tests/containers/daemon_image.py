@@ -14,11 +14,11 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-import fairlead
+import moorage
 
 from .images import PYTHON_IMAGE
 
-IMAGE = "fairlead-test/daemons:1"
+IMAGE = "moorage-test/daemons:1"
 _CHECKOUT = Path(__file__).parents[2]
 _DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
 _EXTRAS = ("manager", "agent", "proxy")
@@ -33,7 +33,7 @@ def ensure(api: Any, folder: Path) -> None:
 
 def _build(api: Any, folder: Path) -> None:
     site = folder / "site"
-    shutil.copytree(Path(fairlead.__file__).parent, site / "fairlead", ignore=_no_caches)
+    shutil.copytree(Path(moorage.__file__).parent, site / "moorage", ignore=_no_caches)
     for name in _needed():
         _copy(name, site)
     _add_libraries(

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fairlead.agent.runtimes import procfs
+from moorage.agent.runtimes import procfs
 
 _HOOK = "#!/bin/sh\ncat > /dev/null\n"
 _numbers = itertools.count()
@@ -60,7 +60,7 @@ class PrivateEngine:
         # Its name is that of a name space in containerd too, should ours find one on the machine.
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
         self.socket = folder / "docker.sock"
-        self._bridge = f"fl{os.getpid()}x{number}"
+        self._bridge = f"mg{os.getpid()}x{number}"
         # 198.18.0.0/15 is set aside for measurements: nobody's network.
         self._address = f"198.18.{(os.getpid() + number) % 256}.1/24"
         self._bin = folder / "bin"

@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PYTHON_IMAGE = "fairlead-test/python:1"
+PYTHON_IMAGE = "moorage-test/python:1"
 # Opened by the C library when names are looked up, so no program says that it needs them.
 _NAME_SERVICES = ("libnss_dns.so.2", "libnss_files.so.2")
 # What people find in an image that is made to be worked in.
@@ -27,7 +27,7 @@ _ENV = {
     "IMAGE_SAYS": "hello",
 }
 # What an image's maker may forge: it must fool nobody.
-FORGED = {"fairlead.kernel": "00000000-0000-7000-8000-000000000000", "fairlead.agent": "forged"}
+FORGED = {"moorage.kernel": "00000000-0000-7000-8000-000000000000", "moorage.agent": "forged"}
 
 
 def changes() -> list[str]:

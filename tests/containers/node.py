@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairlead.common.kernel import KernelSpec
+from moorage.common.kernel import KernelSpec
 from tests.wire.agent_harness import TOKEN, Manager, kernel
 
 from .engine import PrivateEngine
@@ -18,9 +18,9 @@ from .images import PYTHON_IMAGE
 AGENT = """
 import asyncio, sys
 from pathlib import Path
-from fairlead.agent import Agent
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, CommonSettings
+from moorage.agent import Agent
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, CommonSettings
 
 async def main():
     target, home, token, ports, docker = sys.argv[1:]
@@ -62,4 +62,4 @@ def contained(*command: str, **fields: Any) -> KernelSpec:
 def containers(engine: PrivateEngine) -> dict[str, str]:
     """Kernel ids and states."""
     with contextlib.closing(engine.api()) as api:
-        return {row["Labels"]["fairlead.kernel"]: row["State"] for row in api.containers(all=True)}
+        return {row["Labels"]["moorage.kernel"]: row["State"] for row in api.containers(all=True)}

@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-POSTGRES_IMAGE = "fairlead-test/postgres:1"
+POSTGRES_IMAGE = "moorage-test/postgres:1"
 _USER = 999
 _DATA = "var/lib/postgresql"
 _START = b"""#!/bin/sh

@@ -11,12 +11,12 @@ from typing import Any
 
 import aiohttp
 
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.membership import Membership, Peer
-from fairlead.common.messages import LogRequest, Report
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
-from fairlead.common.status import SessionType
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.membership import Membership, Peer
+from moorage.common.messages import LogRequest, Report
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
+from moorage.common.status import SessionType
 from tests.wire.agent_harness import Manager, seen
 
 from .engine import PrivateEngine
@@ -35,7 +35,7 @@ async def until_ended(boss: Manager, spec: KernelSpec) -> Any:
 
 
 async def test_a_program_runs_in_a_container_and_its_log_is_told(boss: Manager, node: Node) -> None:
-    say = "import os; print(os.environ['IMAGE_SAYS'], os.environ['FAIRLEAD_SESSION_NAME'])"
+    say = "import os; print(os.environ['IMAGE_SAYS'], os.environ['MOORAGE_SESSION_NAME'])"
     spec = contained("python3", "-c", say)
     boss.order(spec)
     ended = await until_ended(boss, spec)
@@ -184,8 +184,8 @@ async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
     await boss.until_logs(lambda: b"True" in boss.logs.get("met", b""))
     await node.kill()
     with contextlib.closing(mortal_engine.api()) as api:
-        api.kill(f"fairlead-{sub.kernel_id}")
-        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"fairlead-net-{group}"]
+        api.kill(f"moorage-{sub.kernel_id}")
+        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"moorage-net-{group}"]
     boss.reports.clear()
     await node.start()
     assert (await until_ended(boss, sub)).reason is Reason.KILLED
@@ -193,7 +193,7 @@ async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
     boss.order(main)
     await boss.until(lambda report: seen(report, sub.kernel_id) is None and bool(report.kernels))
     with contextlib.closing(mortal_engine.api()) as api:
-        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"fairlead-net-{group}"]
+        assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"moorage-net-{group}"]
         boss.order()
         await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
         assert [n["Name"] for n in api.networks() if group in n["Name"]] == []

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import aiohttp
 
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.status import ObservedState as S
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.status import ObservedState as S
 from tests.wire.agent_harness import Manager
 
 from .engine import PrivateEngine
@@ -25,7 +25,7 @@ import http.server, json, os, threading
 
 class Told(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        told = {name: value for name, value in os.environ.items() if name.startswith("FAIRLEAD_P")}
+        told = {name: value for name, value in os.environ.items() if name.startswith("MOORAGE_P")}
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps([self.server.server_port, told]).encode())
@@ -40,7 +40,7 @@ def labelled(engine: PrivateEngine, image: str, label: str) -> str:
     with contextlib.closing(engine.api()) as api:
         made = api.create_container(PYTHON_IMAGE, entrypoint=["true"])
         name, _, tag = image.partition(":")
-        api.commit(made["Id"], repository=name, tag=tag, changes=[f'LABEL fairlead.service-ports="{label}"'])
+        api.commit(made["Id"], repository=name, tag=tag, changes=[f'LABEL moorage.service-ports="{label}"'])
         api.remove_container(made["Id"])
     return image
 
@@ -59,7 +59,7 @@ async def ask(port: int) -> tuple[int, dict[str, str]]:
 async def test_ports_of_session_and_image_are_published_and_outlive_the_agent_and_its_ledger(
     boss: Manager, node: Node, docker_engine: PrivateEngine, tmp_path: Path
 ) -> None:
-    image = labelled(docker_engine, "fairlead-test/lab:1", LABEL)
+    image = labelled(docker_engine, "moorage-test/lab:1", LABEL)
     declared = (ServicePort("web", 8080), ServicePort("free", guarded=True))
     spec = contained("python3", "-c", PROGRAM, image=image, ports=declared)
     boss.order(spec)
@@ -75,9 +75,9 @@ async def test_ports_of_session_and_image_are_published_and_outlive_the_agent_an
     assert len({a.port for a in seen.apps}) == 4
     inner, told = await ask(web.port)
     assert inner == 8080
-    assert told["FAIRLEAD_PORT_WEB"] == "8080"
-    assert told["FAIRLEAD_PORT_FREE"] == str(free.port)
-    assert told["FAIRLEAD_PATH_LAB"] == f"/apps/{spec.session_id}/lab"
+    assert told["MOORAGE_PORT_WEB"] == "8080"
+    assert told["MOORAGE_PORT_FREE"] == str(free.port)
+    assert told["MOORAGE_PATH_LAB"] == f"/apps/{spec.session_id}/lab"
     assert (await ask(lab.port))[0] == 9000
     for lost_ledger in (False, True):
         await node.kill()
@@ -96,7 +96,7 @@ async def test_ports_of_session_and_image_are_published_and_outlive_the_agent_an
 async def test_a_label_that_cannot_be_is_no_reason_not_to_run(
     boss: Manager, node: Node, docker_engine: PrivateEngine
 ) -> None:
-    image = labelled(docker_engine, "fairlead-test/bad:1", "Bad!")
+    image = labelled(docker_engine, "moorage-test/bad:1", "Bad!")
     spec = contained("python3", "-c", "print('fine')", image=image)
     boss.order(spec)
     ended = await boss.until_kernel(spec.kernel_id, S.EXITED, timeout_s=40)

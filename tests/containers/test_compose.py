@@ -80,17 +80,17 @@ class Project:
         text = text.replace('"-h", "127.0.0.1"', f'"-h", "127.0.0.1", "-p", "{self.ports[5432]}"')
         text = text.replace("/var/run/docker.sock:", f"{engine.socket}:")
         text = text.replace("/var/lib/docker:/var/lib/docker:", f"{engine.data}:{engine.data}:")
-        text = text.replace("/var/lib/fairlead-agent", str(folder / "agent"))
+        text = text.replace("/var/lib/moorage-agent", str(folder / "agent"))
         (folder / "agent").mkdir()
         (folder / "compose.yaml").write_text(text)
         (folder / "postgres-password").write_text("s3cret")
-        (folder / "dsn").write_text(f"postgresql://fairlead:s3cret@127.0.0.1:{self.ports[5432]}/fairlead\n")
+        (folder / "dsn").write_text(f"postgresql://moorage:s3cret@127.0.0.1:{self.ports[5432]}/moorage\n")
 
     def __call__(self, *words: str) -> str:
         """What it says on its standard output."""
         env = os.environ | {
             "DOCKER_HOST": f"unix://{self._engine.socket}",
-            "FAIRLEAD_IMAGE": IMAGE,
+            "MOORAGE_IMAGE": IMAGE,
             "POSTGRES_IMAGE": f"{POSTGRES_IMAGE}-official",
         }
         done = subprocess.run(
@@ -100,8 +100,8 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def fairlead(self, *words: str) -> str:
-        return self("exec", "-T", "manager", "python3", "-m", "fairlead", *words)
+    def moorage(self, *words: str) -> str:
+        return self("exec", "-T", "manager", "python3", "-m", "moorage", *words)
 
 
 @pytest.fixture
@@ -125,25 +125,25 @@ def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Proje
             yield made
         finally:
             made("down", "--volumes", "--timeout", "20")
-            for kernel in api.containers(all=True, filters={"label": "fairlead.kernel"}):
+            for kernel in api.containers(all=True, filters={"label": "moorage.kernel"}):
                 api.remove_container(kernel["Id"], force=True)
 
 
 def test_the_file_is_used_as_it_says(project: Project) -> None:
     project("up", "-d", "--wait", "postgres", "manager")
     url = f"http://127.0.0.1:{project.ports[8700]}"
-    project.fairlead("--url", url, "agents")
-    agent = project.fairlead("--url", url, "join-token", "create").strip()
-    proxy = project.fairlead("--url", url, "join-token", "create", "--proxy").strip()
+    project.moorage("--url", url, "agents")
+    agent = project.moorage("--url", url, "join-token", "create").strip()
+    proxy = project.moorage("--url", url, "join-token", "create", "--proxy").strip()
     assert "joined" in project("run", "--rm", "-T", "agent", "agent", "join", url, agent)
     assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, proxy)
     project("up", "-d")
     small = ("--image", PYTHON_IMAGE, "--resources", "cpu=0.1", "--resources", "mem=64MiB")
-    said = project.fairlead("--url", url, "run", *small, "--", "python3", "-c", "print('beside the agent')")
+    said = project.moorage("--url", url, "run", *small, "--", "python3", "-c", "print('beside the agent')")
     assert said == "beside the agent\n"
-    project.fairlead("--url", url, "start", "--name", "dev", *small)
+    project.moorage("--url", url, "start", "--name", "dev", *small)
     project("restart", "agent", "manager")
     again = ("--url", url, "exec", "dev", "--", "python3", "-c", "print('still here')")
-    until("they are back, and its container went on", lambda: project.fairlead(*again) == "still here\n")
+    until("they are back, and its container went on", lambda: project.moorage(*again) == "still here\n")
     assert "cannot see how full" not in project("logs", "agent")
     assert "fed by the manager" in project("logs", "proxy")

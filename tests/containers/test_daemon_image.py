@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.common.status import AgentStatus
+from moorage.common.status import AgentStatus
 from tests.wire.member_harness import Site, site
 
 from .daemon_image import IMAGE, ensure
@@ -28,8 +28,8 @@ def api(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Any]:
 
 
 def start(api: Any, home: Path, *words: str) -> str:
-    """``docker run --network host -v HOME:/var/lib/fairlead fairlead WORDS``"""
-    binds = {str(home): {"bind": "/var/lib/fairlead", "mode": "rw"}}
+    """``docker run --network host -v HOME:/var/lib/moorage moorage WORDS``"""
+    binds = {str(home): {"bind": "/var/lib/moorage", "mode": "rw"}}
     host = api.create_host_config(network_mode="host", binds=binds)
     made = api.create_container(IMAGE, list(words), host_config=host)["Id"]
     api.start(made)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.containers import Presence
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import CreateFailed
-from fairlead.agent.runtimes.docker import (
+from moorage.agent.containers import Presence
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import CreateFailed
+from moorage.agent.runtimes.docker import (
     DiskFull,
     DockerRuntime,
     Engine,
@@ -21,11 +21,11 @@ from fairlead.agent.runtimes.docker import (
     Pulled,
     Rules,
 )
-from fairlead.agent.runtimes.docker.garbage import Disk
-from fairlead.agent.runtimes.docker.housekeeping import disk_of
-from fairlead.agent.runtimes.docker.seal import load_sealer
-from fairlead.common.clock import ManualClock, SystemClock
-from fairlead.common.reasons import Reason
+from moorage.agent.runtimes.docker.garbage import Disk
+from moorage.agent.runtimes.docker.housekeeping import disk_of
+from moorage.agent.runtimes.docker.seal import load_sealer
+from moorage.common.clock import ManualClock, SystemClock
+from moorage.common.reasons import Reason
 
 from .conftest import launch
 from .engine import PrivateEngine, lacks

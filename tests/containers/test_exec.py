@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from fairlead.agent.runtimes.execution import Command
-from fairlead.agent.workspaces import Workspaces
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.status import ObservedState, SessionType
+from moorage.agent.runtimes.execution import Command
+from moorage.agent.workspaces import Workspaces
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.status import ObservedState, SessionType
 
 from .conftest import MakeRuntime, launch
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
 from tests.free_ports import free_port
 
 from .conftest import MakeRuntime, launch
@@ -142,13 +142,13 @@ async def test_a_model_cache_is_shared_and_may_be_read_only(
     seen, said = await run(make_runtime(model_cache=str(cache)), launch(write, caches=True))
     assert seen.exit_code == 0, said
     assert (cache / "weights").read_text() == "w"
-    read = "print(open('/fairlead/cache/weights').read()); open('/fairlead/cache/new', 'w')"
+    read = "print(open('/moorage/cache/weights').read()); open('/moorage/cache/new', 'w')"
     runtime = make_runtime(model_cache=str(cache), cache_writable=False)
     seen, said = await run(runtime, launch(read, caches=True))
     assert seen.exit_code == 1
     assert "\nw\n" in f"\n{said}"
     assert "Read-only file system" in said
-    seen, said = await run(runtime, launch("import os; print(os.path.exists('/fairlead/cache'))"))
+    seen, said = await run(runtime, launch("import os; print(os.path.exists('/moorage/cache'))"))
     assert said == "False\n", "only for those that load models"
 
 

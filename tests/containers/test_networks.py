@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.runtimes import CreateFailed, Handle, Launch, Runtime
-from fairlead.agent.runtimes.base import File
-from fairlead.agent.runtimes.docker import DockerRuntime
-from fairlead.agent.runtimes.docker.networks import SHARED
-from fairlead.common.clock import SystemClock
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime
+from moorage.agent.runtimes.base import File
+from moorage.agent.runtimes.docker import DockerRuntime
+from moorage.agent.runtimes.docker.networks import SHARED
+from moorage.common.clock import SystemClock
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
 
 from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine, lacks
@@ -51,7 +51,7 @@ print(said)
 """
 TELL = """
 import json, os
-folder = "/etc/fairlead/ssh"
+folder = "/etc/moorage/ssh"
 files = {name: oct(os.stat(f"{folder}/{name}").st_mode & 0o777) for name in os.listdir(folder)}
 text = open(f"{folder}/id_ed25519").read()
 owner = os.stat(f"{folder}/id_ed25519").st_uid == os.getuid()
@@ -59,8 +59,8 @@ mode = oct(os.stat(folder).st_mode & 0o777)
 print(json.dumps([files, text, owner, os.getuid(), mode, os.uname().nodename]))
 """
 FILES = (
-    File("/etc/fairlead/ssh/id_ed25519", "secret\n", 0o600),
-    File("/etc/fairlead/ssh/id_ed25519.pub", "public\n", 0o644),
+    File("/etc/moorage/ssh/id_ed25519", "secret\n", 0o600),
+    File("/etc/moorage/ssh/id_ed25519.pub", "public\n", 0o644),
 )
 
 
@@ -84,7 +84,7 @@ def runtime(make_runtime: MakeRuntime, walled: PrivateEngine) -> DockerRuntime:
 
 def networks(engine: PrivateEngine) -> list[str]:
     with contextlib.closing(engine.api()) as api:
-        return sorted(n["Name"] for n in api.networks() if n["Name"].startswith("fairlead"))
+        return sorted(n["Name"] for n in api.networks() if n["Name"].startswith("moorage"))
 
 
 def group() -> str:
@@ -157,7 +157,7 @@ async def test_a_network_goes_with_its_last_kernel(runtime: DockerRuntime, walle
     ours = group()
     main = await runtime.create(member(ours, "main1", SERVE))
     sub = await runtime.create(member(ours, "sub1", SERVE))
-    made = f"fairlead-net-{ours}"
+    made = f"moorage-net-{ours}"
     assert made in networks(walled)
     await runtime.destroy(main)
     assert made in networks(walled)
@@ -180,13 +180,13 @@ async def test_an_agent_that_was_killed_finds_its_networks(
         api.remove_container(left.state["container"], force=True)
     second = make_runtime(walled.socket)
     found = await second.find()
-    assert {handle.state["network"] for handle in found.values()} == {f"fairlead-net-{ours}"}
+    assert {handle.state["network"] for handle in found.values()} == {f"moorage-net-{ours}"}
     left_over = networks(walled)
-    assert f"fairlead-net-{gone}" not in left_over
-    assert f"fairlead-net-{other}" in left_over, "that of another agent stays"
+    assert f"moorage-net-{gone}" not in left_over
+    assert f"moorage-net-{other}" in left_over, "that of another agent stays"
     for handle in found.values():
         await second.destroy(handle)
-    assert f"fairlead-net-{ours}" not in networks(walled)
+    assert f"moorage-net-{ours}" not in networks(walled)
 
 
 async def test_no_more_networks_is_a_clear_refusal_that_leaves_nothing(
@@ -209,7 +209,7 @@ async def test_the_network_of_somebody_else_is_not_used(
     runtime: DockerRuntime, walled: PrivateEngine
 ) -> None:
     ours = group()
-    name = f"fairlead-net-{ours}"
+    name = f"moorage-net-{ours}"
     with contextlib.closing(walled.api()) as api:
         api.create_network(name)
         try:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.runtimes import CreateFailed
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.runtimes import CreateFailed
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
 from tests.wire.agent_harness import Manager
 
 from .conftest import MakeRuntime, launch

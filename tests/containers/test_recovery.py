@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.containers import AWAY_S, Presence, tidy
-from fairlead.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
-from fairlead.agent.runtimes.docker.rules import container_name
-from fairlead.agent.runtimes.docker.seal import load_sealer
-from fairlead.common.clock import ManualClock, SystemClock
-from fairlead.common.ids import KernelId
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.containers import AWAY_S, Presence, tidy
+from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
+from moorage.agent.runtimes.docker.rules import container_name
+from moorage.agent.runtimes.docker.seal import load_sealer
+from moorage.common.clock import ManualClock, SystemClock
+from moorage.common.ids import KernelId
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
 from tests.free_ports import free_port
 
 from .conftest import MakeRuntime, launch
@@ -75,8 +75,8 @@ async def test_labels_prove_nothing(
     another = KernelId(SystemClock().new_id())
     stranger += [
         make_by_hand(docker_engine, "a-copy", labels),
-        make_by_hand(docker_engine, container_name(another), labels | {"fairlead.kernel": another}),
-        make_by_hand(docker_engine, "made-up", labels | {"fairlead.seal": ""}),
+        make_by_hand(docker_engine, container_name(another), labels | {"moorage.kernel": another}),
+        make_by_hand(docker_engine, "made-up", labels | {"moorage.seal": ""}),
     ]
     assert list(await runtime.find()) == [genuine.kernel_id]
     await runtime.destroy(handle)

@@ -54,15 +54,15 @@ def machine(docker_engine: PrivateEngine, reachable_dir: Path, ports: dict[str, 
             made.close()
 
 
-class Fairlead:
+class Moorage:
     """The command line of the machine's administrator, and what systemd says of the units."""
 
     def __init__(self, machine: Machine, url: str) -> None:
         self.machine, self._url = machine, url
-        self._env = {"FAIRLEAD_HOME": "/var/lib/fairlead", "FAIRLEAD_URL": url}
+        self._env = {"MOORAGE_HOME": "/var/lib/moorage", "MOORAGE_URL": url}
 
     def __call__(self, *words: str) -> str:
-        code, said = self.machine.say("fairlead", *words, **self._env)
+        code, said = self.machine.say("moorage", *words, **self._env)
         assert code == 0, said
         return said
 
@@ -82,7 +82,7 @@ class Fairlead:
         return said.strip()
 
     def of(self, part: str, what: str) -> str:
-        return self.systemctl("show", "-P", what, f"fairlead-{part}")
+        return self.systemctl("show", "-P", what, f"moorage-{part}")
 
     def kill(self, part: str) -> None:
         """As rudely as the kernel does it, and wait until systemd has started it again."""
@@ -100,41 +100,41 @@ class Fairlead:
         """Agent and proxy, each as the user that it runs as."""
         said = [self("join-token", "create", *more) for more in ((), ("--proxy",))]
         tokens = [next(word for word in text.split() if word.startswith("flj-")) for text in said]
-        for part, user, token in zip(("agent", "proxy"), ("root", "fairlead"), tokens, strict=True):
-            home = f"/var/lib/fairlead-{part}"
+        for part, user, token in zip(("agent", "proxy"), ("root", "moorage"), tokens, strict=True):
+            home = f"/var/lib/moorage-{part}"
             self.machine.say("install", "-d", "-m", "700", "-o", user, home)
-            joining = ("fairlead", part, "join", self._url, token)
-            code, said = self.machine.say(*joining, user=user, FAIRLEAD_HOME=home)
+            joining = ("moorage", part, "join", self._url, token)
+            code, said = self.machine.say(*joining, user=user, MOORAGE_HOME=home)
             assert code == 0, said
 
 
 def test_the_units(machine: Machine, ports: dict[str, int]) -> None:
-    fairlead = Fairlead(machine, f"http://127.0.0.1:{ports['api']}")
-    fairlead.systemctl("start", "fairlead-manager")
-    until("the manager answers", lambda: fairlead("agents") or True)
-    fairlead.join()
-    fairlead.systemctl("start", "fairlead-agent", "fairlead-proxy")
-    until("the agent is there", lambda: fairlead.agent()["status"] == "ALIVE")
-    fairlead("start", "--name", "dev", "--", "sh", "-c", "echo begun; exec sleep 3600")
+    moorage = Moorage(machine, f"http://127.0.0.1:{ports['api']}")
+    moorage.systemctl("start", "moorage-manager")
+    until("the manager answers", lambda: moorage("agents") or True)
+    moorage.join()
+    moorage.systemctl("start", "moorage-agent", "moorage-proxy")
+    until("the agent is there", lambda: moorage.agent()["status"] == "ALIVE")
+    moorage("start", "--name", "dev", "--", "sh", "-c", "echo begun; exec sleep 3600")
 
     # What happens to daemons does not touch the kernel.
-    fairlead.systemctl("restart", "fairlead-agent")
-    until("the agent is back", lambda: not fairlead.agent()["draining"] and fairlead.runs())
-    fairlead.systemctl("stop", "fairlead-agent")
-    assert fairlead.agent()["draining"], "it said goodbye"
-    fairlead.systemctl("start", "fairlead-agent")
+    moorage.systemctl("restart", "moorage-agent")
+    until("the agent is back", lambda: not moorage.agent()["draining"] and moorage.runs())
+    moorage.systemctl("stop", "moorage-agent")
+    assert moorage.agent()["draining"], "it said goodbye"
+    moorage.systemctl("start", "moorage-agent")
     for part in ("agent", "proxy", "manager"):
-        fairlead.kill(part)
-    until("all are back", lambda: fairlead("exec", "dev", "--", "echo", "still here") == "still here\n")
-    assert fairlead.runs()
-    assert fairlead("logs", "dev") == "begun\n"
+        moorage.kill(part)
+    until("all are back", lambda: moorage("exec", "dev", "--", "echo", "still here") == "still here\n")
+    assert moorage.runs()
+    assert moorage("logs", "dev") == "begun\n"
     with pytest.raises(HTTPError, match="401"):  # it has a table to judge by
         urlopen(f"http://127.0.0.1:{ports['openai']}/v1/models", timeout=10)
 
     # What a wrong setting ended is not started again, and says why.
-    machine.say("/bin/sh", "-c", "echo FAIRLEAD_AGENT__INVENTORY=nonsense > /etc/fairlead/agent.env")
-    fairlead.systemctl("restart", "fairlead-agent")
-    until("it gave up", lambda: fairlead.of("agent", "ActiveState") == "failed")
-    assert (fairlead.of("agent", "ExecMainStatus"), fairlead.of("agent", "NRestarts")) == ("2", "0")
-    _, said = machine.say("journalctl", "-u", "fairlead-agent", "-n", "20", "--no-pager")
+    machine.say("/bin/sh", "-c", "echo MOORAGE_AGENT__INVENTORY=nonsense > /etc/moorage/agent.env")
+    moorage.systemctl("restart", "moorage-agent")
+    until("it gave up", lambda: moorage.of("agent", "ActiveState") == "failed")
+    assert (moorage.of("agent", "ExecMainStatus"), moorage.of("agent", "NRestarts")) == ("2", "0")
+    _, said = machine.say("journalctl", "-u", "moorage-agent", "-n", "20", "--no-pager")
     assert "agent.inventory = 'nonsense'" in said

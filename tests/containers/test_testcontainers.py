@@ -1,4 +1,4 @@
-"""The store on a Postgres that testcontainers runs, as whoever tests against Fairlead may do it."""
+"""The store on a Postgres that testcontainers runs, as whoever tests against Moorage may do it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Status
-from fairlead.manager.store import Store, migrate
+from moorage.common.clock import SystemClock
+from moorage.common.spec import SessionSpec
+from moorage.common.status import Status
+from moorage.manager.store import Store, migrate
 
 from .engine import PrivateEngine
 from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
@@ -34,7 +34,7 @@ def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, value)
     from testcontainers.community.postgres import PostgresContainer
 
-    with PostgresContainer(POSTGRES_IMAGE, username="boss", password="s3cret", dbname="fairlead") as postgres:
+    with PostgresContainer(POSTGRES_IMAGE, username="boss", password="s3cret", dbname="moorage") as postgres:
         yield postgres.get_connection_url(driver=None)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from fairlead.demo_model import write_tiny_llama_dir
+from moorage.demo_model import write_tiny_llama_dir
 from tests.e2e.parts import Platform, until
 from tests.vllm.test_vllm import ARGS, ENV
 
@@ -21,14 +21,14 @@ from .node import containers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("platform"), pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
-IMAGE = "fairlead-test/vllm-cpu:1"
+IMAGE = "moorage-test/vllm-cpu:1"
 
 
 @pytest.fixture(scope="module")
 def image(docker_engine: PrivateEngine) -> str:
-    python = Path(os.environ.get("FAIRLEAD_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
+    python = Path(os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
     if not python.exists():
-        pytest.fail(f"no vLLM beside {python}: `make vllm` installs it, or set FAIRLEAD_TEST_VLLM")
+        pytest.fail(f"no vLLM beside {python}: `make vllm` installs it, or set MOORAGE_TEST_VLLM")
     words = [str(python), str(ROOT / "deploy/docker/vllm_cpu_image.py"), IMAGE]
     subprocess.run([*words, "--host", f"unix://{docker_engine.socket}"], check=True, timeout=600)
     return IMAGE
@@ -39,12 +39,12 @@ def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
     made = Platform(home)
     (home / "models").mkdir()
     made.env |= {
-        "FAIRLEAD_AGENT__DOCKER": f"unix://{docker_engine.socket}",
-        "FAIRLEAD_AGENT__DOCKER_PULL": "never",
-        "FAIRLEAD_AGENT__DOCKER_MOUNTS": f'["{home / "models"}"]',
-        "FAIRLEAD_AGENT__VLLM_IMAGE": IMAGE,
-        "FAIRLEAD_AGENT__MODEL_CACHE": f"{home / 'cache'}",
-        "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+        "MOORAGE_AGENT__DOCKER": f"unix://{docker_engine.socket}",
+        "MOORAGE_AGENT__DOCKER_PULL": "never",
+        "MOORAGE_AGENT__DOCKER_MOUNTS": f'["{home / "models"}"]',
+        "MOORAGE_AGENT__VLLM_IMAGE": IMAGE,
+        "MOORAGE_AGENT__MODEL_CACHE": f"{home / 'cache'}",
+        "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
     }
     made.start("up")
     yield made

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.sdk import chat
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.sdk import chat
 from tests.e2e.parts import Platform, until
 
 from .engine import PrivateEngine
@@ -48,10 +48,10 @@ http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler).serve_fo
 def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
     made = Platform(home)
     made.env |= {
-        "FAIRLEAD_AGENT__DOCKER": f"unix://{docker_engine.socket}",
-        "FAIRLEAD_AGENT__DOCKER_PULL": "never",
-        "FAIRLEAD_AGENT__DOCKER_IMAGES": '["fairlead-test/*"]',
-        "FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true",
+        "MOORAGE_AGENT__DOCKER": f"unix://{docker_engine.socket}",
+        "MOORAGE_AGENT__DOCKER_PULL": "never",
+        "MOORAGE_AGENT__DOCKER_IMAGES": '["moorage-test/*"]',
+        "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
     }
     made.start("up")
     yield made
@@ -74,17 +74,17 @@ async def is_up(platform: Platform) -> None:
 MEET = """
 import os, socket, time
 where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-if os.environ["FAIRLEAD_CLUSTER_ROLE"] == "main":
+if os.environ["MOORAGE_CLUSTER_ROLE"] == "main":
     with socket.create_server(("0.0.0.0", where[1])) as server:
         with server.accept()[0] as other:
             print("main1 heard", other.recv(100).decode(), "at", where[0], flush=True)
 while True:
     try:
         with socket.create_connection(where) as main:
-            main.sendall(os.environ["FAIRLEAD_CLUSTER_HOST"].encode())
+            main.sendall(os.environ["MOORAGE_CLUSTER_HOST"].encode())
         break
     except OSError:
-        if os.environ["FAIRLEAD_CLUSTER_ROLE"] == "main":
+        if os.environ["MOORAGE_CLUSTER_ROLE"] == "main":
             break
         time.sleep(0.05)
 time.sleep(3600)
@@ -106,7 +106,7 @@ async def test_a_cluster_meets_and_ends_with_one_of_its_kernels(
     async with platform.client() as client:
         sub = next(k for k in (await client.get_session("meet")).kernels if k.hostname == "sub1")
     with contextlib.closing(docker_engine.api()) as api:
-        api.kill(f"fairlead-{sub.id}")
+        api.kill(f"moorage-{sub.id}")
 
     async def over() -> bool:
         async with platform.client() as client:
@@ -123,7 +123,7 @@ async def test_a_cluster_meets_and_ends_with_one_of_its_kernels(
     with contextlib.closing(docker_engine.api()) as api:
 
         def left() -> list[str]:
-            return [n["Name"] for n in api.networks() if n["Name"].startswith("fairlead-net-")]
+            return [n["Name"] for n in api.networks() if n["Name"].startswith("moorage-net-")]
 
         async def gone() -> bool:
             return await asyncio.to_thread(left) == []
@@ -179,7 +179,7 @@ async def test_people_work_in_a_container(platform: Platform, tmp_path: Path) ->
     words = ("--name", "dev", "--workspace", "keep", "--image", PYTHON_IMAGE, *SMALL)
     code, _, err = await run(platform, "start", *words)
     assert code == 0, err
-    script = "pwd; echo $FAIRLEAD_SESSION_NAME; echo oh >&2; exit 7"
+    script = "pwd; echo $MOORAGE_SESSION_NAME; echo oh >&2; exit 7"
     assert await run(platform, "exec", "dev", "--", "sh", "-c", script) == (7, "/workspace\ndev\n", "oh\n")
     assert (await run(platform, "exec", "dev", "--", "nothing"))[0] in (126, 127)
     (tmp_path / "tree").mkdir()

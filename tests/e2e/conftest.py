@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.demo_model import write_tiny_gguf
+from moorage.demo_model import write_tiny_gguf
 
 from .parts import Platform, kernels_below
 
@@ -30,7 +30,7 @@ def platform(home: Path) -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def one_node(reachable_dir: Path) -> Iterator[Platform]:
-    """``fairlead up``, shared by the tests of a module."""
+    """``moorage up``, shared by the tests of a module."""
     home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
     home.chmod(0o711)
     made = Platform(home)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from fairlead.sdk import Client
+from moorage.sdk import Client
 from tests.free_ports import free_port
 
 WITHIN_S = 60.0
@@ -38,13 +38,13 @@ def kernels_below(home: Path) -> dict[int, str]:
     """Processes of kernels whose work directory is below ``home``, with their kernel id."""
     found = {}
     for pid, env in processes().items():
-        if "FAIRLEAD_KERNEL_ID" in env:
+        if "MOORAGE_KERNEL_ID" in env:
             try:
                 below = os.readlink(f"/proc/{pid}/cwd").startswith(str(home))
             except OSError:
                 continue
             if below:
-                found[pid] = env["FAIRLEAD_KERNEL_ID"]
+                found[pid] = env["MOORAGE_KERNEL_ID"]
     return found
 
 
@@ -58,15 +58,15 @@ class Platform:
         self.internal_url = f"http://127.0.0.1:{internal}"
         ports = 24000 + os.getpid() % 100 * 40
         self.env = os.environ | {
-            "FAIRLEAD_HOME": str(home),
-            "FAIRLEAD_MANAGER__LISTEN": f"127.0.0.1:{api}",
-            "FAIRLEAD_MANAGER__LINK_LISTEN": f"127.0.0.1:{link}",
-            "FAIRLEAD_AGENT__MANAGER": f"127.0.0.1:{link}",
-            "FAIRLEAD_AGENT__ID": "node-1",
-            "FAIRLEAD_AGENT__PORT_RANGE": f"{ports}-{ports + 39}",
-            "FAIRLEAD_PROXY__LISTEN": f"127.0.0.1:{openai}",
-            "FAIRLEAD_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
-            "FAIRLEAD_PROXY__MANAGER": f"127.0.0.1:{link}",
+            "MOORAGE_HOME": str(home),
+            "MOORAGE_MANAGER__LISTEN": f"127.0.0.1:{api}",
+            "MOORAGE_MANAGER__LINK_LISTEN": f"127.0.0.1:{link}",
+            "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
+            "MOORAGE_AGENT__ID": "node-1",
+            "MOORAGE_AGENT__PORT_RANGE": f"{ports}-{ports + 39}",
+            "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
+            "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
+            "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -83,14 +83,14 @@ class Platform:
 
     def run(self, *words: str, timeout: float = WITHIN_S) -> subprocess.CompletedProcess[str]:
         """A command to its end."""
-        command = [sys.executable, "-m", "fairlead", *words]
+        command = [sys.executable, "-m", "moorage", *words]
         return subprocess.run(
             command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
 
     def start(self, name: str, *more: str) -> None:
         log = (self.home / f"{name}.out").open("ab")
-        command = [sys.executable, "-m", "fairlead", name, *more]
+        command = [sys.executable, "-m", "moorage", name, *more]
         self._running[name] = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
         log.close()
 

@@ -84,8 +84,8 @@ async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -
 
 
 async def forwarded(platform: Platform, said: bytes) -> bytes:
-    """What comes back through `fairlead port-forward`, which is interrupted then."""
-    command = [sys.executable, "-m", "fairlead", "port-forward", "apps", "backwards"]
+    """What comes back through `moorage port-forward`, which is interrupted then."""
+    command = [sys.executable, "-m", "moorage", "port-forward", "apps", "backwards"]
     forwarding = await asyncio.create_subprocess_exec(*command, env=platform.env, stdout=subprocess.PIPE)
     try:
         assert forwarding.stdout is not None

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
-from fairlead.common.status import Status
-from fairlead.sdk import Client
+from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.status import Status
+from moorage.sdk import Client
 
 from .parts import Platform, kernels_below, until
 
@@ -229,7 +229,7 @@ def test_unknown_settings_are_told_with_a_guess(tmp_path: Path) -> None:
     assert (tried.returncode, "manager.listen" in tried.stderr) == (2, True)
     shown = other.run("config", "show", "--origin")
     assert shown.returncode == 0
-    assert "env FAIRLEAD_MANAGER__LISTEN" in shown.stdout
+    assert "env MOORAGE_MANAGER__LISTEN" in shown.stdout
 
 
 async def test_an_endpoint_that_keeps_failing_says_so(client: Client) -> None:

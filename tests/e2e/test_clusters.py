@@ -29,11 +29,11 @@ else:
     while time.monotonic() < until:
         try:
             with socket.create_connection(where) as main:
-                main.sendall(os.environ["FAIRLEAD_CLUSTER_HOST"].encode())
+                main.sendall(os.environ["MOORAGE_CLUSTER_HOST"].encode())
             break
         except ConnectionRefusedError:
             time.sleep(0.05)
-    print("I am", os.environ["FAIRLEAD_CLUSTER_HOST"], "of", os.environ["FAIRLEAD_CLUSTER_HOSTS"], flush=True)
+    print("I am", os.environ["MOORAGE_CLUSTER_HOST"], "of", os.environ["MOORAGE_CLUSTER_HOSTS"], flush=True)
     time.sleep(3600)
 """
 
@@ -70,7 +70,7 @@ async def test_they_meet_and_end_with_main1(one_node: Platform) -> None:
 async def test_a_lost_kernel_degrades_it_and_its_key_is_its_users_alone(one_node: Platform) -> None:
     platform = one_node
     await up(platform)
-    program = "test $FAIRLEAD_CLUSTER_HOST != sub1 || { read end <gate; exit 7; }; exec sleep 3600"
+    program = "test $MOORAGE_CLUSTER_HOST != sub1 || { read end <gate; exit 7; }; exec sleep 3600"
     words = ("start", "--name", "work", "--cluster", "2", "--on-kernel-loss", "degrade", *SMALL)
     made = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", f"mkfifo gate; {program}")
     assert made.returncode == 0, made.stderr
@@ -106,8 +106,8 @@ async def test_each_on_an_agent_of_its_own(one_node: Platform) -> None:
     alone = await asyncio.to_thread(platform.run, "plan", *words[3:], "--", "true")
     assert "no" in alone.stdout
     before = dict(platform.env)
-    first, last = (int(port) + 40 for port in before["FAIRLEAD_AGENT__PORT_RANGE"].split("-"))
-    platform.env |= {"FAIRLEAD_AGENT__ID": "node-2", "FAIRLEAD_AGENT__PORT_RANGE": f"{first}-{last}"}
+    first, last = (int(port) + 40 for port in before["MOORAGE_AGENT__PORT_RANGE"].split("-"))
+    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
     platform.start("agent")
     try:
         async with platform.client() as client:

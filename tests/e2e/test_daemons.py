@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.common.status import AgentStatus, Status
-from fairlead.sdk import chat
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.status import AgentStatus, Status
+from moorage.sdk import chat
 
 from .parts import Platform, kernels_below, until
 
@@ -28,7 +28,7 @@ SLOW = EndpointSpec(
     stop_grace_s=2,
 )
 # The next release, as far as a manager can tell.
-NEXT = "import fairlead; fairlead.__version__ = '0.2.0'"
+NEXT = "import moorage; moorage.__version__ = '0.2.0'"
 
 
 class Site:
@@ -39,11 +39,11 @@ class Site:
         for path in homes:
             path.mkdir(mode=0o711)
         self.boss, self.node, self.edge = (Platform(path) for path in homes)
-        self.boss.env["FAIRLEAD_COMMON__LINK_TLS"] = "on"
+        self.boss.env["MOORAGE_COMMON__LINK_TLS"] = "on"
         for part in (self.node, self.edge):
             # What joining says is all that they know.
             for name in ("AGENT__MANAGER", "AGENT__ID", "PROXY__MANAGER"):
-                del part.env[f"FAIRLEAD_{name}"]
+                del part.env[f"MOORAGE_{name}"]
 
     async def up(self) -> None:
         self.boss.start("manager")
@@ -134,7 +134,7 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
         (fresh.node.home / "next" / "sitecustomize.py").write_text(NEXT)
         path = os.pathsep.join([str(fresh.node.home / "next"), os.environ.get("PYTHONPATH", "")])
         log = (fresh.node.home / "next.out").open("ab")
-        command = [sys.executable, "-m", "fairlead", "agent"]
+        command = [sys.executable, "-m", "moorage", "agent"]
         env = fresh.node.env | {"PYTHONPATH": path.rstrip(os.pathsep)}
         upgraded = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         try:

@@ -46,9 +46,9 @@ async def test_a_session_is_started_followed_and_stopped(one_node: Platform) -> 
     )
     assert own.returncode == 0, own.stderr
     described = await asyncio.to_thread(platform.run, "describe", "dev")
-    assert "fairlead logs -f dev" in described.stdout
+    assert "moorage logs -f dev" in described.stdout
     follower = subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "logs", "-f", "own"], env=platform.env, stdout=subprocess.PIPE
+        [sys.executable, "-m", "moorage", "logs", "-f", "own"], env=platform.env, stdout=subprocess.PIPE
     )
     assert follower.stdout is not None
     try:
@@ -64,7 +64,7 @@ async def test_a_session_is_started_followed_and_stopped(one_node: Platform) -> 
     assert (await asyncio.to_thread(platform.run, "stop", "dev")).returncode == 0
     gone = await asyncio.to_thread(platform.run, "describe", "dev")
     assert "TERMINATED" in gone.stdout
-    assert "fairlead stop dev" not in gone.stdout
+    assert "moorage stop dev" not in gone.stdout
 
 
 class Keyboard:
@@ -75,7 +75,7 @@ class Keyboard:
         self.resize(30, 100)
         self.before = termios.tcgetattr(theirs)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fairlead", *words],
+            [sys.executable, "-m", "moorage", *words],
             env=platform.env | {"TERM": "vt100"},
             stdin=theirs,
             stdout=theirs,
@@ -165,12 +165,12 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     platform = one_node
     await up(platform)
     started = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
-    assert "fairlead exec -it dev -- sh" in started.stderr
-    script = "cat; echo out; echo err >&2; echo $FAIRLEAD_SESSION_NAME $OWN; exit 7"
+    assert "moorage exec -it dev -- sh" in started.stderr
+    script = "cat; echo out; echo err >&2; echo $MOORAGE_SESSION_NAME $OWN; exit 7"
     words = ["exec", "-i", "--env", "OWN=x=y", "dev", "--", "/bin/sh", "-c", script]
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "fairlead", *words],
+        [sys.executable, "-m", "moorage", *words],
         env=platform.env,
         input=b"\0\xff" * 200_000,
         capture_output=True,
@@ -182,7 +182,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
         await asyncio.to_thread(lose_a_terminal, platform, number)
     ending = subprocess.Popen(
-        [sys.executable, "-m", "fairlead", "exec", "dev", "--", "/bin/sh", "-c", "echo there; sleep 600"],
+        [sys.executable, "-m", "moorage", "exec", "dev", "--", "/bin/sh", "-c", "echo there; sleep 600"],
         env=platform.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert ending.stdout is not None
@@ -239,7 +239,7 @@ async def test_files_go_in_and_out(one_node: Platform, tmp_path: Path) -> None:
     await _cp(platform, str(tmp_path / "tree"), "files:tree/new", code=1, says="nothing was copied")
     await _interrupt(platform, tmp_path, there)
     await _fill(platform, tmp_path, there)
-    assert list(there.glob("**/.fairlead-cp-*")) == list(tmp_path.glob("**/.fairlead-cp-*")) == []
+    assert list(there.glob("**/.moorage-cp-*")) == list(tmp_path.glob("**/.moorage-cp-*")) == []
     await asyncio.to_thread(platform.run, "stop", "files")
     await _cp(platform, "files:tree", str(tmp_path), code=1, says="does not run")
 
@@ -250,14 +250,14 @@ async def _interrupt(platform: Platform, here: Path, there: Path) -> None:
         for place in (here / "huge", there / "endless"):
             with place.open("wb") as file:
                 file.truncate(1 << 40)
-        words = [sys.executable, "-m", "fairlead", "cp", source, target]
+        words = [sys.executable, "-m", "moorage", "cp", source, target]
         copying = subprocess.Popen(words, env=platform.env, cwd=here, stderr=subprocess.DEVNULL)
 
         async def some(into: Path = into) -> bool:
-            return any(p.is_file() and p.stat().st_size for p in into.glob(".fairlead-cp-*/*"))
+            return any(p.is_file() and p.stat().st_size for p in into.glob(".moorage-cp-*/*"))
 
         async def none(into: Path = into) -> bool:
-            left = [*into.glob(".fairlead-cp-*"), *into.glob(".fairlead-cp-*/*")]
+            left = [*into.glob(".moorage-cp-*"), *into.glob(".moorage-cp-*/*")]
             assert not left
             return True
 
@@ -292,7 +292,7 @@ async def test_a_kept_workspace_outlives_its_session_and_its_retries(one_node: P
     platform = one_node
     await up(platform)
     # Runs once more, finds what the first run left, and ends well.
-    program = "pwd; echo $FAIRLEAD_WORKSPACE; cat mark && exit 0; echo left >mark; exit 3"
+    program = "pwd; echo $MOORAGE_WORKSPACE; cat mark && exit 0; echo left >mark; exit 3"
     words = ["run", "--name", "worker", "--retries", "1", "--workspace", "keep", *SMALL]
     ran = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", program)
     assert ran.returncode == 0, ran.stderr

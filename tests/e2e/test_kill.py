@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.sdk import chat
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.sdk import chat
 
 from .parts import Platform, kernels_below, processes, until
 
@@ -148,7 +148,7 @@ async def answers_metric(platform: Platform) -> bool:
     ):
         text = await answer.text()
     return any(
-        line.startswith('fairlead_proxy_in_flight{model="slow"}') and float(line.split()[-1]) >= 1
+        line.startswith('moorage_proxy_in_flight{model="slow"}') and float(line.split()[-1]) >= 1
         for line in text.splitlines()
     )
 

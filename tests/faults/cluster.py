@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairlead.sdk import Client
+from moorage.sdk import Client
 from tests.e2e.parts import kernels_below, processes, until
 from tests.free_ports import free_port
 
@@ -31,19 +31,19 @@ class Cluster:
         near = wire.near if wire else "127.0.0.1"
         self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
         self.env = os.environ | {
-            "FAIRLEAD_HOME": str(home),
+            "MOORAGE_HOME": str(home),
             # The wire is not loopback, but a network of our own.
-            "FAIRLEAD_COMMON__LINK_TLS": "off",
-            "FAIRLEAD_MANAGER__LISTEN": f"127.0.0.1:{api}",
-            "FAIRLEAD_MANAGER__LINK_LISTEN": f"{near}:{link}",
-            "FAIRLEAD_MANAGER__SUSPECT_AFTER_S": str(SUSPECT_AFTER_S),
-            "FAIRLEAD_MANAGER__LOST_GRACE_S": str(LOST_GRACE_S),
-            "FAIRLEAD_AGENT__MANAGER": f"{near}:{link}",
-            "FAIRLEAD_AGENT__INVENTORY": "fake:4xH100",
-            "FAIRLEAD_AGENT__REPORT_INTERVAL_S": "1",
-            "FAIRLEAD_PROXY__LISTEN": f"127.0.0.1:{openai}",
-            "FAIRLEAD_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
-            "FAIRLEAD_PROXY__MANAGER": f"{near}:{link}",
+            "MOORAGE_COMMON__LINK_TLS": "off",
+            "MOORAGE_MANAGER__LISTEN": f"127.0.0.1:{api}",
+            "MOORAGE_MANAGER__LINK_LISTEN": f"{near}:{link}",
+            "MOORAGE_MANAGER__SUSPECT_AFTER_S": str(SUSPECT_AFTER_S),
+            "MOORAGE_MANAGER__LOST_GRACE_S": str(LOST_GRACE_S),
+            "MOORAGE_AGENT__MANAGER": f"{near}:{link}",
+            "MOORAGE_AGENT__INVENTORY": "fake:4xH100",
+            "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
+            "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
+            "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
+            "MOORAGE_PROXY__MANAGER": f"{near}:{link}",
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -72,16 +72,16 @@ class Cluster:
         await until("all agents are there", all_alive)
 
     def start(self, part: str) -> None:
-        command: list[str] = [sys.executable, "-m", "fairlead", part.partition("-")[0]]
+        command: list[str] = [sys.executable, "-m", "moorage", part.partition("-")[0]]
         env = dict(self.env)
         if part in AGENTS:
             index = AGENTS.index(part)
             first = 24_000 + os.getpid() % 50 * _PORTS_EACH * len(AGENTS) + index * _PORTS_EACH
-            env["FAIRLEAD_AGENT__ID"] = part
-            env["FAIRLEAD_AGENT__PORT_RANGE"] = f"{first}-{first + _PORTS_EACH - 1}"
+            env["MOORAGE_AGENT__ID"] = part
+            env["MOORAGE_AGENT__PORT_RANGE"] = f"{first}-{first + _PORTS_EACH - 1}"
             if self.wire is not None and part == AGENTS[-1]:
                 command = [*self.wire.prefix, *command]
-                env["FAIRLEAD_AGENT__ADDRESS"] = self.wire.far
+                env["MOORAGE_AGENT__ADDRESS"] = self.wire.far
         with (self.home / f"{part}.out").open("ab") as log:
             self._running[part] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 

@@ -9,10 +9,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from fairlead.common.api import HistoryEntry, SessionView
-from fairlead.common.reasons import Reason
-from fairlead.common.status import TERMINAL, Result, Status
-from fairlead.sdk import Client
+from moorage.common.api import HistoryEntry, SessionView
+from moorage.common.reasons import Reason
+from moorage.common.status import TERMINAL, Result, Status
+from moorage.sdk import Client
 from tests.e2e.parts import kernels_below
 
 from .cluster import Cluster
@@ -79,7 +79,7 @@ async def count(cluster: Cluster, load: Load) -> tuple[list[Invariant], Counter[
         Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), held),
         Invariant("a history has no gap and ends at the status", len(sessions), told),
         Invariant("results are true", len(ours), lies),
-        Invariant("`fairlead db check` finds no drift", 1, checks),
+        Invariant("`moorage db check` finds no drift", 1, checks),
         Invariant(
             "a streamed answer is whole or broken off", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
         ),
@@ -125,10 +125,10 @@ def untrue(asked: Asked, session: SessionView, ran: frozenset[str]) -> str:
 async def _db_check(cluster: Cluster) -> list[str]:
     state = cluster.home / "postgres"
     password, port = (state / "password").read_text(), (state / "port").read_text().strip()
-    dsn = f"postgresql://fairlead:{password}@127.0.0.1:{port}/postgres"
+    dsn = f"postgresql://moorage:{password}@127.0.0.1:{port}/postgres"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlead", "db", "check", "-o", "json",
-        env=cluster.env | {"FAIRLEAD_MANAGER__DSN": dsn}, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "moorage", "db", "check", "-o", "json",
+        env=cluster.env | {"MOORAGE_MANAGER__DSN": dsn}, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     return [f"{d['check']}: {d['subject']} {d['detail']}" for d in json.loads(out)]

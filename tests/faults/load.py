@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlead.common.errors import FairleadError
-from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
-from fairlead.sdk import Client, chat
+from moorage.common.errors import MoorageError
+from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.sdk import Client, chat
 
 from .cluster import Cluster
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
-LINE = 'echo "$FAIRLEAD_KERNEL_ID $$" >> {file}; '
+LINE = 'echo "$MOORAGE_KERNEL_ID $$" >> {file}; '
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 FOREVER = "sleep 600"
 
@@ -88,7 +88,7 @@ class Load:
         self.asked[asked.name] = asked
         try:
             view = await client.create_session(spec)
-        except FairleadError as error:
+        except MoorageError as error:
             self.calls[f"create: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
             self.doubtful.add(asked.name)
             return
@@ -105,7 +105,7 @@ class Load:
         while True:
             try:
                 await client.stop_session(ref)
-            except FairleadError:
+            except MoorageError:
                 await asyncio.sleep(0.5)
             else:
                 self.calls["stop: 200"] += 1
@@ -150,6 +150,6 @@ class Load:
                     ]
                 whole = "".join(words).split() == [str(n) for n in range(20)]
                 self.chats["whole" if whole else "WRONG"] += 1
-            except (FairleadError, OSError, TimeoutError) as error:
+            except (MoorageError, OSError, TimeoutError) as error:
                 self.chats[type(error).__name__] += 1
                 await asyncio.sleep(0.5)

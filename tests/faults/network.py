@@ -19,7 +19,7 @@ class Wire:
 
     def __init__(self) -> None:
         number = os.getpid() % 60_000
-        self.name, self._near_end, self._far_end = f"fl-{number}", f"fln{number}", f"flf{number}"
+        self.name, self._near_end, self._far_end = f"mg-{number}", f"fln{number}", f"flf{number}"
         net = f"10.231.{number % 250}"
         low = number // 250 % 63 * 4
         self.near, self.far = f"{net}.{low + 1}", f"{net}.{low + 2}"

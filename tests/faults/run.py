@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairlead.common.errors import FairleadError
-from fairlead.common.status import LIVE
+from moorage.common.errors import MoorageError
+from moorage.common.status import LIVE
 from tests.e2e.parts import kernels_below, until
 
 from .cluster import AGENTS, Cluster
@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--per-second", type=float, default=2.6, help="sessions created")
     parser.add_argument("--keep", action="store_true", help="keep the state directory, with all logs")
     given = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="fairlead-faults-"))
+    home = Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     home.chmod(0o711)
     try:
         found = asyncio.run(play(home, given.seed, given.seconds, given.per_second))
@@ -175,5 +175,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except FairleadError as error:
+    except MoorageError as error:
         sys.exit(str(error))

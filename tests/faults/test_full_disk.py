@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.common.errors import FairleadError
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Result, Status
-from fairlead.sdk import ApiError
+from moorage.common.errors import MoorageError
+from moorage.common.spec import SessionSpec
+from moorage.common.status import Result, Status
+from moorage.sdk import ApiError
 from tests.e2e.parts import Platform, until
 
 from .invariants import all_sessions, untold
@@ -30,7 +30,7 @@ SMALL = {"cpu": 0.1, "mem": "16MiB"}
 
 @contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "fairlead-test", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "moorage-test", str(place)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(
@@ -54,7 +54,7 @@ def data_disk(home: Path) -> Iterator[Path]:
 @pytest.fixture
 def platform(home: Path) -> Iterator[Platform]:
     made = Platform(home)
-    made.env["FAIRLEAD_AGENT__INVENTORY"] = "fake:1xH100"
+    made.env["MOORAGE_AGENT__INVENTORY"] = "fake:1xH100"
     yield made
     made.close()
 
@@ -102,7 +102,7 @@ class Asking:
         for n in range(3000):
             try:
                 made = await self.create(f"full-{n}", f"exit 0 # {n} {text}")
-            except FairleadError:
+            except MoorageError:
                 continue  # the answer was lost: neither acknowledged nor refused
             if not made and len(self.refused) > 5:
                 break

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.devices import Care, Devices, Nvidia
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import ProcessRuntime
-from fairlead.agent.usage.sampler import Measured
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
-from fairlead.common.messages import SlotOffer
+from moorage.agent.devices import Care, Devices, Nvidia
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import ProcessRuntime
+from moorage.agent.usage.sampler import Measured
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
+from moorage.common.messages import SlotOffer
 
 from .prepare import lacks
 

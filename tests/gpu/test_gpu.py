@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.devices import Care, Devices
-from fairlead.agent.engines import ENGINES, Site
-from fairlead.agent.launching import Place, invocation, launch
-from fairlead.agent.runtimes import Handle, ProcessRuntime
-from fairlead.agent.usage.rates import attribute
-from fairlead.agent.usage.sampler import Measured
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.messages import SlotOffer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import SessionType
+from moorage.agent.devices import Care, Devices
+from moorage.agent.engines import ENGINES, Site
+from moorage.agent.launching import Place, invocation, launch
+from moorage.agent.runtimes import Handle, ProcessRuntime
+from moorage.agent.usage.rates import attribute
+from moorage.agent.usage.sampler import Measured
+from moorage.common.clock import SystemClock
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.messages import SlotOffer
+from moorage.common.reasons import Reason
+from moorage.common.status import SessionType
 from tests.e2e.parts import Platform, kernels_below, until
 
 from .conftest import GIB, PROGRAM

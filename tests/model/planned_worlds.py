@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fairlead.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
-from fairlead.manager.scheduling.answer import KernelPlace
-from fairlead.manager.scheduling.model import KernelAsk, Quota, Running, Take
-from fairlead.manager.scheduling.policy import Preemption
+from moorage.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
+from moorage.manager.scheduling.answer import KernelPlace
+from moorage.manager.scheduling.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.policy import Preemption
 
 WORLD = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
 NOW = 1_000

@@ -10,11 +10,11 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.answer import Place, RefusalKind
-from fairlead.manager.scheduling.order import order
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.answer import Place, RefusalKind
+from moorage.manager.scheduling.order import order
 
 SHARE = st.sampled_from([0, 100, 250, 500, 750, 999, 1000])
 

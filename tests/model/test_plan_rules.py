@@ -24,11 +24,11 @@ from planned_worlds import (
     thrifty,
 )
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.answer import Reservation
-from fairlead.manager.scheduling.model import Running
-from fairlead.manager.scheduling.policy import Preemption
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.answer import Reservation
+from moorage.manager.scheduling.model import Running
+from moorage.manager.scheduling.policy import Preemption
 
 
 @WORLD

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from fairlead.common.clock import ManualClock
-from fairlead.common.errors import FairleadError, StoreUnavailable
-from fairlead.common.exchange import OrdersIn, ReportsOut
-from fairlead.common.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
-from fairlead.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.rpc.admission import Peer
-from fairlead.manager.rpc.link import Attached, Links, _Refused
-from fairlead.manager.store import Store
+from moorage.common.clock import ManualClock
+from moorage.common.errors import MoorageError, StoreUnavailable
+from moorage.common.exchange import OrdersIn, ReportsOut
+from moorage.common.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from moorage.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
+from moorage.manager.metrics import Metrics
+from moorage.manager.rpc.admission import Peer
+from moorage.manager.rpc.link import Attached, Links, _Refused
+from moorage.manager.store import Store
 
 from .database import CURRENT, EPOCH, Died, Operation, Postgres, WorldDatabase
 from .node import Node
@@ -118,7 +118,7 @@ class ManagerLife:
             return None
         try:
             return task.result()
-        except (Died, FairleadError):
+        except (Died, MoorageError):
             return None
         except asyncio.CancelledError:
             # A writer that died with the manager cancels those who wait for it.

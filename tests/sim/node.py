@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fairlead.agent import reconcile as policy
-from fairlead.agent.outcome import Doom, Outcome, judge
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.messages import AgentInfo, Observation, Orders, Report, SlotOffer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as Seen
+from moorage.agent import reconcile as policy
+from moorage.agent.outcome import Doom, Outcome, judge
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.messages import AgentInfo, Observation, Orders, Report, SlotOffer
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as Seen
 
 GIB = 1024**3
 STOP_MARGIN_S = 3.0

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent import reconcile
-from fairlead.common.ids import KernelId
-from fairlead.common.messages import Observation
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState
-from fairlead.manager.store import reports
-from fairlead.manager.store.queries import SQL
+from moorage.agent import reconcile
+from moorage.common.ids import KernelId
+from moorage.common.messages import Observation
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState
+from moorage.manager.store import reports
+from moorage.manager.store.queries import SQL
 
 from .database import Postgres
 from .node import Violation
 from .world import World
 
-SEEDS = int(os.environ.get("FAIRLEAD_SEEDS", "1000"))
+SEEDS = int(os.environ.get("MOORAGE_SEEDS", "1000"))
 # Many are played in parts, which may run side by side.
 COUNT = 4 if SEEDS >= 400 else 1
 PARTS = [range(SEEDS * part // COUNT, SEEDS * (part + 1) // COUNT) for part in range(COUNT)]
@@ -40,7 +40,7 @@ async def play(seed: int, postgres: Postgres) -> World:
         story = "\n".join(world.story)
         raise Violation(
             f"seed {seed}:\n{story}\n{type(error).__name__}: {error}\n"
-            f"again: FAIRLEAD_SEED={seed} .venv/bin/pytest tests/sim -k replay"
+            f"again: MOORAGE_SEED={seed} .venv/bin/pytest tests/sim -k replay"
         ) from error
     finally:
         await world.end()
@@ -60,8 +60,8 @@ async def test_seeds(postgres: Postgres, seeds: range) -> None:
 
 
 async def test_replay(postgres: Postgres) -> None:
-    """The seed in ``FAIRLEAD_SEED``, with its story. Twice: the same seed is the same story."""
-    seed = int(os.environ.get("FAIRLEAD_SEED", "7"))
+    """The seed in ``MOORAGE_SEED``, with its story. Twice: the same seed is the same story."""
+    seed = int(os.environ.get("MOORAGE_SEED", "7"))
     first = await play(seed, postgres)
     print("\n".join(first.story))
     assert (await play(seed, postgres)).story == first.story
@@ -106,7 +106,7 @@ async def test_a_broken_statement_is_found(
     name, stands, instead = BROKEN_SQL[rule]
     assert stands in SQL[name], "the statement has changed: break it in its new form"
     monkeypatch.setitem(SQL, name, SQL[name].replace(stands, instead))
-    assert "again: FAIRLEAD_SEED=" in await first_failure(postgres)
+    assert "again: MOORAGE_SEED=" in await first_failure(postgres)
 
 
 # Where statements ask whether the stream that they write for is its agent's newest.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from fairlead.common.options import GroupOptions, PreemptionOptions
-from fairlead.common.spec import EndpointSpec, SessionSpec
+from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.common.spec import EndpointSpec, SessionSpec
 
 from .managers import ManagerLife
 from .node import Script

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest_asyncio
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import AgentId, DeviceId, KernelId
-from fairlead.common.messages import AgentInfo, Observation, Report, SlotOffer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState
-from fairlead.manager.judging import judge
-from fairlead.manager.scheduling import plan
-from fairlead.manager.store import Store, migrate
+from moorage.common.clock import SystemClock
+from moorage.common.ids import AgentId, DeviceId, KernelId
+from moorage.common.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState
+from moorage.manager.judging import judge
+from moorage.manager.scheduling import plan
+from moorage.manager.store import Store, migrate
 
 GIB = 1024**3
 

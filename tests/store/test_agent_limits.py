@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairlead.common.messages import Report
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.store import Store
+from moorage.common.messages import Report
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle
 

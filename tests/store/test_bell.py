@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import AgentId
-from fairlead.common.spec import SessionSpec
-from fairlead.manager.store import Store, Topic
+from moorage.common.clock import SystemClock
+from moorage.common.ids import AgentId
+from moorage.common.spec import SessionSpec
+from moorage.manager.store import Store, Topic
 
 from .conftest import FakeAgent, schedule
 

@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.common.clock import ManualClock
-from fairlead.common.status import ObservedState
-from fairlead.manager.loops import Leader, Sweeper
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.store import Store
-from fairlead.manager.store.check import CHECKS, GOES_WITH
+from moorage.common.clock import ManualClock
+from moorage.common.status import ObservedState
+from moorage.manager.loops import Leader, Sweeper
+from moorage.manager.metrics import Metrics
+from moorage.manager.store import Store
+from moorage.manager.store.check import CHECKS, GOES_WITH
 
 from .conftest import RUNNING, FakeAgent, schedule, settle
 from .test_life import spec, started, used
@@ -154,14 +154,14 @@ async def test_the_sweeper_mends_and_says_so(store: Store) -> None:
     assert await used(store) == before
     families = text_string_to_metric_families(metrics.render().decode())
     samples = {(s.name, s.labels.get("check")): s.value for f in families for s in f.samples}
-    assert samples["fairlead_drift_mended_total", "counters"] == 1
-    assert samples["fairlead_drift", "exits"] == 1
-    assert ("fairlead_drift", "counters") not in samples
+    assert samples["moorage_drift_mended_total", "counters"] == 1
+    assert samples["moorage_drift", "exits"] == 1
+    assert ("moorage_drift", "counters") not in samples
 
 
 async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlead", "db", "check", "--home", str(home), "--dsn", dsn, *words,
+        sys.executable, "-m", "moorage", "db", "check", "--home", str(home), "--dsn", dsn, *words,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, _ = await process.communicate()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.common.options import QuotaLimits
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager.judging import preempt
-from fairlead.manager.keys import Owner
-from fairlead.manager.scheduling import Place, Policy
-from fairlead.manager.scheduling import plan as plan_of
-from fairlead.manager.store import Store
+from moorage.common.ids import AgentId, KernelId, SessionId
+from moorage.common.options import QuotaLimits
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Result, Status
+from moorage.manager.judging import preempt
+from moorage.manager.keys import Owner
+from moorage.manager.scheduling import Place, Policy
+from moorage.manager.scheduling import plan as plan_of
+from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
 

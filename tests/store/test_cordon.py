@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import NotFound
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.loops import Drainer, Leader, ReplicaKeeper, Scheduler
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling import plan
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.errors import NotFound
+from moorage.common.reasons import Reason
+from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.loops import Drainer, Leader, ReplicaKeeper, Scheduler
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling import plan
+from moorage.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, settle
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from fairlead.common.errors import StoreUnavailable
-from fairlead.manager.store import Store
+from moorage.common.errors import StoreUnavailable
+from moorage.manager.store import Store
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])

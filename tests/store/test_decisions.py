@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import InvalidInput, StoreUnavailable
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState
-from fairlead.manager.decisions import Decision, Reader, Segment
-from fairlead.manager.keys import Owner
-from fairlead.manager.loops import Leader, Recorder, Scheduler, Sweeper
-from fairlead.manager.loops import recorder as recording
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling import Plan, Policy, Snapshot, plan
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.errors import InvalidInput, StoreUnavailable
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState
+from moorage.manager.decisions import Decision, Reader, Segment
+from moorage.manager.keys import Owner
+from moorage.manager.loops import Leader, Recorder, Scheduler, Sweeper
+from moorage.manager.loops import recorder as recording
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
+from moorage.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, settle
 
@@ -59,7 +59,7 @@ class Passes:
 
     def count(self, record: str) -> float:
         for line in self.metrics.render().decode().splitlines():
-            if line.startswith(f'fairlead_scheduler_decisions_total{{record="{record}"}}'):
+            if line.startswith(f'moorage_scheduler_decisions_total{{record="{record}"}}'):
                 return float(line.split()[-1])
         return 0.0
 

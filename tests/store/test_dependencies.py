@@ -8,14 +8,14 @@ from itertools import product
 import asyncpg
 import pytest
 
-from fairlead.common.errors import Conflict, FairleadError, Forbidden, InvalidInput, NotFound
-from fairlead.common.ids import KernelId
-from fairlead.common.options import GroupOptions
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL, ObservedState, Result, Status
-from fairlead.manager.keys import Once, Owner
-from fairlead.manager.store import Store
+from moorage.common.errors import Conflict, Forbidden, InvalidInput, MoorageError, NotFound
+from moorage.common.ids import KernelId
+from moorage.common.options import GroupOptions
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import TERMINAL, ObservedState, Result, Status
+from moorage.manager.keys import Once, Owner
+from moorage.manager.store import Store
 
 from .conftest import FAILED, FakeAgent, schedule, settle
 
@@ -113,8 +113,8 @@ async def test_what_an_end_means(store: Store) -> None:
         assert row["state"] == ("unmet" if status not in TERMINAL else "met" if wanted else "failed"), asked
 
 
-WRONG: list[tuple[dict[str, object], type[FairleadError], tuple[str, ...]]] = [
-    ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "fairlead ps")),
+WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
+    ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "moorage ps")),
     ({"depends_on": ["theirs"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
     ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is no batch session", "any, failure")),
     ({"depends_on": ["itself"]}, NotFound, ("'itself' is no session",)),
@@ -123,7 +123,7 @@ WRONG: list[tuple[dict[str, object], type[FairleadError], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("asked", "kind", "told"), WRONG)
 async def test_a_wrong_dependency_makes_nothing(
-    store: Store, asked: dict[str, object], kind: type[FairleadError], told: tuple[str, ...]
+    store: Store, asked: dict[str, object], kind: type[MoorageError], told: tuple[str, ...]
 ) -> None:
     await add(store, "mine")
     await add(store, "shell", type="interactive")

@@ -16,10 +16,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import StartupError
-from fairlead.manager.postgres import EmbeddedPostgres
-from fairlead.manager.postgres.binaries import User, reaches
+from moorage.common.clock import SystemClock
+from moorage.common.errors import StartupError
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.postgres.binaries import User, reaches
 
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
@@ -93,7 +93,7 @@ async def test_it_is_durable_unless_told_otherwise(state: Path) -> None:
 
 
 async def test_our_secrets_are_not_in_its_environment(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAIRLEAD_COMMON__LINK_TOKEN", "do-not-tell")
+    monkeypatch.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
     async with embedded(state) as postgres:
         assert b"do-not-tell" not in Path(f"/proc/{postgres.pid}/environ").read_bytes()
 
@@ -101,8 +101,8 @@ async def test_our_secrets_are_not_in_its_environment(state: Path, monkeypatch: 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from fairlead.common.clock import SystemClock
-from fairlead.manager.postgres import EmbeddedPostgres
+from moorage.common.clock import SystemClock
+from moorage.manager.postgres import EmbeddedPostgres
 
 async def main():
     async with EmbeddedPostgres(Path(sys.argv[1]), clock=SystemClock()) as postgres:
@@ -176,7 +176,7 @@ async def test_what_a_cut_off_first_start_left_behind_is_thrown_away(state: Path
 
 async def test_two_do_not_share_one_database_directory(state: Path) -> None:
     async with embedded(state) as first:
-        with pytest.raises(StartupError, match="another Fairlead uses the database"):
+        with pytest.raises(StartupError, match="another Moorage uses the database"):
             await embedded(state).__aenter__()
         assert await ask(first.dsn, "SELECT 1") == 1
 

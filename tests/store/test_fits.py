@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.common.clock import ManualClock
-from fairlead.common.spec import SessionSpec
-from fairlead.manager.store import Store, migrate
+from moorage.common.clock import ManualClock
+from moorage.common.spec import SessionSpec
+from moorage.manager.store import Store, migrate
 
 from .conftest import FakeAgent
 

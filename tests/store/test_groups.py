@@ -6,17 +6,17 @@ from datetime import datetime
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import EndpointId, SessionId
-from fairlead.common.options import GroupOptions, PreemptionOptions
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.loops import Leader, Scheduler
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling.policy import Preemption
-from fairlead.manager.store import Store
-from fairlead.manager.store.groups import policy_of
+from moorage.common.clock import SystemClock
+from moorage.common.ids import EndpointId, SessionId
+from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.common.reasons import Reason
+from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.store import Store
+from moorage.manager.store.groups import policy_of
 
 from .conftest import FakeAgent, settle
 

@@ -7,11 +7,11 @@ import asyncio
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import Conflict, NotFound
-from fairlead.common.spec import SessionSpec
-from fairlead.manager.keys import Once
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.errors import Conflict, NotFound
+from moorage.common.spec import SessionSpec
+from moorage.manager.keys import Once
+from moorage.manager.store import Store
 
 KEY = Once("api-key-1", "once-1")
 

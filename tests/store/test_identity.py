@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.common.errors import Conflict, NotFound
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import AgentStatus, ObservedState, Status
-from fairlead.manager.store import ReportRefused, Store
+from moorage.common.errors import Conflict, NotFound
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.manager.store import ReportRefused, Store
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -45,7 +45,7 @@ async def refused(agent: FakeAgent) -> str:
 async def test_a_newcomer_is_refused_while_the_known_one_is_not_lost(store: Store) -> None:
     known, newcomer, session = await two(store)
     words = await refused(newcomer)
-    for part in ("'node-1'", "127.0.0.1", "agent.id", "fairlead agent forget node-1"):
+    for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agent forget node-1"):
         assert part in words
     await silent_for(store, SUSPECT_AFTER_S + 5)
     assert (await store.get_agent("node-1")).status is AgentStatus.SUSPECT

@@ -9,11 +9,11 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import Conflict, InvalidInput, NotFound
-from fairlead.common.keys import KeySpec
-from fairlead.manager.keys import ApiKey, Owner
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.errors import Conflict, InvalidInput, NotFound
+from moorage.common.keys import KeySpec
+from moorage.manager.keys import ApiKey, Owner
+from moorage.manager.store import Store
 
 CLOCK = SystemClock()
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import AgentId, KernelId
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import AgentStatus, ObservedState, Status
-from fairlead.manager.store import ReportRefused, Store
+from moorage.common.clock import SystemClock
+from moorage.common.ids import AgentId, KernelId
+from moorage.common.spec import SessionSpec
+from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.manager.store import ReportRefused, Store
 
 from .conftest import FakeAgent, schedule, settle
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.common.errors import Conflict, InvalidInput, NotFound
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager.judging import stop
-from fairlead.manager.store import Store
+from moorage.common.errors import Conflict, InvalidInput, NotFound
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Result, Status
+from moorage.manager.judging import stop
+from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
 
@@ -237,7 +237,7 @@ async def test_a_stale_term_places_nothing(store: Store) -> None:
     assert await store.take_lease("new", 60) is None
     await store.resign_lease("old", term)
     assert await store.take_lease("new", 60) == term + 1
-    from fairlead.manager.scheduling import Policy, plan
+    from moorage.manager.scheduling import Policy, plan
 
     made = plan(await store.snapshot("default"), Policy())
     assert await store.place_all(made.places, term) == 0

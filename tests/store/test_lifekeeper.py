@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.loops import lifekeeper
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.loops import lifekeeper
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from fairlead.common.errors import StoreUnavailable
-from fairlead.manager.store import db
-from fairlead.manager.store.db import Database, Line
+from moorage.common.errors import StoreUnavailable
+from moorage.manager.store import db
+from moorage.manager.store.db import Database, Line
 
 
 @pytest_asyncio.fixture

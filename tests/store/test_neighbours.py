@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.common.ids import DeviceId
-from fairlead.common.messages import Report, SlotOffer
-from fairlead.common.spec import SessionSpec
-from fairlead.manager.scheduling import Policy, plan
-from fairlead.manager.store import Store
+from moorage.common.ids import DeviceId
+from moorage.common.messages import Report, SlotOffer
+from moorage.common.spec import SessionSpec
+from moorage.manager.scheduling import Policy, plan
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent
 

@@ -8,12 +8,12 @@ import time
 import asyncpg
 import pytest
 
-from fairlead.common.apps import AppPort
-from fairlead.common.errors import Conflict, NotFound
-from fairlead.common.permits import PermitSpec
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.store import Store
+from moorage.common.apps import AppPort
+from moorage.common.errors import Conflict, NotFound
+from moorage.common.permits import PermitSpec
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle
 

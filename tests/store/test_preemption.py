@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import SessionId
-from fairlead.common.options import GroupOptions, PreemptionOptions
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager.loops import Leader, Scheduler
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling.answer import Victim
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.ids import SessionId
+from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Result, Status
+from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling.answer import Victim
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, settle
 

@@ -7,18 +7,18 @@ import asyncio
 import asyncpg
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import NotFound, QuotaExceeded
-from fairlead.common.options import GroupOptions, QuotaLimits, Scope
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Status
-from fairlead.manager.keys import Once, Owner
-from fairlead.manager.loops import Leader, Scheduler
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.scheduling import Policy, plan
-from fairlead.manager.store import Store, db
-from fairlead.manager.store.queries import SQL
+from moorage.common.clock import SystemClock
+from moorage.common.errors import NotFound, QuotaExceeded
+from moorage.common.options import GroupOptions, QuotaLimits, Scope
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import Status
+from moorage.manager.keys import Once, Owner
+from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling import Policy, plan
+from moorage.manager.store import Store, db
+from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent
 

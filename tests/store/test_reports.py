@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import AgentStatus, ObservedState, Status
-from fairlead.manager.store import Store, migrate
-from fairlead.manager.store.db import Line
-from fairlead.manager.store.queries import SQL
+from moorage.common.clock import SystemClock
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.manager.store import Store, migrate
+from moorage.manager.store.db import Line
+from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent, schedule, settle
 

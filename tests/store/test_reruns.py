@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager.store import Store
+from moorage.common.clock import SystemClock
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Result, Status
+from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
 

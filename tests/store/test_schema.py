@@ -13,12 +13,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from fairlead.common.errors import ConfigError, StartupError, StoreUnavailable
-from fairlead.common.status import AgentStatus, Result, SessionType, Status
-from fairlead.manager.store import Store, migrate, tables
-from fairlead.manager.store.check import CHECKS
-from fairlead.manager.store.migrate import engine_url
-from fairlead.manager.store.queries import SQL
+from moorage.common.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.status import AgentStatus, Result, SessionType, Status
+from moorage.manager.store import Store, migrate, tables
+from moorage.manager.store.check import CHECKS
+from moorage.manager.store.migrate import engine_url
+from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.common.errors import NotFound
-from fairlead.common.ids import AgentId, DeviceId, KernelId
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState
-from fairlead.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
-from fairlead.manager.metrics import Metrics
-from fairlead.manager.store import Store
+from moorage.common.errors import NotFound
+from moorage.common.ids import AgentId, DeviceId, KernelId
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState
+from moorage.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.manager.metrics import Metrics
+from moorage.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, schedule, settle
 
@@ -66,8 +66,8 @@ async def test_the_newest_values(store: Store) -> None:
     metrics = Metrics()
     metrics.set_usage(await store.usage_totals())
     shown = metrics.render().decode()
-    assert 'fairlead_used_processors{resource_group="default"} 1.5\n' in shown
-    assert 'fairlead_used_device_memory_bytes{resource_group="default"} 5.0\n' in shown
+    assert 'moorage_used_processors{resource_group="default"} 1.5\n' in shown
+    assert 'moorage_used_device_memory_bytes{resource_group="default"} 5.0\n' in shown
     with pytest.raises(NotFound):
         await store.agent_stats("node-3")
     with pytest.raises(NotFound):

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.common.errors import StoreUnavailable
-from fairlead.common.ids import SessionId
-from fairlead.common.options import GroupOptions
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.scheduling import Pending, Policy, plan
-from fairlead.manager.store import Store, planning, waiting
-from fairlead.manager.store.db import Database, Line
+from moorage.common.errors import StoreUnavailable
+from moorage.common.ids import SessionId
+from moorage.common.options import GroupOptions
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.scheduling import Pending, Policy, plan
+from moorage.manager.store import Store, planning, waiting
+from moorage.manager.store.db import Database, Line
 
 from .conftest import FakeAgent, schedule, settle
 

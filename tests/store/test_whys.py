@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import FairleadError, Forbidden, InvalidInput, NotFound
-from fairlead.common.options import QuotaLimits
-from fairlead.common.outlook import Outlook, PlanView
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager.keys import Owner
-from fairlead.manager.store import Store, rooms
+from moorage.common.clock import SystemClock
+from moorage.common.errors import Forbidden, InvalidInput, MoorageError, NotFound
+from moorage.common.options import QuotaLimits
+from moorage.common.outlook import Outlook, PlanView
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager.keys import Owner
+from moorage.manager.store import Store, rooms
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -174,7 +174,7 @@ async def test_a_dry_run_refuses_a_group_that_is_not_there(store: Store) -> None
     ],
 )
 async def test_a_dry_run_and_a_create_refuse_the_same_dependencies(
-    store: Store, needs: object, error: type[FairleadError] | None
+    store: Store, needs: object, error: type[MoorageError] | None
 ) -> None:
     for name, owner in (("theirs", Owner("bob", "other")), ("shell", Owner("ann"))):
         spec = SessionSpec.model_validate({"name": name, "type": "interactive", "command": ["x"]})
@@ -188,7 +188,7 @@ async def test_a_dry_run_and_a_create_refuse_the_same_dependencies(
         try:
             await asked
             said.append((None, ""))
-        except FairleadError as refused:
+        except MoorageError as refused:
             said.append((type(refused), str(refused)))
     assert said[0] == said[1]
     assert said[0][0] is error

@@ -15,24 +15,24 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 # Everywhere else an exception is caught by its name. (file, function): why anything may be caught there.
 CATCH_ALL = {
-    ("src/fairlead/common/loop.py", "_run"): "the tick guard: the next tick is the retry",
+    ("src/moorage/common/loop.py", "_run"): "the tick guard: the next tick is the retry",
     (
-        "src/fairlead/manager/scheduling/custom.py",
+        "src/moorage/manager/scheduling/custom.py",
         "ask",
     ): "somebody else's selector: its failure is a refusal",
     (
-        "src/fairlead/manager/selectors.py",
+        "src/moorage/manager/selectors.py",
         "load",
     ): "somebody else's module: one that cannot be imported refuses, and says why",
     **{
-        ("src/fairlead/agent/devices/vendor.py", name): "somebody else's inventory: it costs its own devices"
+        ("src/moorage/agent/devices/vendor.py", name): "somebody else's inventory: it costs its own devices"
         for name in ("_ask", "installed")
     },
-    ("src/fairlead/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
-    ("src/fairlead/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
+    ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
+    ("src/moorage/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }
 # Programs of their own, which import nothing of ours.
-OWN_CLOCK = {"src/fairlead/common/clock.py"}
+OWN_CLOCK = {"src/moorage/common/clock.py"}
 
 
 def _generated(path: str) -> bool:
@@ -40,7 +40,7 @@ def _generated(path: str) -> bool:
 
 
 def _ours(path: str) -> bool:
-    return path.startswith("src/fairlead/") and path.endswith(".py") and not _generated(path)
+    return path.startswith("src/moorage/") and path.endswith(".py") and not _generated(path)
 
 
 def _python(path: str) -> bool:
@@ -136,7 +136,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def tasks(path: str, text: str) -> list[str]:
-    if not _ours(path) or path == "src/fairlead/common/tasks.py":
+    if not _ours(path) or path == "src/moorage/common/tasks.py":
         return []
     return [
         f"line {node.lineno}: {node.attr}: use common.tasks.spawn"
@@ -237,7 +237,7 @@ MEASURES: list[Measure] = [
 def same_pins(uv_lock: str, requirements_lock: str) -> list[str]:
     """The two locks name the same packages in the same versions (but ourselves)."""
     resolved = {
-        (p["name"], p["version"]) for p in tomllib.loads(uv_lock)["package"] if p["name"] != "fairlead"
+        (p["name"], p["version"]) for p in tomllib.loads(uv_lock)["package"] if p["name"] != "moorage"
     }
     pinned = {
         (name.partition("[")[0], version)

@@ -9,10 +9,10 @@ from pathlib import Path
 import measures as m
 import pytest
 
-import fairlead
+import moorage
 
 ROOT = Path(__file__).resolve().parents[2]
-SRC = "src/fairlead/manager/some.py"
+SRC = "src/moorage/manager/some.py"
 # Their subject is what they would be blamed for.
 EXEMPT = {
     "later": ("tests/tidy/",),
@@ -61,7 +61,7 @@ def test_all_tests_can_run_together(texts: dict[str, str]) -> None:
 
 def test_the_version_is_one_and_in_the_changelog(texts: dict[str, str]) -> None:
     version = tomllib.loads(texts["pyproject.toml"])["project"]["version"]
-    assert fairlead.__version__ == version
+    assert moorage.__version__ == version
     assert f"## [{version}]" in texts["CHANGELOG.md"]
 
 
@@ -77,11 +77,11 @@ BAD = [
     (m.line_length, SRC, "x = '" + "y" * 106 + "'"),
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 60),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 60),
-    (m.face, "src/fairlead/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
-    (m.face, "src/fairlead/p/__init__.py", f"from x import {', '.join(f'n{i}' for i in range(11))}"),
-    (m.file_name, "src/fairlead/manager/utils.py", ""),
-    (m.file_name, "src/fairlead/helpers/x.py", ""),
-    (m.file_name, "src/fairlead/manager/v2/x.sql", ""),
+    (m.face, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
+    (m.face, "src/moorage/p/__init__.py", f"from x import {', '.join(f'n{i}' for i in range(11))}"),
+    (m.file_name, "src/moorage/manager/utils.py", ""),
+    (m.file_name, "src/moorage/helpers/x.py", ""),
+    (m.file_name, "src/moorage/manager/v2/x.sql", ""),
     (m.catch_all, SRC, "try:\n    f()\nexcept Exception:\n    pass"),
     (m.catch_all, SRC, "try:\n    f()\nexcept (ValueError, BaseException) as e:\n    raise X from e"),
     (m.catch_all, SRC, "def g():\n    try:\n        f()\n    except:\n        log()"),
@@ -124,20 +124,20 @@ def test_none_is_left_out_of_that() -> None:
     ("measure", "path", "text"),
     [
         (m.file_length, SRC, "x = 1\n" * 400),
-        (m.file_length, "src/fairlead/common/wire/a_pb2.py", "x = 1\n" * 401),
+        (m.file_length, "src/moorage/common/wire/a_pb2.py", "x = 1\n" * 401),
         (m.line_length, SRC, "x = '" + "y" * 104 + "'"),
         (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 59),
-        (m.face, "src/fairlead/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
-        (m.file_name, "src/fairlead/common/tasks.py", ""),
+        (m.face, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
+        (m.file_name, "src/moorage/common/tasks.py", ""),
         (m.catch_all, SRC, "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),
         (m.catch_all, SRC, "try:\n    f()\nexcept ValueError:\n    pass"),
-        (m.tasks, "src/fairlead/common/tasks.py", "loop.create_task(f())"),
+        (m.tasks, "src/moorage/common/tasks.py", "loop.create_task(f())"),
         (
             m.clock,
             SRC,
             "t = clock.now(); l = loop.time(); r = random.Random(7); secrets.compare_digest(a, b)",
         ),
-        (m.clock, "src/fairlead/common/clock.py", "time.time()"),
+        (m.clock, "src/moorage/common/clock.py", "time.time()"),
         (m.mocks, "tests/unit/test_x.py", "monkeypatch.setenv('A', 'b')"),
         (
             m.machine,
@@ -153,7 +153,7 @@ def test_measures_leave_the_good_alone(measure: m.Measure, path: str, text: str)
 
 
 def test_different_locks_are_seen() -> None:
-    lock = '[[package]]\nname = "a"\nversion = "1"\n[[package]]\nname = "fairlead"\nversion = "0"\n'
+    lock = '[[package]]\nname = "a"\nversion = "1"\n[[package]]\nname = "moorage"\nversion = "0"\n'
     assert m.same_pins(lock, "a==1\n") == []
     assert m.same_pins(lock, "a==2\n") != []
     assert m.same_pins(lock, "") != []

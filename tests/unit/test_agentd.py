@@ -11,9 +11,9 @@ import pytest
 
 LOOK = """
 import sys
-import fairlead.agentd
-sys.modules.update(dict.fromkeys(fairlead.agentd._UNUSED))
-import fairlead.agent, fairlead.common.log, fairlead.edges
+import moorage.agentd
+sys.modules.update(dict.fromkeys(moorage.agentd._UNUSED))
+import moorage.agent, moorage.common.log, moorage.edges
 print(*{name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
 """
 
@@ -34,9 +34,9 @@ def test_it_holds_no_command_line_and_nothing_that_most_nodes_never_need() -> No
 def test_settings_of_any_size_are_handed_over(tmp_path: Path) -> None:
     # More than a pipe holds: writing them there would have waited for itself.
     labels = "".join(f'l{number} = "{"x" * 1000}"\n' for number in range(200))
-    config = tmp_path / "fairlead.toml"
+    config = tmp_path / "moorage.toml"
     config.write_text(f'[agent]\nid = "not/a/name"\n[agent.labels]\n{labels}')
-    command = [sys.executable, "-m", "fairlead", "agent", "--home", str(tmp_path), "--config", str(config)]
+    command = [sys.executable, "-m", "moorage", "agent", "--home", str(tmp_path), "--config", str(config)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, "is not a name for an agent" in ended.stderr) == (2, True), ended.stderr
 
@@ -54,10 +54,10 @@ def test_it_says_in_one_line_why_it_cannot_start(
     settings: list[str], code: int, words: str, tmp_path: Path
 ) -> None:
     sets = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "fairlead", "agent", "--home", str(tmp_path), *sets]
-    env = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    command = [sys.executable, "-m", "moorage", "agent", "--home", str(tmp_path), *sets]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (code, "")
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("fairlead: ")
+    assert line.startswith("moorage: ")
     assert words in line

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead import checkup
-from fairlead.checkup import GIB, Line
+from moorage import checkup
+from moorage.checkup import GIB, Line
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALL = frozenset({"cpu", "memory", "pids", "io"})

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fairlead.common.errors import StartupError
-from fairlead.demo_model import CHAT_TEMPLATE, SPECIALS, WORDS, write_tiny_gguf, write_tiny_llama_dir
+from moorage.common.errors import StartupError
+from moorage.demo_model import CHAT_TEMPLATE, SPECIALS, WORDS, write_tiny_gguf, write_tiny_llama_dir
 
 SERVER = """
 import sys, xllamacpp
@@ -105,7 +105,7 @@ def test_without_the_extra_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(StartupError, match=r"gguf.*fairlead\[demo\]"):
+    with pytest.raises(StartupError, match=r"gguf.*moorage\[demo\]"):
         write_tiny_gguf(tmp_path / "tiny.gguf")
     assert not list(tmp_path.iterdir())
 

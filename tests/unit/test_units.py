@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.__main__ import app
+from moorage.__main__ import app
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
 
@@ -24,16 +24,16 @@ def said(unit: Path, key: str) -> list[str]:
 def test_a_unit_calls_a_command_that_there_is(unit: Path) -> None:
     [start] = said(unit, "ExecStart")
     program, *words = start.split()
-    assert Path(program).name == "fairlead"
+    assert Path(program).name == "moorage"
     shown = CliRunner().invoke(app, [*words, "--help"])
     assert shown.exit_code == 0, shown.output
-    [home] = [e for e in said(unit, "Environment") if e.startswith("FAIRLEAD_HOME=")]
+    [home] = [e for e in said(unit, "Environment") if e.startswith("MOORAGE_HOME=")]
     [state] = said(unit, "StateDirectory")
-    assert home == f"FAIRLEAD_HOME=/var/lib/{state}"
+    assert home == f"MOORAGE_HOME=/var/lib/{state}"
 
 
 def test_stopping_the_agent_leaves_its_kernels() -> None:
-    [agent] = [unit for unit in UNITS if unit.stem == "fairlead-agent"]
+    [agent] = [unit for unit in UNITS if unit.stem == "moorage-agent"]
     assert said(agent, "KillMode") == ["process"]
     # These would be inherited by kernels: ProtectClock alone closes all devices but the clock's.
     taken = r"^(Protect|Private|Device|Restrict|NoNew|Capability|OOMScore|Memory|CPU)\w*="

@@ -12,7 +12,7 @@ import aiohttp
 import openai
 import pytest
 
-from fairlead.demo_model import write_tiny_llama_dir
+from moorage.demo_model import write_tiny_llama_dir
 from tests.e2e.parts import Platform, kernels_below, until
 
 pytestmark = pytest.mark.vllm
@@ -27,9 +27,9 @@ ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLI
 
 
 def command() -> str:
-    found = os.environ.get("FAIRLEAD_TEST_VLLM") or ROOT / ".venv-vllm" / "bin" / "vllm"
+    found = os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm" / "bin" / "vllm"
     if not shutil.which(str(found)):
-        pytest.fail(f"no vLLM at {found}: `make vllm` installs it, or set FAIRLEAD_TEST_VLLM")
+        pytest.fail(f"no vLLM at {found}: `make vllm` installs it, or set MOORAGE_TEST_VLLM")
     return str(found)
 
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import grpc
 
-from fairlead.agent import Agent
-from fairlead.agent.runtimes import procfs
-from fairlead.common.clock import SystemClock
-from fairlead.common.exchange import ReportsIn
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.messages import Observation, Orders, Report, ReportDelta
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.status import ObservedState, SessionType
-from fairlead.common.wire import agent_pb2, agent_pb2_grpc, codec
+from moorage.agent import Agent
+from moorage.agent.runtimes import procfs
+from moorage.common.clock import SystemClock
+from moorage.common.exchange import ReportsIn
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.messages import Observation, Orders, Report, ReportDelta
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.status import ObservedState, SessionType
+from moorage.common.wire import agent_pb2, agent_pb2_grpc, codec
 
 TOKEN = "the-link-token"
 CLOCK = SystemClock()
@@ -196,7 +196,7 @@ def processes(kernel_id: str) -> Iterator[int]:
     """Live processes that carry the kernel's mark, its supervisor included."""
     for pid in procfs.pids():
         now, env = procfs.stat(pid), procfs.environ(pid)
-        if now is not None and now.alive and env and env.get("FAIRLEAD_KERNEL_ID") == kernel_id:
+        if now is not None and now.alive and env and env.get("MOORAGE_KERNEL_ID") == kernel_id:
             yield pid
 
 
@@ -215,15 +215,15 @@ async def words_in(file: Path, least: int, timeout_s: float = 10) -> list[str]:
 
 
 def is_shim(pid: int) -> bool:
-    return "FAIRLEAD_SHIM" in (procfs.environ(pid) or {})
+    return "MOORAGE_SHIM" in (procfs.environ(pid) or {})
 
 
 AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from fairlead.agent import Agent
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, CommonSettings
+from moorage.agent import Agent
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, CommonSettings
 
 async def main():
     target, home, token = sys.argv[1:4]

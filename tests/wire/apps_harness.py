@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 from proxy_harness import GRANT, Client, engine, serving
 
-from fairlead.common.ids import SessionId
-from fairlead.common.messages import AppRoute, PermitGrant, RouteTable
+from moorage.common.ids import SessionId
+from moorage.common.messages import AppRoute, PermitGrant, RouteTable
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 PERMIT = "flp-good"

@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import pytest_asyncio
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.exchange import OrdersIn, ReportsOut
-from fairlead.common.ids import AgentId
-from fairlead.common.messages import (
+from moorage.common.clock import SystemClock
+from moorage.common.exchange import OrdersIn, ReportsOut
+from moorage.common.ids import AgentId
+from moorage.common.messages import (
     AgentInfo,
     Observation,
     Orders,
@@ -24,12 +24,12 @@ from fairlead.common.messages import (
     Report,
     SlotOffer,
 )
-from fairlead.common.settings import ManagerSettings
-from fairlead.common.status import ObservedState
-from fairlead.common.wire import agent_pb2_grpc, codec
-from fairlead.common.wire.dialling import Caller
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.common.settings import ManagerSettings
+from moorage.common.status import ObservedState
+from moorage.common.wire import agent_pb2_grpc, codec
+from moorage.common.wire.dialling import Caller
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)

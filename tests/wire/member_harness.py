@@ -10,14 +10,14 @@ from pathlib import Path
 import asyncpg
 import pytest_asyncio
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.identity import Identity, identity_file
-from fairlead.common.members import JoinTokenSpec, MemberKind
-from fairlead.common.settings import ManagerSettings
-from fairlead.common.wire.dialling import Caller
-from fairlead.joining import join
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.common.clock import SystemClock
+from moorage.common.identity import Identity, identity_file
+from moorage.common.members import JoinTokenSpec, MemberKind
+from moorage.common.settings import ManagerSettings
+from moorage.common.wire.dialling import Caller
+from moorage.joining import join
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 
 class Off(SystemClock):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import agent_harness as h
 
-from fairlead.agent.simulate import Cast, Faults, Range, Script, Simulation
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, ManagerSettings
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.agent.simulate import Cast, Faults, Range, Script, Simulation
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, ManagerSettings
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 CLOCK = SystemClock()
 

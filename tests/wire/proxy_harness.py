@@ -15,13 +15,13 @@ import aiohttp
 import grpc
 from aiohttp import web
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
-from fairlead.common.settings import CommonSettings, ProxySettings
-from fairlead.common.wire import routes_pb2_grpc
-from fairlead.common.wire.route_codec import routes_to_wire
-from fairlead.proxy import Proxy
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.settings import CommonSettings, ProxySettings
+from moorage.common.wire import routes_pb2_grpc
+from moorage.common.wire.route_codec import routes_to_wire
+from moorage.proxy import Proxy
 
 TOKEN = "link-token"
 KEY = "client-key"

@@ -12,9 +12,9 @@ import agent_harness as h
 import aiohttp
 import pytest_asyncio
 
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.messages import Observation
-from fairlead.common.status import ObservedState
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.messages import Observation
+from moorage.common.status import ObservedState
 
 PORTS = (ServicePort("lab", base_path=True, guarded=True), ServicePort("db", protocol="tcp"))
 # Answers with what it was told: of its command, then of its environment.
@@ -26,7 +26,7 @@ class Told(BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        told = {name: value for name, value in os.environ.items() if name.startswith("FAIRLEAD_P")}
+        told = {name: value for name, value in os.environ.items() if name.startswith("MOORAGE_P")}
         self.wfile.write(json.dumps([sys.argv[1:], told]).encode())
 
 HTTPServer(("127.0.0.1", int(sys.argv[1])), Told).serve_forever()
@@ -61,10 +61,10 @@ async def test_a_program_is_told_its_ports_and_the_manager_too(boss: h.Manager, 
         argv, told = await ask(lab.port)
         path = f"/apps/{spec.session_id}/lab"
         assert argv == [str(lab.port), path, str(db.port), "{port:none}"]
-        assert {name: told[name] for name in told if name != "FAIRLEAD_PORT"} == {
-            "FAIRLEAD_PORT_LAB": str(lab.port),
-            "FAIRLEAD_PATH_LAB": path,
-            "FAIRLEAD_PORT_DB": str(db.port),
+        assert {name: told[name] for name in told if name != "MOORAGE_PORT"} == {
+            "MOORAGE_PORT_LAB": str(lab.port),
+            "MOORAGE_PATH_LAB": path,
+            "MOORAGE_PORT_DB": str(db.port),
         }
         boss.order()
         await boss.until(lambda report: not report.kernels)

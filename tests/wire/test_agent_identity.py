@@ -16,16 +16,16 @@ import pytest
 from manager_harness import TOKEN, attach, client, manager, until
 from structlog.testing import capture_logs
 
-from fairlead.agent import Agent
-from fairlead.agent.ledger import Ledger
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import StartupError
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import AgentStatus, ObservedState, Status
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.agent import Agent
+from moorage.agent.ledger import Ledger
+from moorage.common.clock import SystemClock
+from moorage.common.errors import StartupError
+from moorage.common.reasons import Reason
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.spec import SessionSpec
+from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 SPEC = SessionSpec(name="job", type="interactive", command=["sleep", "60"], resources={"cpu": 0.1})
@@ -66,7 +66,7 @@ async def test_another_agent_with_a_known_ones_id_is_refused_and_does_it_no_harm
             await until(client, "job", lambda v: v.status is Status.RUNNING)
             async with twin(manager, home / "two"):
                 told = await said(logs, lambda e: "another state directory" in words(e))
-                for part in ("'twin'", "127.0.0.1", "agent.id", "fairlead agent forget twin"):
+                for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agent forget twin"):
                     assert part in words(told)
             assert await connected(client) == since
             assert (await client.get_session("job")).status is Status.RUNNING

@@ -15,16 +15,16 @@ import agent_harness as h
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import ProcessRuntime, procfs
-from fairlead.common.ids import KernelId
-from fairlead.common.kernel import DeviceGrant
-from fairlead.common.messages import LogRequest
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.status import ObservedState as S
-from fairlead.common.status import SessionType
-from fairlead.demo_model import write_tiny_gguf
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import ProcessRuntime, procfs
+from moorage.common.ids import KernelId
+from moorage.common.kernel import DeviceGrant
+from moorage.common.messages import LogRequest
+from moorage.common.reasons import Reason
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.status import ObservedState as S
+from moorage.common.status import SessionType
+from moorage.demo_model import write_tiny_gguf
 
 # A server with a child, so that there is a tree to end; it answers its probe only after a moment.
 SERVER = """

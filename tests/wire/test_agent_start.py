@@ -11,8 +11,8 @@ import agent_harness as h
 import pytest
 import pytest_asyncio
 
-from fairlead.common.errors import ConfigError, StartupError
-from fairlead.common.settings import AgentSettings, CommonSettings
+from moorage.common.errors import ConfigError, StartupError
+from moorage.common.settings import AgentSettings, CommonSettings
 
 
 @pytest_asyncio.fixture

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common import messages as m
-from fairlead.common import usage as u
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.deltas import Delta
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.membership import Membership, Peer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState, SessionType
-from fairlead.common.wire import agent_pb2, codec, route_codec, routes_pb2, usage_codec
+from moorage.common import messages as m
+from moorage.common import usage as u
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.deltas import Delta
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.membership import Membership, Peer
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState, SessionType
+from moorage.common.wire import agent_pb2, codec, route_codec, routes_pb2, usage_codec
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 WHOLE = st.integers(0, 2**53)

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import pytest_asyncio
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import ManagerSettings
-from fairlead.manager import Manager
-from fairlead.manager.postgres import EmbeddedPostgres
+from moorage.common.clock import SystemClock
+from moorage.common.settings import ManagerSettings
+from moorage.manager import Manager
+from moorage.manager.postgres import EmbeddedPostgres
 
 BODY = {"command": ["x"], "resources": {"cpu": 1}}
 CALLERS = 8

@@ -14,16 +14,16 @@ from manager_harness import client as client
 from manager_harness import manager as manager
 from test_usage_wire import eventually
 
-from fairlead.agent import Agent
-from fairlead.agent.devices import installed
-from fairlead.common.api import OfferView
-from fairlead.common.clock import SystemClock
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import Status
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.agent import Agent
+from moorage.agent.devices import installed
+from moorage.common.api import OfferView
+from moorage.common.clock import SystemClock
+from moorage.common.reasons import Reason
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.spec import SessionSpec
+from moorage.common.status import Status
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 DOCS = Path(__file__).parents[2] / "docs" / "devices.md"
 
@@ -33,12 +33,12 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The example, installed as a package; where its two devices show themselves."""
     code, toml = re.findall(r"```(?:python|toml)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     site, root = tmp_path / "site", tmp_path / "acme"
-    about = site / "acme_fairlead-1.0.dist-info"
+    about = site / "acme_moorage-1.0.dist-info"
     about.mkdir(parents=True)
-    (site / "acme_fairlead.py").write_text(code)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-fairlead\nVersion: 1.0\n")
+    (site / "acme_moorage.py").write_text(code)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-moorage\nVersion: 1.0\n")
     entry = toml.splitlines()[1].replace('"', "")
-    (about / "entry_points.txt").write_text(f"[fairlead.inventories]\n{entry}\nbroken = no_such_module:X\n")
+    (about / "entry_points.txt").write_text(f"[moorage.inventories]\n{entry}\nbroken = no_such_module:X\n")
     for name in ("acme-0", "acme-1"):
         (root / name).mkdir(parents=True)
         for file, text in (("memory", "8000000000"), ("used", "0"), ("error", "")):
@@ -46,7 +46,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ACME_ROOT", str(root))
     monkeypatch.syspath_prepend(str(site))
     yield root
-    sys.modules.pop("acme_fairlead", None)
+    sys.modules.pop("acme_moorage", None)
 
 
 @pytest_asyncio.fixture

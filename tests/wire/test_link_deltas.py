@@ -8,9 +8,9 @@ from pathlib import Path
 import agent_harness as h
 import pytest_asyncio
 
-from fairlead.common.exchange import OrdersOut
-from fairlead.common.messages import Orders, OrdersDelta, WholeReportWanted
-from fairlead.common.status import ObservedState as S
+from moorage.common.exchange import OrdersOut
+from moorage.common.messages import Orders, OrdersDelta, WholeReportWanted
+from moorage.common.status import ObservedState as S
 
 
 @pytest_asyncio.fixture

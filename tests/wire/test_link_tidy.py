@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 from manager_harness import attach, client, manager, until
 
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.manager import Manager
-from fairlead.manager.rpc import link
-from fairlead.sdk import Client
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.manager import Manager
+from moorage.manager.rpc import link
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 

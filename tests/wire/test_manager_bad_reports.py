@@ -17,18 +17,18 @@ import pytest
 from manager_harness import TOKEN, Stream, attach, client, manager, until
 from structlog.testing import capture_logs
 
-from fairlead.agent import Agent
-from fairlead.common.clock import SystemClock
-from fairlead.common.deltas import Delta
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState, Result, Status
-from fairlead.manager import Manager
-from fairlead.manager.rpc.faulty import what_is_wrong
-from fairlead.sdk import Client
+from moorage.agent import Agent
+from moorage.common.clock import SystemClock
+from moorage.common.deltas import Delta
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
+from moorage.common.reasons import Reason
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState, Result, Status
+from moorage.manager import Manager
+from moorage.manager.rpc.faulty import what_is_wrong
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 

@@ -11,13 +11,13 @@ import grpc
 import pytest
 from manager_harness import TOKEN, Stream, attach, client, manager, until
 
-from fairlead.common.execution import Channel, ExecSpec
-from fairlead.common.messages import ExecRequest
-from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
-from fairlead.common.status import ObservedState, SessionType, Status
-from fairlead.common.wire import agent_pb2
-from fairlead.manager import Manager
-from fairlead.sdk import ApiError, Client
+from moorage.common.execution import Channel, ExecSpec
+from moorage.common.messages import ExecRequest
+from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.status import ObservedState, SessionType, Status
+from moorage.common.wire import agent_pb2
+from moorage.manager import Manager
+from moorage.sdk import ApiError, Client
 
 __all__ = ["client", "manager"]  # fixtures
 SPEC = ExecSpec(command=["tool", "-x"], stdin=True, env={"A": "b"})

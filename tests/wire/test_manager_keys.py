@@ -6,10 +6,10 @@ import aiohttp
 import pytest
 from manager_harness import client, manager
 
-from fairlead.common.keys import KeySpec
-from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.manager import Manager
-from fairlead.sdk import ApiError, Client
+from moorage.common.keys import KeySpec
+from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.manager import Manager
+from moorage.sdk import ApiError, Client
 
 __all__ = ["client", "manager"]  # fixtures
 

@@ -11,22 +11,22 @@ import grpc
 import pytest
 from manager_harness import INFO, TOKEN, Stream, attach, client, manager, until
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import StartupError
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import (
+from moorage.common.clock import SystemClock
+from moorage.common.errors import StartupError
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.messages import (
     LogRequest,
     Observation,
     Report,
     WholeReportWanted,
 )
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import ManagerSettings
-from fairlead.common.spec import EndpointSpec, Probe, SessionSpec
-from fairlead.common.status import ObservedState, Status
-from fairlead.common.wire import agent_pb2, route_codec, routes_pb2, routes_pb2_grpc
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.common.reasons import Reason
+from moorage.common.settings import ManagerSettings
+from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.status import ObservedState, Status
+from moorage.common.wire import agent_pb2, route_codec, routes_pb2, routes_pb2_grpc
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})

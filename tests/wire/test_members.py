@@ -13,24 +13,24 @@ import pytest
 from manager_harness import Stream, attach
 from member_harness import Off, Site, opened, site
 
-from fairlead.agent import Agent
-from fairlead.common.certificates import JoinToken
-from fairlead.common.clock import SystemClock
-from fairlead.common.errors import ConfigError, InvalidInput
-from fairlead.common.identity import IdentityFile, identity_file
-from fairlead.common.options import GroupOptions
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.status import AgentStatus
-from fairlead.common.wire import (
+from moorage.agent import Agent
+from moorage.common.certificates import JoinToken
+from moorage.common.clock import SystemClock
+from moorage.common.errors import ConfigError, InvalidInput
+from moorage.common.identity import IdentityFile, identity_file
+from moorage.common.options import GroupOptions
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.status import AgentStatus
+from moorage.common.wire import (
     agent_pb2_grpc,
     members_pb2,
     members_pb2_grpc,
     routes_pb2,
     routes_pb2_grpc,
 )
-from fairlead.common.wire.dialling import Caller, caller_of
-from fairlead.joining import join
-from fairlead.sdk import ApiError
+from moorage.common.wire.dialling import Caller, caller_of
+from moorage.joining import join
+from moorage.sdk import ApiError
 
 __all__ = ["site"]  # fixture
 
@@ -182,13 +182,13 @@ async def test_a_manager_of_another_ca_is_not_spoken_to(site: Site) -> None:
 
 
 def _another_authority() -> str:
-    from fairlead.manager.authority import Authority
+    from moorage.manager.authority import Authority
 
     return Authority.make("secret", SystemClock().now()).certificate
 
 
 async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
-    from fairlead.manager.authority import Authority, read_csr
+    from moorage.manager.authority import Authority, read_csr
 
     made = await site.join()
     other = Authority(Authority.make("s", SystemClock().now()), "s")

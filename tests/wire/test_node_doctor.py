@@ -1,4 +1,4 @@
-"""``fairlead agent doctor`` on this machine, with a real manager at the other end of the link."""
+"""``moorage agent doctor`` on this machine, with a real manager at the other end of the link."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from member_harness import Off, Site, site
 
-from fairlead import node_doctor
-from fairlead.checkup import Line
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, Settings
+from moorage import node_doctor
+from moorage.checkup import Line
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, Settings
 
 __all__ = ["site"]  # fixture
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 import asyncpg
 from manager_harness import attach, client, manager
 
-from fairlead.common.spec import SessionSpec
-from fairlead.manager import Manager
-from fairlead.manager.rpc.link import POLL_S
-from fairlead.sdk import Client
+from moorage.common.spec import SessionSpec
+from moorage.manager import Manager
+from moorage.manager.rpc.link import POLL_S
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 

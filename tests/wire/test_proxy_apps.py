@@ -121,10 +121,10 @@ async def test_what_is_told_when_an_app_cannot_be_reached(tmp_path):
         async with c.session.get(url, headers=SHOW) as got:
             error = (await got.json())["error"]
         assert (got.status, error["code"]) == (502, "app_no_answer")
-        assert f"fairlead logs {ID}" in error["message"]
+        assert f"moorage logs {ID}" in error["message"]
         async with c.session.get(url, headers=page) as got:
             assert (got.status, got.content_type) == (401, "text/html")
-            assert f"fairlead open {ID} lab" in await got.text()
+            assert f"moorage open {ID} lab" in await got.text()
         await c.manager.publish(newer(c.manager.table, apps=()))
         await until(lambda: not c.proxy._decider.table.apps)
         async with c.session.get(url, headers=SHOW) as got:

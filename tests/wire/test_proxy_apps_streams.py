@@ -15,8 +15,8 @@ from apps_harness import ID, PERMIT, SHOW, app_of, apps, newer
 from proxy_harness import serving
 from tests.free_ports import free_port
 
-from fairlead.common.sockets import reset
-from fairlead.sdk import ApiError, Unreachable, carry
+from moorage.common.sockets import reset
+from moorage.sdk import ApiError, Unreachable, carry
 
 MIB = 1024 * 1024
 
@@ -76,10 +76,10 @@ async def test_what_the_app_says_instead_of_accepting_passes(tmp_path):
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await c.session.ws_connect(f"{url}/ws")
         assert refused.value.status == 401
-        foreign = {"Cookie": f"fairlead-permit={PERMIT}", "Origin": "https://evil.example"}
+        foreign = {"Cookie": f"moorage-permit={PERMIT}", "Origin": "https://evil.example"}
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await c.session.ws_connect(f"{url}/ws", headers=foreign)
-        assert refused.value.headers["x-fairlead-why"].startswith("A page of")
+        assert refused.value.headers["x-moorage-why"].startswith("A page of")
 
 
 async def test_a_reader_that_does_not_read_holds_a_websocket_back(tmp_path):

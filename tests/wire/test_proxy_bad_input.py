@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from proxy_harness import AUTH, GRANT, RouteServer, alone, proxy, routes, serving, target, until
 
-from fairlead.common.errors import StartupError
-from fairlead.common.messages import KeyGrant, RouteTable
-from fairlead.proxy import aiohttp_plane
+from moorage.common.errors import StartupError
+from moorage.common.messages import KeyGrant, RouteTable
+from moorage.proxy import aiohttp_plane
 
 TEN_MB = 10 * 1024 * 1024
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n"
@@ -186,7 +186,7 @@ async def test_what_is_not_http(tmp_path, sent, status):
 async def test_a_body_that_ends_early_reaches_no_engine(tmp_path):
     async with alone(tmp_path, never) as c:
         await raw(c, HEAD + b'Content-Length: 100\r\n\r\n{"model":"tiny"', then_leave=True)
-        await until(lambda: c.metric('fairlead_proxy_requests_total{code="499",model="-"}'))
+        await until(lambda: c.metric('moorage_proxy_requests_total{code="499",model="-"}'))
 
 
 async def test_names_that_no_model_has_become_no_label(tmp_path):
@@ -196,7 +196,7 @@ async def test_names_that_no_model_has_become_no_label(tmp_path):
                 assert got.status in (404, 503)
         text = await c.metrics()
         assert "evil" not in text
-        assert await c.metric('fairlead_proxy_requests_total{code="404",model="-"}') == 2
+        assert await c.metric('moorage_proxy_requests_total{code="404",model="-"}') == 2
 
 
 async def test_a_taken_port_is_named(tmp_path):

@@ -25,7 +25,7 @@ from proxy_harness import (
 from yarl import URL
 
 CHAT = {"model": "tiny", "messages": []}
-IN_FLIGHT = 'fairlead_proxy_in_flight{model="tiny"}'
+IN_FLIGHT = 'moorage_proxy_in_flight{model="tiny"}'
 
 
 async def test_an_answer_and_its_headers_pass(tmp_path):
@@ -58,15 +58,15 @@ async def test_an_answer_and_its_headers_pass(tmp_path):
             assert await got.read() == b'{"exact":  1}\n'
         assert got.headers["X-Engine"] == "yes"
         assert got.headers.getall("x-request-id") == ["mine-1"]
-        assert got.headers["x-fairlead-replica"] == "0123456789ab"
-        assert 0 < float(got.headers["x-fairlead-overhead-ms"]) < 1000
+        assert got.headers["x-moorage-replica"] == "0123456789ab"
+        assert 0 < float(got.headers["x-moorage-overhead-ms"]) < 1000
         assert seen["body"] == exact
         assert seen["path"] == "/v1/chat/completions?a=%2F"
         assert seen["headers"].getall("Authorization") == ["Bearer engine-key"]
         assert seen["headers"]["X-Request-Id"] == "mine-1"
         assert seen["headers"]["traceparent"] == "00-aa-bb-01"
         assert "X-Secret" not in seen["headers"]
-        assert await c.metric('fairlead_proxy_requests_total{code="201",model="tiny"}') == 1
+        assert await c.metric('moorage_proxy_requests_total{code="201",model="tiny"}') == 1
         assert await c.metric(IN_FLIGHT) == 0
 
 
@@ -144,7 +144,7 @@ async def test_a_client_that_leaves_frees_the_replica(tmp_path):
         await until(lambda: len(left) == 2)
         assert left[1] - began < 0.5
         assert await c.metric(IN_FLIGHT) == 0
-        assert await c.metric('fairlead_proxy_requests_total{code="499",model="tiny"}') == 2
+        assert await c.metric('moorage_proxy_requests_total{code="499",model="tiny"}') == 2
 
 
 async def test_three_hundred_streams_all_get_on(tmp_path):

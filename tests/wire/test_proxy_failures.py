@@ -24,7 +24,7 @@ from proxy_harness import (
 )
 from tests.free_ports import free_port
 
-from fairlead.proxy import service
+from moorage.proxy import service
 
 CHAT = {"model": "tiny", "messages": []}
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -39,7 +39,7 @@ async def fine(request: web.Request) -> web.Response:
 
 
 async def failures(c, kind: str) -> float:
-    return await c.metric(f'fairlead_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}')
+    return await c.metric(f'moorage_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}')
 
 
 async def test_a_refused_connection_goes_to_another_replica_and_then_rests(tmp_path):
@@ -49,7 +49,7 @@ async def test_a_refused_connection_goes_to_another_replica_and_then_rests(tmp_p
             for _ in range(20):
                 async with c.post(CHAT) as got:
                     assert got.status == 200
-                    assert got.headers["x-fairlead-replica"] == "alive"
+                    assert got.headers["x-moorage-replica"] == "alive"
             assert await failures(c, "connect") == 1  # it rests after the first
 
 
@@ -61,7 +61,7 @@ async def test_no_replica_can_be_reached(tmp_path):
         assert (got.status, error["code"], error["type"]) == (502, "upstream_error", "server_error")
         assert "3 tried" in error["message"]
         assert await failures(c, "connect") == 3
-        assert await c.metric('fairlead_proxy_in_flight{model="tiny"}') == 0
+        assert await c.metric('moorage_proxy_in_flight{model="tiny"}') == 0
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])

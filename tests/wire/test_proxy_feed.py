@@ -25,16 +25,16 @@ from proxy_harness import (
 )
 from tests.free_ports import free_port
 
-from fairlead.common.clock import SystemClock
-from fairlead.common.messages import RouteTable
-from fairlead.common.settings import CommonSettings, ProxySettings
-from fairlead.proxy import Proxy, feed
-from fairlead.proxy.news import WITHIN_S
-from fairlead.proxy.saved import SavedTable
+from moorage.common.clock import SystemClock
+from moorage.common.messages import RouteTable
+from moorage.common.settings import CommonSettings, ProxySettings
+from moorage.proxy import Proxy, feed
+from moorage.proxy.news import WITHIN_S
+from moorage.proxy.saved import SavedTable
 
 CHAT = {"model": "tiny", "messages": []}
-CONNECTED = "fairlead_proxy_feed_connected"
-GENERATION = "fairlead_proxy_table_generation"
+CONNECTED = "moorage_proxy_feed_connected"
+GENERATION = "moorage_proxy_table_generation"
 
 
 async def fine(request: web.Request) -> web.Response:
@@ -167,7 +167,7 @@ async def test_a_model_that_is_just_getting_ready_is_waited_for(tmp_path):
         await c.manager.publish(routes(3, tiny=[target("k", port)]))
         assert await asking == [200] * 50
         assert await gone == [404] * 50
-        assert await c.metric('fairlead_proxy_requests_total{code="200",model="tiny"}') == 50
+        assert await c.metric('moorage_proxy_requests_total{code="200",model="tiny"}') == 50
 
 
 async def test_who_leaves_while_a_model_gets_ready_is_not_waited_for(tmp_path):
@@ -175,7 +175,7 @@ async def test_who_leaves_while_a_model_gets_ready_is_not_waited_for(tmp_path):
         asking = asyncio.create_task(c.status())
         await asyncio.sleep(0.1)
         asking.cancel()
-        left = 'fairlead_proxy_requests_total{code="499",model="-"}'
+        left = 'moorage_proxy_requests_total{code="499",model="-"}'
         await until(lambda: _is(c, left, 1), WITHIN_S / 2)
 
 
@@ -209,7 +209,7 @@ async def test_a_drained_replica_gets_nothing_new(tmp_path):
         async with serving(tmp_path, table) as c:
             for _ in range(10):
                 async with c.post(CHAT) as got:
-                    assert got.headers["x-fairlead-replica"] == "b"
+                    assert got.headers["x-moorage-replica"] == "b"
 
 
 async def test_series_of_models_that_went_away_go_too(tmp_path):

@@ -46,13 +46,13 @@ def client_of(c: Client, key: str = KEY) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=c.url + "/v1", api_key=key, max_retries=0)
 
 
-ASK = [{"role": "user", "content": "What is a fairlead?"}]
+ASK = [{"role": "user", "content": "What is a moorage?"}]
 
 
 async def test_the_openai_client_is_at_home(tmp_path):
     async with alone(tmp_path, small_engine) as c, client_of(c) as ai:
         assert [model.id async for model in ai.models.list()] == ["tiny"]
-        assert (await ai.models.retrieve("tiny")).owned_by == "fairlead"
+        assert (await ai.models.retrieve("tiny")).owned_by == "moorage"
         whole = await ai.chat.completions.create(model="tiny", messages=ASK)
         assert whole.choices[0].message.content == "".join(CHUNKS)
         stream = await ai.chat.completions.create(model="tiny", messages=ASK, stream=True)

@@ -18,17 +18,17 @@ import pytest_asyncio
 from played_manager import played
 from typer.testing import CliRunner
 
-from fairlead import replay  # noqa: F401 - it registers its commands
-from fairlead.cli import app
-from fairlead.common.clock import SystemClock
-from fairlead.common.keys import KeySpec
-from fairlead.common.settings import ManagerSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL
-from fairlead.manager import Manager
-from fairlead.manager.decisions import Reader, Segment, Writer
-from fairlead.manager.scheduling import Plan
-from fairlead.sdk import ApiError, Client
+from moorage import replay  # noqa: F401 - it registers its commands
+from moorage.cli import app
+from moorage.common.clock import SystemClock
+from moorage.common.keys import KeySpec
+from moorage.common.settings import ManagerSettings
+from moorage.common.spec import SessionSpec
+from moorage.common.status import TERMINAL
+from moorage.manager import Manager
+from moorage.manager.decisions import Reader, Segment, Writer
+from moorage.manager.scheduling import Plan
+from moorage.sdk import ApiError, Client
 
 CLOCK = SystemClock()
 NAMES = [f"s{number}" for number in range(12)]
@@ -41,7 +41,7 @@ class World:
     key: str
     dsn: str
 
-    async def fairlead(self, *words: str) -> tuple[int, str, str]:
+    async def moorage(self, *words: str) -> tuple[int, str, str]:
         """In a thread, since the command has a loop of its own."""
         where = ["--url", self.url, "--key", self.key]
         call = CliRunner().invoke
@@ -49,7 +49,7 @@ class World:
         return result.exit_code, result.stdout, result.stderr
 
     async def answer(self, *words: str) -> Any:
-        code, out, err = await self.fairlead(*words, "-o", "json")
+        code, out, err = await self.moorage(*words, "-o", "json")
         assert code == 0, err
         return json.loads(out)
 
@@ -91,7 +91,7 @@ async def test_log_verify_and_replay_of_sessions_that_really_ran(world: World) -
     assert sorted(placed) == sorted(ids.values()), "each once, since nothing was out of date"
     assert any(one["held"].get("no-capacity") for one in log["passes"])
     assert all(one["took_ms"] > 0 and one["waited"] >= one["placed"] for one in log["passes"])
-    code, out, _ = await world.fairlead("log", "--limit", "3")
+    code, out, _ = await world.moorage("log", "--limit", "3")
     assert (code, len(out.splitlines())) == (0, 4)
 
     verified = await world.answer("replay", "--verify")
@@ -114,7 +114,7 @@ async def test_log_verify_and_replay_of_sessions_that_really_ran(world: World) -
     assert again["mean_wait"] == pytest.approx(was["mean_wait"], abs=1.5)
     assert strict["bypasses"] == 0
     assert was["unstarted"] == again["unstarted"] == 0
-    code, out, err = await world.fairlead("replay", "--policy", "strict")
+    code, out, err = await world.moorage("replay", "--policy", "strict")
     assert [line.split("  ")[0] for line in out.splitlines()] == ["POLICY", "as it was", "recorded", "strict"]
     assert "12 sessions from" in err
 
@@ -134,7 +134,7 @@ async def test_a_place_that_the_planner_would_not_give_is_found(world: World) ->
         "UPDATE decisions SET body = $1, size = $2, whole = true, passes = 1", segment.body, len(segment.body)
     )
     await connection.close()
-    code, out, _ = await world.fairlead("replay", "--verify")
+    code, out, _ = await world.moorage("replay", "--verify")
     assert code == 1
     assert "1 passes with" in out
     assert "1 differences" in out
@@ -142,16 +142,16 @@ async def test_a_place_that_the_planner_would_not_give_is_found(world: World) ->
 
 
 async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
-    code, _, err = await world.fairlead("log")
+    code, _, err = await world.moorage("log")
     assert (code, "nothing that was decided in group default is kept" in err) == (3, True)
     await world.run_some()
-    code, _, err = await world.fairlead("log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00")
+    code, _, err = await world.moorage("log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00")
     assert code == 3
     assert "nothing was decided in group default" in err
     assert "kept is what was from 20" in err
-    code, _, err = await world.fairlead("log", "--group", "nobody")
+    code, _, err = await world.moorage("log", "--group", "nobody")
     assert (code, "nobody" in err) == (3, True)
-    code, _, err = await world.fairlead("log", "--last", "2h")
+    code, _, err = await world.moorage("log", "--last", "2h")
     assert (code, "is not kept: it begins there" in err) == (0, True)
     now = CLOCK.now()
     for call in (world.client.list_decisions, world.client.list_runs):
@@ -177,7 +177,7 @@ async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
     assert count > 1
     log = await world.answer("log", "--limit", "1000")
     assert [one["not_kept"] for one in log["passes"] if "not_kept" in one] == [7]
-    _, _, err = await world.fairlead("replay")
+    _, _, err = await world.moorage("replay")
     assert "7 passes in 1 gaps were not kept" in err
 
 

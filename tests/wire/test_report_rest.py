@@ -11,14 +11,14 @@ import agent_harness as h
 import asyncpg
 from manager_harness import attach, client, manager, until
 
-from fairlead.common.messages import Orders
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import ObservedState as S
-from fairlead.common.status import Status
-from fairlead.common.wire import codec
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.common.messages import Orders
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import ObservedState as S
+from moorage.common.status import Status
+from moorage.common.wire import codec
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
 

@@ -11,13 +11,13 @@ import pytest
 import pytest_asyncio
 from played_manager import played
 
-from fairlead.common.api import SessionView
-from fairlead.common.clock import SystemClock
-from fairlead.common.options import GroupOptions, PreemptionOptions, QuotaLimits
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL, Result, Status
-from fairlead.sdk import ApiError, Client
+from moorage.common.api import SessionView
+from moorage.common.clock import SystemClock
+from moorage.common.options import GroupOptions, PreemptionOptions, QuotaLimits
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import TERMINAL, Result, Status
+from moorage.sdk import ApiError, Client
 
 CLOCK = SystemClock()
 

@@ -17,15 +17,15 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from fairlead.agent.simulate import Cast, Faults, Range, Script, Simulation
-from fairlead.agent.simulate.answering import Answering, Refusing
-from fairlead.common.api import SessionView
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, ManagerSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL, ObservedState, Status
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.agent.simulate import Cast, Faults, Range, Script, Simulation
+from moorage.agent.simulate.answering import Answering, Refusing
+from moorage.common.api import SessionView
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, ManagerSettings
+from moorage.common.spec import SessionSpec
+from moorage.common.status import TERMINAL, ObservedState, Status
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 CLOCK = SystemClock()
 QUICK = Script(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.2))
@@ -206,8 +206,8 @@ async def test_a_served_kernel_answers_and_another_refuses() -> None:
 
 async def simulate(home: Path, *options: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "fairlead", "simulate", "--home", str(home), *options,
-        env=os.environ | {"FAIRLEAD_LINK_TOKEN": ""},
+        sys.executable, "-m", "moorage", "simulate", "--home", str(home), *options,
+        env=os.environ | {"MOORAGE_LINK_TOKEN": ""},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 

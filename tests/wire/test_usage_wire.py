@@ -11,12 +11,12 @@ import manager_harness as h
 from manager_harness import client as client
 from manager_harness import manager as manager
 
-from fairlead.agent import Agent
-from fairlead.common.clock import SystemClock
-from fairlead.common.settings import AgentSettings, CommonSettings
-from fairlead.common.spec import SessionSpec
-from fairlead.manager import Manager
-from fairlead.sdk import Client
+from moorage.agent import Agent
+from moorage.common.clock import SystemClock
+from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.spec import SessionSpec
+from moorage.manager import Manager
+from moorage.sdk import Client
 
 
 async def eventually(true: Callable[[], Awaitable[bool]], timeout_s: float = 20) -> None:
@@ -74,15 +74,15 @@ async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp
         metrics = await scraped(agent.metrics_address)
         kernel = (await client.get_session("job")).kernels[0].id
         of_job = f'{{kernel="{kernel}",session="job"}}'
-        assert metrics[f"fairlead_agent_kernel_memory_bytes{of_job}"] == 4096
-        assert metrics[f"fairlead_agent_kernel_busy_devices{of_job}"] == 0.5
-        assert f"fairlead_agent_kernel_sent_bytes_per_second{of_job}" not in metrics
-        assert metrics['fairlead_agent_kernels{state="RUNNING"}'] == 1
-        assert metrics['fairlead_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
-        assert metrics["fairlead_agent_connected"] == 1
-        assert metrics["fairlead_agent_process_resident_memory_bytes"] > 0
-        assert metrics["fairlead_agent_stats_dropped_total"] < 50
-        assert (await scraped(manager.api_address))['fairlead_usage_reports_total{outcome="kept"}'] > 0
+        assert metrics[f"moorage_agent_kernel_memory_bytes{of_job}"] == 4096
+        assert metrics[f"moorage_agent_kernel_busy_devices{of_job}"] == 0.5
+        assert f"moorage_agent_kernel_sent_bytes_per_second{of_job}" not in metrics
+        assert metrics['moorage_agent_kernels{state="RUNNING"}'] == 1
+        assert metrics['moorage_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
+        assert metrics["moorage_agent_connected"] == 1
+        assert metrics["moorage_agent_process_resident_memory_bytes"] > 0
+        assert metrics["moorage_agent_stats_dropped_total"] < 50
+        assert (await scraped(manager.api_address))['moorage_usage_reports_total{outcome="kept"}'] > 0
         await client.stop_session("job")
 
         async def gone() -> bool:

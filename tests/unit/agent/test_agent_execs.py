@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.execs import Opened, serve_exec
-from fairlead.common.messages import ExecRequest
-from fairlead.common.wire import agent_pb2
+from moorage.agent.execs import Opened, serve_exec
+from moorage.common.messages import ExecRequest
+from moorage.common.wire import agent_pb2
 
 REQUEST = ExecRequest("r1", "k1", ("tool",), False, True, 0, 0, {})
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.agent.clustering import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
-from fairlead.agent.engines import ENGINES, Site
-from fairlead.agent.launching import Place, invocation, launch
-from fairlead.agent.runtimes import Launch
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.membership import Membership, Peer
-from fairlead.common.status import SessionType
+from moorage.agent.clustering import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
+from moorage.agent.engines import ENGINES, Site
+from moorage.agent.launching import Place, invocation, launch
+from moorage.agent.runtimes import Launch
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.membership import Membership, Peer
+from moorage.common.status import SessionType
 
 PEERS = (Peer("main1", "192.0.2.1"), Peer("sub1", "192.0.2.2"), Peer("sub2", "192.0.2.3"))
 SUB2 = Membership(
@@ -50,7 +50,7 @@ def test_what_it_is_told(mode: str, contained: bool, network: str, master: str, 
     made = told(cluster, contained)
     env = made.env
     names = ("SIZE", "MODE", "HOSTS", "ADDRESSES", "HOST", "ROLE", "IDX")
-    values = [env[f"FAIRLEAD_CLUSTER_{name}"] for name in names]
+    values = [env[f"MOORAGE_CLUSTER_{name}"] for name in names]
     assert values == ["3", mode, "main1,sub1,sub2", addresses, "sub2", "sub", "2"]
     assert [env[name] for name in ("MASTER_ADDR", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK")] == [
         master, "2", "2", "3", "0",
@@ -76,11 +76,11 @@ def test_a_user_sets_torch_otherwise_but_not_who_it_is() -> None:
     assert (env["MASTER_PORT"], env["WORLD_SIZE"], env["NODE_RANK"]) == ("1234", "24", "2")
 
 
-@pytest.mark.parametrize(("contained", "folder"), [(True, "/etc/fairlead/ssh"), (False, "/work/.ssh")])
+@pytest.mark.parametrize(("contained", "folder"), [(True, "/etc/moorage/ssh"), (False, "/work/.ssh")])
 def test_its_keys_are_files_that_ssh_takes(contained: bool, folder: str) -> None:
     made = told(SUB2, contained)
     files = {file.path: (file.mode, file.text) for file in made.files}
-    assert made.env["FAIRLEAD_CLUSTER_SSH"] == folder
+    assert made.env["MOORAGE_CLUSTER_SSH"] == folder
     assert files[f"{folder}/id_ed25519"] == (0o600, "PRIVATE KEY")
     assert files[f"{folder}/authorized_keys"] == (0o600, "ssh-ed25519 AAAA comment\n")
     mode, config = files[f"{folder}/config"]

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.devices.gate import Gate, Neighbour
-from fairlead.agent.devices.nvidia_health import NvidiaHealth
-from fairlead.agent.devices.rules import Fence, Held, fences, held, is_the_devices, what_holds
-from fairlead.agent.devices.watch import Fenced, Watch
-from fairlead.agent.usage.rates import GpuSeen
-from fairlead.common.clock import ManualClock, SystemClock
-from fairlead.common.ids import DeviceId, KernelId
-from fairlead.common.messages import SlotOffer
-from fairlead.common.reasons import Reason
+from moorage.agent.devices.gate import Gate, Neighbour
+from moorage.agent.devices.nvidia_health import NvidiaHealth
+from moorage.agent.devices.rules import Fence, Held, fences, held, is_the_devices, what_holds
+from moorage.agent.devices.watch import Fenced, Watch
+from moorage.agent.usage.rates import GpuSeen
+from moorage.common.clock import ManualClock, SystemClock
+from moorage.common.ids import DeviceId, KernelId
+from moorage.common.messages import SlotOffer
+from moorage.common.reasons import Reason
 
 GIB = 1024**3
 D0, D1 = DeviceId("GPU-0"), DeviceId("GPU-1")
@@ -286,7 +286,7 @@ def test_without_a_driver_its_package_is_not_imported() -> None:
     """It takes 15 MiB of every agent on a node without GPUs."""
     program = (
         "import sys\n"
-        "from fairlead.agent.devices import Devices, Nvidia\n"
+        "from moorage.agent.devices import Devices, Nvidia\n"
         "devices = Devices((Nvidia(),))\n"
         "devices.offers()\n"
         "assert devices.measure({'x': ''}) == devices.ailing({'x': ''}) == {}\n"

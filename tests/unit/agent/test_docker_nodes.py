@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 import pytest
 
-from fairlead.agent.engines import Site
-from fairlead.agent.launching import Place, launch
-from fairlead.agent.runtimes.base import Launch
-from fairlead.agent.runtimes.docker import Rules
-from fairlead.agent.runtimes.docker import rules as policy
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.status import SessionType
+from moorage.agent.engines import Site
+from moorage.agent.launching import Place, launch
+from moorage.agent.runtimes.base import Launch
+from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker import rules as policy
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.status import SessionType
 
 CACHED = Rules(model_cache="/var/models", mounts=("/data",))
 
@@ -30,12 +30,12 @@ def test_the_model_cache_is_for_those_that_load_models() -> None:
     mounts = policy.host_config(order(caches=True), CACHED, "127.0.0.1", "bridge")["mounts"]
     assert [(m["Source"], m["Target"], m["ReadOnly"]) for m in mounts] == [
         ("/data", "/data", True),
-        ("/var/models", "/fairlead/cache", False),
+        ("/var/models", "/moorage/cache", False),
     ]
     env = policy.container_config(order(caches=True, env={"HF_HOME": "/mine"}), CACHED, {}, "bridge")[
         "environment"
     ]
-    assert (env["HF_HOME"], env["VLLM_CACHE_ROOT"]) == ("/mine", "/fairlead/cache/vllm")
+    assert (env["HF_HOME"], env["VLLM_CACHE_ROOT"]) == ("/mine", "/moorage/cache/vllm")
     nowhere = policy.container_config(order(caches=True), Rules(), {}, "bridge")["environment"]
     assert "HF_HOME" not in nowhere
 
@@ -99,7 +99,7 @@ def test_gpus_are_asked_for_as_the_engine_knows_them(
     [("vllm", "", "own/vllm:1"), ("vllm", "mine:1", "mine:1"), ("custom", "mine:1", "mine:1")],
 )
 def test_vllm_has_an_image_of_the_node(engine: str, image: str, used: str) -> None:
-    from fairlead.agent.engines import Invocation
+    from moorage.agent.engines import Invocation
 
     spec = KernelSpec(
         kernel_id=KernelId("k"),

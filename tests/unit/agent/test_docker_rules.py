@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.agent.runtimes.base import Launch, Seen
-from fairlead.agent.runtimes.docker import Rules
-from fairlead.agent.runtimes.docker import rules as policy
-from fairlead.agent.runtimes.docker.inside import needs_accounts, owner_of
-from fairlead.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
-from fairlead.common.apps import AppPort
-from fairlead.common.clock import SystemClock
-from fairlead.common.ids import KernelId
-from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.runtimes.base import Launch, Seen
+from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker import rules as policy
+from moorage.agent.runtimes.docker.inside import needs_accounts, owner_of
+from moorage.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
+from moorage.common.apps import AppPort
+from moorage.common.clock import SystemClock
+from moorage.common.ids import KernelId
+from moorage.common.reasons import REASONS, Reason
+from moorage.common.status import ObservedState as S
 
 ID = KernelId("01900000-0000-7000-8000-000000000001")
 
@@ -175,7 +175,7 @@ def test_without_gpus_it_sees_none_whatever_its_image_or_user_says() -> None:
 def test_what_was_asked_for_is_what_runs() -> None:
     rest = policy.container_config(launch(), Rules(user="1000:100"), {"x": "y"}, "n")
     assert (rest["entrypoint"], rest["command"]) == (["run", "it"], [])
-    assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"fairlead-{ID}")
+    assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"moorage-{ID}")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_log_stream_is_taken_apart_wherever_it_is_cut(words: list[bytes], step
 
 def test_a_seal_is_of_one_agent_one_name_and_one_port() -> None:
     ours = Sealer("key")
-    labels, name = ours.labels(ID, 4711), f"fairlead-{ID}"
+    labels, name = ours.labels(ID, 4711), f"moorage-{ID}"
     marks = ours.read(name, labels)
     assert marks is not None
     assert (marks.kernel_id, marks.port) == (ID, 4711)
@@ -250,10 +250,10 @@ def test_service_ports_are_published_where_the_proxy_reaches_them() -> None:
 def test_service_ports_are_sealed_and_seals_of_before_are_known() -> None:
     ours = Sealer("key")
     labels = ours.labels(KernelId("k"), 21000, APPS)
-    marks = ours.read("fairlead-k", labels)
+    marks = ours.read("moorage-k", labels)
     assert marks is not None
     assert (marks.port, marks.apps) == (21000, APPS)
-    forged = labels | {"fairlead.apps": labels["fairlead.apps"].replace("21001", "22")}
-    assert ours.read("fairlead-k", forged) is None
-    assert ours.read("fairlead-k", {k: v for k, v in labels.items() if k != "fairlead.apps"}) is None
-    assert "fairlead.apps" not in ours.labels(KernelId("k"), 21000)
+    forged = labels | {"moorage.apps": labels["moorage.apps"].replace("21001", "22")}
+    assert ours.read("moorage-k", forged) is None
+    assert ours.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
+    assert "moorage.apps" not in ours.labels(KernelId("k"), 21000)

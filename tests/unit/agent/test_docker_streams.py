@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.runtimes.docker.failures import Away, Missing, Refused
-from fairlead.agent.runtimes.docker.streams import stream
+from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
+from moorage.agent.runtimes.docker.streams import stream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.agent.engines import ENGINES, Site, environment, needs_port
-from fairlead.agent.engines import llamacpp_server as server
-from fairlead.agent.engines.base import is_path, visible_devices
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.status import SessionType
+from moorage.agent.engines import ENGINES, Site, environment, needs_port
+from moorage.agent.engines import llamacpp_server as server
+from moorage.agent.engines.base import is_path, visible_devices
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.status import SessionType
 
 SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub")
 BASE = KernelSpec(
@@ -147,7 +147,7 @@ def test_custom_replaces_its_words_and_nothing_else() -> None:
     )
     invocation = launch(spec)
     assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
-    assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "FAIRLEAD_SECRET": "hush"}
+    assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "MOORAGE_SECRET": "hush"}
     assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
     assert launch(replace(spec, command=())).argv == ("sleep", "infinity"), "it idles for who works in it"
     assert launch(replace(spec, probe_path=""), port=0).probes == ()
@@ -164,7 +164,7 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
     agent = {
         "PATH": "/bin",
         "HF_TOKEN": "hf",
-        "FAIRLEAD_COMMON__LINK_TOKEN": "t",
+        "MOORAGE_COMMON__LINK_TOKEN": "t",
         "PGPASSWORD": "p",
         "NOTIFY_SOCKET": "/run/n",
         "CUDA_VISIBLE_DEVICES": "0,1,2",
@@ -191,10 +191,10 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
         "HOME": "/work",
         "PWD": "/work",
         "CUDA_VISIBLE_DEVICES": "GPU-1",
-        "FAIRLEAD_KERNEL_ID": "k1",
-        "FAIRLEAD_SESSION_ID": "s1",
-        "FAIRLEAD_SESSION_NAME": "chat",
-        "FAIRLEAD_SESSION_TYPE": "inference",
+        "MOORAGE_KERNEL_ID": "k1",
+        "MOORAGE_SESSION_ID": "s1",
+        "MOORAGE_SESSION_NAME": "chat",
+        "MOORAGE_SESSION_TYPE": "inference",
     }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent import inventory
-from fairlead.agent.inventory.node import NodeInventory
-from fairlead.agent.inventory.nvidia import NvidiaInventory
-from fairlead.common.errors import ConfigError
+from moorage.agent import inventory
+from moorage.agent.inventory.node import NodeInventory
+from moorage.agent.inventory.nvidia import NvidiaInventory
+from moorage.common.errors import ConfigError
 
 CORES = len(os.sched_getaffinity(0)) * 1000
 GIB = 1024**3

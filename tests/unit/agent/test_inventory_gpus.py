@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent import inventory
-from fairlead.agent.inventory.chosen import Chosen
-from fairlead.agent.inventory.nvidia import NvidiaInventory
-from fairlead.common.errors import ConfigError
-from fairlead.common.messages import SlotOffer
+from moorage.agent import inventory
+from moorage.agent.inventory.chosen import Chosen
+from moorage.agent.inventory.nvidia import NvidiaInventory
+from moorage.common.errors import ConfigError
+from moorage.common.messages import SlotOffer
 
 GIB = 1024**3
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes.process.shim import Log
-from fairlead.common.ids import KernelId
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes.process.shim import Log
+from moorage.common.ids import KernelId
 
 K = KernelId("k")
 

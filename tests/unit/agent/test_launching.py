@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from fairlead.agent.engines import ENGINES, Site
-from fairlead.agent.fetching import fetch
-from fairlead.agent.launching import Place, invocation, launch
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.status import SessionType
+from moorage.agent.engines import ENGINES, Site
+from moorage.agent.fetching import fetch
+from moorage.agent.launching import Place, invocation, launch
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.status import SessionType
 
 SPEC = KernelSpec(
     KernelId("k1"),

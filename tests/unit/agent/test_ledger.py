@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.ledger import Entry, Ledger
-from fairlead.agent.outcome import Doom, Outcome
-from fairlead.agent.runtimes import Handle
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.errors import InvalidInput
-from fairlead.common.ids import DeviceId, EndpointId, KernelId, SessionId
-from fairlead.common.kernel import DeviceGrant, KernelSpec
-from fairlead.common.membership import Membership, Peer
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState, SessionType
+from moorage.agent.ledger import Entry, Ledger
+from moorage.agent.outcome import Doom, Outcome
+from moorage.agent.runtimes import Handle
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.errors import InvalidInput
+from moorage.common.ids import DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.kernel import DeviceGrant, KernelSpec
+from moorage.common.membership import Membership, Peer
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState, SessionType
 
 MEMBERSHIP = Membership(
     "main1", "main", 1, "single-node", KernelId("k4"), (Peer("main1", "here"),), "private", "public"

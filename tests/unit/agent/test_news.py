@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.news import AT_ONCE, HOUSEKEEPING, PASSING, may_wait
-from fairlead.common.status import ObservedState
+from moorage.agent.news import AT_ONCE, HOUSEKEEPING, PASSING, may_wait
+from moorage.common.status import ObservedState
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.agent.outcome import Doom, judge
-from fairlead.common.reasons import Reason
-from fairlead.common.status import ObservedState as S
+from moorage.agent.outcome import Doom, judge
+from moorage.common.reasons import Reason
+from moorage.common.status import ObservedState as S
 
 
 @pytest.mark.parametrize(

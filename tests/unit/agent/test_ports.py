@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.agent.ports import NoPort, Ports
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.clock import ManualClock
-from fairlead.common.errors import StartupError
+from moorage.agent.ports import NoPort, Ports
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.clock import ManualClock
+from moorage.common.errors import StartupError
 
 HOST = "127.0.0.1"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.runtimes.docker.progress import PullProgress
+from moorage.agent.runtimes.docker.progress import PullProgress
 
 
 def step(layer: str, status: str, current: int = 0, total: int = 0) -> dict[str, Any]:

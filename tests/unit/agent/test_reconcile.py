@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.agent.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.messages import Orders
-from fairlead.common.status import ObservedState as S
-from fairlead.common.status import SessionType
+from moorage.agent.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.messages import Orders
+from moorage.common.status import ObservedState as S
+from moorage.common.status import SessionType
 
 
 def spec(name: str) -> KernelSpec:

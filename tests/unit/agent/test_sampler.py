@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from fairlead.agent.logs import LogStore
-from fairlead.agent.runtimes import Counters, FakeRuntime, Handle, Launch, RuntimeFailed
-from fairlead.agent.usage.rates import GpuSeen
-from fairlead.agent.usage.sampler import Measured, Sampler
-from fairlead.common.clock import ManualClock
-from fairlead.common.ids import AgentId, DeviceId, KernelId
-from fairlead.common.usage import UsageReport
+from moorage.agent.logs import LogStore
+from moorage.agent.runtimes import Counters, FakeRuntime, Handle, Launch, RuntimeFailed
+from moorage.agent.usage.rates import GpuSeen
+from moorage.agent.usage.sampler import Measured, Sampler
+from moorage.common.clock import ManualClock
+from moorage.common.ids import AgentId, DeviceId, KernelId
+from moorage.common.usage import UsageReport
 
 K, D0 = KernelId("k"), DeviceId("GPU-0")
 

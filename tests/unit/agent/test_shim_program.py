@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.runtimes.process import shim
+from moorage.agent.runtimes.process import shim
 
 BECOME = """
 import sys
-from fairlead.agent.runtimes.process import shim
+from moorage.agent.runtimes.process import shim
 shim._exec(sys.argv[2:], {"PATH": sys.argv[1]})
 """
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.agent.runtimes import Counters, procfs
-from fairlead.agent.runtimes.docker import usage as containers
-from fairlead.agent.runtimes.process.usage import Meter
-from fairlead.agent.usage.gpus import GpuMeter
-from fairlead.agent.usage.node import node_counters
-from fairlead.common.ids import DeviceId, KernelId
+from moorage.agent.runtimes import Counters, procfs
+from moorage.agent.runtimes.docker import usage as containers
+from moorage.agent.runtimes.process.usage import Meter
+from moorage.agent.usage.gpus import GpuMeter
+from moorage.agent.usage.node import node_counters
+from moorage.common.ids import DeviceId, KernelId
 
 K, OTHER = KernelId("k"), KernelId("other")
 _TREE = """

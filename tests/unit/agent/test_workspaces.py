@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.agent.workspace_answers import WorkspaceAnswers
-from fairlead.agent.workspaces import Workspaces
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.messages import WorkspaceRequest
-from fairlead.common.status import SessionType
+from moorage.agent.workspace_answers import WorkspaceAnswers
+from moorage.agent.workspaces import Workspaces
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.messages import WorkspaceRequest
+from moorage.common.status import SessionType
 
 SPEC = KernelSpec(
     KernelId("k1"),

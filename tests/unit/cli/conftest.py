@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fairlead.cli import app
+from moorage.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
 
@@ -23,13 +23,13 @@ def manager() -> Iterator[RestManager]:
 
 
 @pytest.fixture
-def fairlead(manager: RestManager, tmp_path: Path) -> Run:
-    """``fairlead("ps", "-o", "json")``, connected by the environment; fails on any traceback."""
+def moorage(manager: RestManager, tmp_path: Path) -> Run:
+    """``moorage("ps", "-o", "json")``, connected by the environment; fails on any traceback."""
     env = {
-        "FAIRLEAD_HOME": str(tmp_path / "home"),
-        "FAIRLEAD_URL": manager.url,
-        "FAIRLEAD_API_KEY": KEY,
-        "FAIRLEAD_OPENAI_URL": manager.openai_url,
+        "MOORAGE_HOME": str(tmp_path / "home"),
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_OPENAI_URL": manager.openai_url,
         "NO_COLOR": None,
         "FORCE_COLOR": None,
     }

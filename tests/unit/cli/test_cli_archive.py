@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.archive import SENT, UnsafeArchive, pack, parts_of, settle, size_of, stays_inside, unpack
-from fairlead.cli.verbs.copy import remote
+from moorage.cli.archive import SENT, UnsafeArchive, pack, parts_of, settle, size_of, stays_inside, unpack
+from moorage.cli.verbs.copy import remote
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):

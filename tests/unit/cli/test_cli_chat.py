@@ -10,7 +10,7 @@ from pathlib import Path
 from rest_manager import KEY, RestManager
 
 from conftest import Run
-from fairlead.common.spec import EndpointSpec, Probe
+from moorage.common.spec import EndpointSpec, Probe
 
 
 def serve(manager: RestManager, *names: str) -> None:
@@ -22,44 +22,44 @@ def serve(manager: RestManager, *names: str) -> None:
             session.look()
 
 
-def test_one_question(manager: RestManager, fairlead: Run) -> None:
+def test_one_question(manager: RestManager, moorage: Run) -> None:
     manager.answer = [" the \x1b[2J sea", "."]
-    assert fairlead("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \ufffd[2J sea.\n"
-    assert fairlead("chat", "tiny", stdin="From stdin\n").exit_code == 0
-    answer = fairlead("chat", "tiny", "Where?", "-o", "json").stdout
+    assert moorage("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \ufffd[2J sea.\n"
+    assert moorage("chat", "tiny", stdin="From stdin\n").exit_code == 0
+    answer = moorage("chat", "tiny", "Where?", "-o", "json").stdout
     assert json.loads(answer) == {"model": "tiny", "content": " the \x1b[2J sea."}
     assert [ask["messages"][0]["content"] for ask in manager.asked] == ["Where?", "From stdin", "Where?"]
     assert manager.asked[0]["max_tokens"] == 5
 
 
-def test_the_only_ready_model_needs_no_name(manager: RestManager, fairlead: Run) -> None:
-    result = fairlead("chat", "two words")
+def test_the_only_ready_model_needs_no_name(manager: RestManager, moorage: Run) -> None:
+    result = moorage("chat", "two words")
     assert result.exit_code == 3
-    assert "fairlead serve" in result.stderr
+    assert "moorage serve" in result.stderr
     serve(manager, "tiny")
-    assert fairlead("chat", "two words").exit_code == 0
+    assert moorage("chat", "two words").exit_code == 0
     assert (manager.asked[0]["model"], manager.asked[0]["messages"][0]["content"]) == ("tiny", "two words")
     serve(manager, "other")
-    result = fairlead("chat", "two words")
+    result = moorage("chat", "two words")
     assert result.exit_code == 2
     assert "other, tiny" in result.stderr
 
 
-def test_an_error_in_mid_stream_is_a_failure(manager: RestManager, fairlead: Run) -> None:
+def test_an_error_in_mid_stream_is_a_failure(manager: RestManager, moorage: Run) -> None:
     manager.answer = ["half", {"error": {"message": "engine died", "code": 500, "type": "server_error"}}]
-    result = fairlead("chat", "tiny", "Where?")
+    result = moorage("chat", "tiny", "Where?")
     assert (result.exit_code, result.stdout) == (1, "half\n")
-    assert "fairlead: engine died" in result.stderr
+    assert "moorage: engine died" in result.stderr
 
 
-def test_no_question_at_all(fairlead: Run) -> None:
-    assert fairlead("chat", "tiny", stdin="").exit_code == 2
+def test_no_question_at_all(moorage: Run) -> None:
+    assert moorage("chat", "tiny", stdin="").exit_code == 2
 
 
 def test_a_conversation_at_a_terminal(manager: RestManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    env = os.environ | {"FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path), "NO_COLOR": "1"}
-    command = [sys.executable, "-c", "from fairlead.cli import app; app()", "chat", "tiny"]
+    env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path), "NO_COLOR": "1"}
+    command = [sys.executable, "-c", "from moorage.cli import app; app()", "chat", "tiny"]
     command += ["--openai-url", manager.openai_url]
     talk = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     try:

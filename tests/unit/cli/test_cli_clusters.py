@@ -6,7 +6,7 @@ from played import Played, runs
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.reasons import Reason
+from moorage.common.reasons import Reason
 
 
 def made(manager: RestManager) -> Played:
@@ -14,50 +14,50 @@ def made(manager: RestManager) -> Played:
     return one
 
 
-def test_a_cluster_is_asked_for(manager: RestManager, fairlead: Run) -> None:
+def test_a_cluster_is_asked_for(manager: RestManager, moorage: Run) -> None:
     words = ("--cluster", "4", "--cluster-mode", "multi-node", "--on-kernel-loss", "degrade")
-    assert fairlead("start", "--no-wait", *words).exit_code == 0
+    assert moorage("start", "--no-wait", *words).exit_code == 0
     cluster = made(manager).spec.cluster
     assert cluster is not None
     assert (cluster.size, cluster.mode, cluster.on_kernel_loss) == (4, "multi-node", "degrade")
 
 
-def test_a_cluster_of_one_is_none(manager: RestManager, fairlead: Run) -> None:
-    assert fairlead("run", "--no-wait", "--cluster", "1", "--", "true").exit_code == 0
+def test_a_cluster_of_one_is_none(manager: RestManager, moorage: Run) -> None:
+    assert moorage("run", "--no-wait", "--cluster", "1", "--", "true").exit_code == 0
     assert made(manager).spec.cluster is None
 
 
-def test_what_is_no_cluster_is_refused(manager: RestManager, fairlead: Run) -> None:
+def test_what_is_no_cluster_is_refused(manager: RestManager, moorage: Run) -> None:
     for words, said in (
         (("--cluster-mode", "multi-node"), "--cluster 4"),
         (("--cluster", "4", "--cluster-mode", "both"), "multi-node"),
         (("--cluster", "129"), "128"),
     ):
-        result = fairlead("run", "--no-wait", *words, "--", "true")
+        result = moorage("run", "--no-wait", *words, "--", "true")
         assert result.exit_code != 0
         assert said in result.stderr
     assert manager.sessions == {}
 
 
-def test_a_sub_that_failed_is_not_taken_for_main1(manager: RestManager, fairlead: Run) -> None:
+def test_a_sub_that_failed_is_not_taken_for_main1(manager: RestManager, moorage: Run) -> None:
     """main1 was only stopped: its exit code explains nothing."""
     given = runs(-15, Reason.EXIT_NONZERO, b"main1 said this\n")
     manager.next_session = given | {"detail": "sub1: it ended with 7"}
-    result = fairlead("run", "--cluster", "2", "--", "true")
+    result = moorage("run", "--cluster", "2", "--", "true")
     assert result.exit_code == 143, "main1 ended by itself: that is its own code"
     given["script"] = [*given["script"][:-1], "TERMINATED"]
     manager.next_session = given | {"detail": "sub1: it ended with 7"}
-    result = fairlead("run", "--cluster", "2", "--", "true")
+    result = moorage("run", "--cluster", "2", "--", "true")
     assert result.exit_code == 1
     assert "sub1: it ended with 7" in result.stderr
 
 
-def test_describe_names_the_kernels(manager: RestManager, fairlead: Run) -> None:
-    fairlead("start", "--name", "work", "--cluster", "3")
-    shown = fairlead("describe", "work").stdout
+def test_describe_names_the_kernels(manager: RestManager, moorage: Run) -> None:
+    moorage("start", "--name", "work", "--cluster", "3")
+    shown = moorage("describe", "work").stdout
     assert "3 kernels, single-node; it ends when a sub is lost" in shown
     assert "main1" in shown
     assert (
-        json.loads(fairlead("describe", "work", "-o", "json").stdout)["session"]["kernels"][0]["role"]
+        json.loads(moorage("describe", "work", "-o", "json").stdout)["session"]["kernels"][0]["role"]
         == "main"
     )

@@ -7,18 +7,18 @@ from played import batch, runs
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.common.status import SessionType, Status
+from moorage.common.reasons import Reason
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.status import SessionType, Status
 
 
 def custom(name: str) -> EndpointSpec:
     return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
 
 
-def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, fairlead: Run) -> None:
+def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, moorage: Run) -> None:
     manager.next_session = runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n")
-    result = fairlead("run", "--env", "A=b=c", "--timeout", "60", "--", "python", "-o", "x", "--name", "y")
+    result = moorage("run", "--env", "A=b=c", "--timeout", "60", "--", "python", "-o", "x", "--name", "y")
     assert result.exit_code == 0
     assert result.stdout_bytes == b"\xffone\ntwo\n"
     [played] = manager.sessions.values()
@@ -36,86 +36,86 @@ def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, f
     ],
 )
 def test_run_exits_as_the_program_did(
-    manager: RestManager, fairlead: Run, code: int | None, reason: Reason, exits: int
+    manager: RestManager, moorage: Run, code: int | None, reason: Reason, exits: int
 ) -> None:
     manager.next_session = runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}
-    result = fairlead("run", "--", "false")
+    result = moorage("run", "--", "false")
     assert result.exit_code == exits
     assert result.stdout == "boom\n"  # the log itself was gone: its kept tail is shown
     assert ("did not succeed" in result.stderr) == (reason is not Reason.EXIT_NONZERO)
 
 
-def test_run_json_keeps_stdout_pure(manager: RestManager, fairlead: Run) -> None:
+def test_run_json_keeps_stdout_pure(manager: RestManager, moorage: Run) -> None:
     manager.next_session = runs(0, Reason.EXIT_ZERO, b"noise\n")
-    result = fairlead("run", "-o", "json", "--", "true")
+    result = moorage("run", "-o", "json", "--", "true")
     assert json.loads(result.stdout)["result"] == "SUCCESS"
     assert "noise" in result.stderr
 
 
-def test_run_without_waiting_prints_its_name(manager: RestManager, fairlead: Run) -> None:
-    assert fairlead("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
+def test_run_without_waiting_prints_its_name(manager: RestManager, moorage: Run) -> None:
+    assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
 
 
-def test_run_makes_one_session_even_if_the_answer_is_lost(manager: RestManager, fairlead: Run) -> None:
+def test_run_makes_one_session_even_if_the_answer_is_lost(manager: RestManager, moorage: Run) -> None:
     manager.lose_answers = 1
-    assert fairlead("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
+    assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
     assert len(manager.sessions) == 1
-    fairlead("run", "--no-wait", "--", "true")
+    moorage("run", "--no-wait", "--", "true")
     assert len(manager.sessions) == 2, "each call has a key of its own"
 
 
-def test_run_outlives_a_log_that_breaks_off(manager: RestManager, fairlead: Run) -> None:
+def test_run_outlives_a_log_that_breaks_off(manager: RestManager, moorage: Run) -> None:
     manager.next_session = runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}
-    result = fairlead("run", "--", "x")
+    result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
     assert "broke off" in result.stderr
 
 
-def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: RestManager, fairlead: Run) -> None:
+def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: RestManager, moorage: Run) -> None:
     manager.add_session(batch("job"), log=[b"one\n", b"two\n"])
     manager.add_endpoint(custom("org/tiny"), log=[b"\x1b[1mraw\x1b[0m\n"])
-    assert fairlead("logs", "job", "--tail", "1").stdout == "two\n"
-    assert fairlead("logs", "-f", "job").stdout == "one\ntwo\n"
-    result = fairlead("logs", "org/tiny")
+    assert moorage("logs", "job", "--tail", "1").stdout == "two\n"
+    assert moorage("logs", "-f", "job").stdout == "one\ntwo\n"
+    result = moorage("logs", "org/tiny")
     assert result.stdout == "\x1b[1mraw\x1b[0m\n"
     assert "newest replica of org/tiny" in result.stderr
 
 
-def test_stop_a_session_waits_until_it_has_ended(manager: RestManager, fairlead: Run) -> None:
+def test_stop_a_session_waits_until_it_has_ended(manager: RestManager, moorage: Run) -> None:
     manager.add_session(batch("job"), stop_needs_looks=3)
-    result = fairlead("stop", "job", "-o", "json")
+    result = moorage("stop", "job", "-o", "json")
     assert json.loads(result.stdout)["status"] == "TERMINATED"
     assert [s.status for s in manager.sessions.values()] == [Status.TERMINATED]
 
 
-def test_stop_an_endpoint_waits_for_its_replicas(manager: RestManager, fairlead: Run) -> None:
+def test_stop_an_endpoint_waits_for_its_replicas(manager: RestManager, moorage: Run) -> None:
     manager.add_endpoint(custom("org/tiny").model_copy(update={"replicas": 2}))
     other = manager.add_session(batch("org-tiny"))
-    assert fairlead("stop", "org/tiny").stdout == "org/tiny\n"
+    assert moorage("stop", "org/tiny").stdout == "org/tiny\n"
     replicas = [s.status for s in manager.sessions.values() if s is not other]
     assert replicas == [Status.TERMINATED, Status.TERMINATED]
     assert other.status is Status.PENDING
 
 
-def test_stop_gives_up_waiting_in_time(manager: RestManager, fairlead: Run) -> None:
+def test_stop_gives_up_waiting_in_time(manager: RestManager, moorage: Run) -> None:
     manager.add_session(batch("job"), stop_needs_looks=10_000)
-    result = fairlead("stop", "job", "--timeout", "0.2")
+    result = moorage("stop", "job", "--timeout", "0.2")
     assert result.exit_code == 124
     assert "job has not ended within 0.2 s" in result.stderr
-    assert fairlead("stop", "job", "--no-wait").exit_code == 0
+    assert moorage("stop", "job", "--no-wait").exit_code == 0
 
 
-def test_scale(manager: RestManager, fairlead: Run) -> None:
+def test_scale(manager: RestManager, moorage: Run) -> None:
     manager.add_endpoint(custom("tiny"))
-    assert json.loads(fairlead("scale", "tiny", "3", "-o", "json").stdout)["replicas"] == 3
-    assert fairlead("scale", "tiny", "1001").exit_code == 2
-    assert fairlead("scale", "nope", "1").exit_code == 3
+    assert json.loads(moorage("scale", "tiny", "3", "-o", "json").stdout)["replicas"] == 3
+    assert moorage("scale", "tiny", "1001").exit_code == 2
+    assert moorage("scale", "nope", "1").exit_code == 3
 
 
-def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, fairlead: Run) -> None:
+def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, moorage: Run) -> None:
     words = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
     more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
-    assert fairlead("run", *words.split(), *more.split()).exit_code == 0
+    assert moorage("run", *words.split(), *more.split()).exit_code == 0
     spec = next(iter(manager.sessions.values())).spec
     assert [(d.session, d.on) for d in spec.depends_on] == [("prep", "success"), ("a:b", "any")]
     assert spec.dependency_failed == "wait"
@@ -125,11 +125,11 @@ def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, fa
     assert spec.priority == 70
 
 
-def test_run_in_a_container(manager: RestManager, fairlead: Run) -> None:
-    assert fairlead("run", "--image", "python:3.12", "--no-wait", "--", "true").exit_code == 0
+def test_run_in_a_container(manager: RestManager, moorage: Run) -> None:
+    assert moorage("run", "--image", "python:3.12", "--no-wait", "--", "true").exit_code == 0
     spec = next(iter(manager.sessions.values())).spec
     assert (spec.runtime, spec.image) == ("docker", "python:3.12")
-    assert fairlead("run", "--no-wait", "--", "true").exit_code == 0
+    assert moorage("run", "--no-wait", "--", "true").exit_code == 0
     spec = list(manager.sessions.values())[-1].spec
     assert (spec.runtime, spec.image) == ("process", None)
 
@@ -146,8 +146,8 @@ def test_run_in_a_container(manager: RestManager, fairlead: Run) -> None:
         ("--priority 101", "--priority"),
     ],
 )
-def test_run_refuses_what_is_not_allowed(manager: RestManager, fairlead: Run, words: str, told: str) -> None:
-    refused = fairlead("run", *words.split(), "--", "true")
+def test_run_refuses_what_is_not_allowed(manager: RestManager, moorage: Run, words: str, told: str) -> None:
+    refused = moorage("run", *words.split(), "--", "true")
     assert refused.exit_code == 2
     assert told in refused.stderr
     assert not manager.sessions

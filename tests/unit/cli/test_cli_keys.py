@@ -1,4 +1,4 @@
-"""``fairlead key`` against the server that plays the REST contract."""
+"""``moorage key`` against the server that plays the REST contract."""
 
 import json
 from datetime import timedelta
@@ -9,30 +9,30 @@ from played_keys import SECRET
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.cli import parse
-from fairlead.common.errors import InvalidInput
+from moorage.cli import parse
+from moorage.common.errors import InvalidInput
 
 
-def test_a_key_is_made_listed_and_revoked(manager: RestManager, fairlead: Run) -> None:
-    made = fairlead("key", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
+def test_a_key_is_made_listed_and_revoked(manager: RestManager, moorage: Run) -> None:
+    made = moorage("key", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
     assert (made.stdout, made.exit_code) == (f"{SECRET}\n", 0), "the secret alone, for scripts"
     assert "only now" in made.stderr
-    assert fairlead("key", "create", "root2", "--role", "admin", "-o", "name").stdout == f"{SECRET}\n"
+    assert moorage("key", "create", "root2", "--role", "admin", "-o", "name").stdout == f"{SECRET}\n"
     key = manager.keys["ci"]
     assert (key.user, key.project, key.role) == ("ann", "vision", "member")
     assert key.expires_at is not None
-    shown = fairlead("key", "list").stdout
+    shown = moorage("key", "list").stdout
     for part in ("ci", SECRET[:8], "ann", "vision", "admin", "never"):
         assert part in shown
     assert SECRET not in shown
-    assert fairlead("key", "list", "-o", "name").stdout == "ci\nroot2\n"
-    assert [k["name"] for k in json.loads(fairlead("key", "list", "-o", "json").stdout)["keys"]] == [
+    assert moorage("key", "list", "-o", "name").stdout == "ci\nroot2\n"
+    assert [k["name"] for k in json.loads(moorage("key", "list", "-o", "json").stdout)["keys"]] == [
         "ci",
         "root2",
     ]
-    assert fairlead("key", "revoke", "ci").stdout == "ci\n"
+    assert moorage("key", "revoke", "ci").stdout == "ci\n"
     assert list(manager.keys) == ["root2"]
-    assert json.loads(fairlead("key", "create", "x", "-o", "json").stdout)["secret"] == SECRET
+    assert json.loads(moorage("key", "create", "x", "-o", "json").stdout)["secret"] == SECRET
 
 
 @pytest.mark.parametrize(
@@ -45,17 +45,17 @@ def test_a_key_is_made_listed_and_revoked(manager: RestManager, fairlead: Run) -
         ("revoke nobody", "no key named 'nobody'"),
     ],
 )
-def test_a_wrong_key_is_told(manager: RestManager, fairlead: Run, words: str, told: str) -> None:
-    fairlead("key", "create", "root")
-    refused = fairlead("key", *words.split())
+def test_a_wrong_key_is_told(manager: RestManager, moorage: Run, words: str, told: str) -> None:
+    moorage("key", "create", "root")
+    refused = moorage("key", *words.split())
     assert refused.exit_code != 0
     assert told in refused.stderr
     assert list(manager.keys) == ["root"]
 
 
-def test_a_key_that_has_expired_says_so(manager: RestManager, fairlead: Run) -> None:
-    fairlead("key", "create", "old", "--expires", "2001-01-01T00:00:00Z")
-    assert "expired" in fairlead("key", "list").stdout
+def test_a_key_that_has_expired_says_so(manager: RestManager, moorage: Run) -> None:
+    moorage("key", "create", "old", "--expires", "2001-01-01T00:00:00Z")
+    assert "expired" in moorage("key", "list").stdout
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from played import BORN, batch, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.api import Hold, OfferView
-from fairlead.common.options import GroupOptions, PreemptionOptions
-from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.common.status import Status
+from moorage.common.api import Hold, OfferView
+from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.common.reasons import REASONS, Reason
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.status import Status
 
 
 def tiny() -> EndpointSpec:
@@ -20,60 +20,60 @@ def tiny() -> EndpointSpec:
     )
 
 
-def test_ps_shows_the_living_and_with_all_the_ended(manager: RestManager, fairlead: Run) -> None:
+def test_ps_shows_the_living_and_with_all_the_ended(manager: RestManager, moorage: Run) -> None:
     manager.add_endpoint(tiny())
     manager.add_session(batch("going"))
     manager.add_session(batch("gone"), status=Status.TERMINATED, script=[])
-    living = json.loads(fairlead("ps", "-o", "json").stdout)
+    living = json.loads(moorage("ps", "-o", "json").stdout)
     assert [s["name"] for s in living["sessions"]] == ["going", "tiny-r1"]
     assert [e["name"] for e in living["endpoints"]] == ["tiny"]
-    assert [s["name"] for s in json.loads(fairlead("ps", "-a", "-o", "json").stdout)["sessions"]] == [
+    assert [s["name"] for s in json.loads(moorage("ps", "-a", "-o", "json").stdout)["sessions"]] == [
         "gone",
         "going",
         "tiny-r1",
     ]
-    assert fairlead("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
+    assert moorage("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
 
 
-def test_ps_goes_through_all_pages(manager: RestManager, fairlead: Run) -> None:
+def test_ps_goes_through_all_pages(manager: RestManager, moorage: Run) -> None:
     for number in range(205):
         manager.add_session(batch(f"job-{number}"))
-    assert len(fairlead("ps", "-o", "name").stdout.splitlines()) == 205
+    assert len(moorage("ps", "-o", "name").stdout.splitlines()) == 205
 
 
-def test_ps_says_what_to_do_when_there_is_nothing(fairlead: Run) -> None:
-    result = fairlead("ps")
+def test_ps_says_what_to_do_when_there_is_nothing(moorage: Run) -> None:
+    result = moorage("ps")
     assert result.stdout == ""
-    assert "fairlead serve" in result.stderr
+    assert "moorage serve" in result.stderr
 
 
-def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, fairlead: Run) -> None:
+def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, moorage: Run) -> None:
     nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
     manager.next_session = {"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}
     manager.add_session(batch("job"))
     for words in (("ps", "-a", "-o", "wide"), ("describe", "job")):
-        shown = fairlead(*words).stdout
+        shown = moorage(*words).stdout
         assert "[bold]x[/bold] :smile: \ufffd[2J\ufffd \ufffdabc" in shown
         assert "long end" in shown  # a pipe gets whole cells
         assert "\x1b" not in shown
-    assert json.loads(fairlead("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
+    assert json.loads(moorage("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
 
 
-def test_describe_a_waiting_session_says_why(manager: RestManager, fairlead: Run) -> None:
+def test_describe_a_waiting_session_says_why(manager: RestManager, moorage: Run) -> None:
     hold = Hold(reason=Reason.NO_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN)
     manager.add_session(batch("job"), script=[], hold=hold)
-    shown = fairlead("describe", "job").stdout
+    shown = moorage("describe", "job").stdout
     step = REASONS[Reason.NO_AGENT].next_step
     for part in ("no agent (tried 2 times", step, "0 agents in group", "PENDING", "story"):
         assert part in shown
 
 
-def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManager, fairlead: Run) -> None:
+def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManager, moorage: Run) -> None:
     manager.add_endpoint(tiny(), **fails_with(Reason.EXIT_NONZERO, "exit code 7", "no such file\n"))
     for session in manager.sessions.values():
         while session.script:
             session.look()
-    result = fairlead("describe", "tiny")
+    result = moorage("describe", "tiny")
     for part in (
         "exit code 7",
         REASONS[Reason.EXIT_NONZERO].next_step,
@@ -84,11 +84,11 @@ def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManag
     ):
         assert part in result.stdout
     assert "s3cret" not in result.stdout
-    answer = json.loads(fairlead("describe", "tiny", "-o", "json").stdout)
+    answer = json.loads(moorage("describe", "tiny", "-o", "json").stdout)
     assert [move["to_status"] for move in answer["histories"]["session-0001"]][-1] == "ERROR"
 
 
-def test_agents(manager: RestManager, fairlead: Run) -> None:
+def test_agents(manager: RestManager, moorage: Run) -> None:
     manager.offers = [
         OfferView(slot="cpu", device_id="", model="", memory_bytes=0, healthy=True, capacity=4000, used=1500),
         *(
@@ -104,16 +104,16 @@ def test_agents(manager: RestManager, fairlead: Run) -> None:
             for n in range(2)
         ),
     ]
-    assert "1.5/4" in (listed := fairlead("agents").stdout)
+    assert "1.5/4" in (listed := moorage("agents").stdout)
     assert "cuda.device=1/2" in listed
-    one = fairlead("agents", "agent-1").stdout
+    one = moorage("agents", "agent-1").stdout
     for part in ("room=[red]north[/red]", "GPU-1", "50%", "80GiB", "unhealthy"):
         assert part in one
-    assert json.loads(fairlead("agents", "-o", "json").stdout)["agents"][0]["id"] == "agent-1"
-    assert fairlead("agents", "nope").exit_code == 3
+    assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "agent-1"
+    assert moorage("agents", "nope").exit_code == 3
 
 
-def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager, fairlead: Run) -> None:
+def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager, moorage: Run) -> None:
     whole = OfferView(
         slot="cuda.device",
         device_id="GPU-0",
@@ -124,54 +124,54 @@ def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager
         used=0,
     )
     manager.offers = [whole]
-    assert "LINKED" not in fairlead("agents", "agent-1").stdout
+    assert "LINKED" not in moorage("agents", "agent-1").stdout
     part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
     manager.offers = [whole.model_copy(update={"numa": 1, "island": "0"}), part]
-    shown = fairlead("agents", "agent-1").stdout
+    shown = moorage("agents", "agent-1").stdout
     assert "LINKED" in shown
     line = next(line for line in shown.splitlines() if "GPU-0" in line)
     assert line.split()[-2:] == ["1", "0"]
     assert next(line for line in shown.splitlines() if "MIG-1" in line).split()[-1] == "GPU-1"
 
 
-def test_an_agent_is_forgotten(manager: RestManager, fairlead: Run) -> None:
-    assert fairlead("agent", "forget", "agent-2").stdout == "agent-2\n"
-    assert json.loads(fairlead("agent", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
-    refused = fairlead("agent", "forget", "agent-1")
+def test_an_agent_is_forgotten(manager: RestManager, moorage: Run) -> None:
+    assert moorage("agent", "forget", "agent-2").stdout == "agent-2\n"
+    assert json.loads(moorage("agent", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
+    refused = moorage("agent", "forget", "agent-1")
     assert refused.exit_code != 0
     assert "ALIVE" in refused.stderr
 
 
-def test_groups(manager: RestManager, fairlead: Run) -> None:
-    assert "default" in fairlead("groups").stdout
-    changed = fairlead("groups", "set", "default", "--hol", "strict", "-o", "json")
+def test_groups(manager: RestManager, moorage: Run) -> None:
+    assert "default" in moorage("groups").stdout
+    changed = moorage("groups", "set", "default", "--hol", "strict", "-o", "json")
     assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(mode="json")
-    assert "strict" in fairlead("groups", "show", "default").stdout
-    assert fairlead("groups", "-o", "name").stdout == "default\n"
-    assert fairlead("groups", "list", "-o", "name").stdout == "default\n"
-    assert fairlead("groups", "set", "default", "--hol", "maybe").exit_code == 2
-    assert fairlead("groups", "set", "default").exit_code == 2
-    assert fairlead("groups", "show", "nope").exit_code == 3
+    assert "strict" in moorage("groups", "show", "default").stdout
+    assert moorage("groups", "-o", "name").stdout == "default\n"
+    assert moorage("groups", "list", "-o", "name").stdout == "default\n"
+    assert moorage("groups", "set", "default", "--hol", "maybe").exit_code == 2
+    assert moorage("groups", "set", "default").exit_code == 2
+    assert moorage("groups", "show", "nope").exit_code == 3
     assert manager.groups["default"].hol == "strict"
 
 
-def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, fairlead: Run) -> None:
+def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, moorage: Run) -> None:
     words = (
         "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
     )
-    assert fairlead("group", "set", "default", *words.split(), "preemption=on").exit_code == 0
+    assert moorage("group", "set", "default", *words.split(), "preemption=on").exit_code == 0
     options = manager.groups["default"]
     assert (options.strategy, options.weights) == ("drf", {"ann": 2, "bob/x": 3})
     assert options.session_types == ["batch", "inference"]
     assert options.exclusive == [["cuda", "rocm"], ["tpu", "npu"]]
     assert options.preemption == PreemptionOptions()
     more = "preemption.how=end max_bypasses=none weights.ann=none replicas=none num_retries_to_skip=4"
-    assert fairlead("groups", "set", "default", *more.split()).exit_code == 0
+    assert moorage("groups", "set", "default", *more.split()).exit_code == 0
     options = manager.groups["default"]
     assert options.preemption == PreemptionOptions(how="end")
     assert (options.max_bypasses, options.weights, options.replicas) == (None, {"bob/x": 3}, "none")
     assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), "what is not given stays"
-    shown = fairlead("groups", "show", "default").stdout
+    shown = moorage("groups", "show", "default").stdout
     for part in ("cuda+rocm,tpu+npu", "batch,inference", "bob/x=3", "how=end"):
         assert part in shown
 
@@ -191,32 +191,32 @@ def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, fairle
     ],
 )
 def test_a_wrong_option_is_told_with_what_is_allowed(
-    manager: RestManager, fairlead: Run, option: str, told: tuple[str, ...]
+    manager: RestManager, moorage: Run, option: str, told: tuple[str, ...]
 ) -> None:
     before = manager.groups["default"]
-    refused = fairlead("groups", "set", "default", option)
+    refused = moorage("groups", "set", "default", option)
     assert refused.exit_code == 2
     assert all(part in refused.stderr for part in told), refused.stderr
     assert manager.groups["default"] == before
 
 
-def test_quotas(manager: RestManager, fairlead: Run) -> None:
-    assert "everybody may have everything" in fairlead("quota", "ls").stderr
+def test_quotas(manager: RestManager, moorage: Run) -> None:
+    assert "everybody may have everything" in moorage("quota", "ls").stderr
     words = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
-    assert fairlead("quota", "set", "user", "ann", *words.split()).exit_code == 0
+    assert moorage("quota", "set", "user", "ann", *words.split()).exit_code == 0
     quota = manager.quotas["user", "ann"]
     assert quota.slots == {"cpu": 2500, "mem": 1536 << 20, "cuda.device": 0}, "zero is a limit too"
     assert (quota.sessions, quota.pending) == (10, 0)
-    assert fairlead("quota", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
+    assert moorage("quota", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
     quota = manager.quotas["user", "ann"]
     assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
-    fairlead("quota", "set", "group", "default", "cpu=4")
-    shown = fairlead("quota", "ls").stdout
+    moorage("quota", "set", "group", "default", "cpu=4")
+    shown = moorage("quota", "ls").stdout
     for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4"):
         assert part in shown
-    assert fairlead("quota", "ls", "-o", "name").stdout == "user/ann\ngroup/default\n"
-    assert json.loads(fairlead("quota", "ls", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
-    assert fairlead("quota", "rm", "user", "ann").stdout == "user/ann\n"
+    assert moorage("quota", "ls", "-o", "name").stdout == "user/ann\ngroup/default\n"
+    assert json.loads(moorage("quota", "ls", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
+    assert moorage("quota", "rm", "user", "ann").stdout == "user/ann\n"
     assert list(manager.quotas) == [("group", "default")]
 
 
@@ -232,8 +232,8 @@ def test_quotas(manager: RestManager, fairlead: Run) -> None:
         ("user ann pending=many", "valid integer"),
     ],
 )
-def test_a_wrong_quota_is_refused(manager: RestManager, fairlead: Run, words: str, told: str) -> None:
-    refused = fairlead("quota", "set", *words.split())
+def test_a_wrong_quota_is_refused(manager: RestManager, moorage: Run, words: str, told: str) -> None:
+    refused = moorage("quota", "set", *words.split())
     assert refused.exit_code == 2
     assert told in refused.stderr
     assert not manager.quotas

@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from fairlead.cli.progress import Progress
-from fairlead.cli.story import Stage
+from moorage.cli.progress import Progress
+from moorage.cli.story import Stage
 
 
 def test_without_a_terminal_each_kind_of_work_is_a_line_once() -> None:

@@ -1,4 +1,4 @@
-"""``fairlead scheduler log`` and ``replay``: what is refused before any manager is asked."""
+"""``moorage scheduler log`` and ``replay``: what is refused before any manager is asked."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from conftest import Run
-from fairlead import replay
-from fairlead.cli import spans
-from fairlead.common.errors import InvalidInput
-from fairlead.common.options import GroupOptions, PreemptionOptions
-from fairlead.manager.scheduling import Policy
-from fairlead.manager.store.groups import options_of, policy_of
+from moorage import replay
+from moorage.cli import spans
+from moorage.common.errors import InvalidInput
+from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.manager.scheduling import Policy
+from moorage.manager.store.groups import options_of, policy_of
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
-AWAY = {"FAIRLEAD_URL": "http://127.0.0.1:9"}  # whoever asks a manager is told that there is none
+AWAY = {"MOORAGE_URL": "http://127.0.0.1:9"}  # whoever asks a manager is told that there is none
 
 
 @pytest.mark.parametrize(
@@ -40,12 +40,12 @@ AWAY = {"FAIRLEAD_URL": "http://127.0.0.1:9"}  # whoever asks a manager is told 
     ],
 )
 def test_what_is_wrong_is_said_before_anybody_is_asked(
-    fairlead: Run, words: tuple[str, ...], said: tuple[str, ...]
+    moorage: Run, words: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
-    result = fairlead("scheduler", *words, **AWAY)
+    result = moorage("scheduler", *words, **AWAY)
     assert result.exit_code == 2, result.stderr
     assert all(part in result.stderr for part in said), result.stderr
-    assert fairlead("scheduler", "log", **AWAY).exit_code == 1
+    assert moorage("scheduler", "log", **AWAY).exit_code == 1
 
 
 def test_points_in_time() -> None:

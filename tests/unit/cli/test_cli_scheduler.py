@@ -1,4 +1,4 @@
-"""``fairlead scheduler``, which asks no manager."""
+"""``moorage scheduler``, which asks no manager."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Run
-from fairlead import rehearse  # noqa: F401 - it registers its commands
+from moorage import rehearse  # noqa: F401 - it registers its commands
 
 TRACE = """
 {"at_s": 0, "gpus": 1, "run_s": 100, "limit_s": 100}
@@ -25,9 +25,9 @@ def trace(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_recorded_trace_under_two_policies(fairlead: Run, trace: str) -> None:
+def test_a_recorded_trace_under_two_policies(moorage: Run, trace: str) -> None:
     words = ("scheduler", "simulate", "--trace", trace, "--policy", "strict,backfill", "--agents", "1")
-    result = fairlead(*words, "--gpus", "2", "-o", "json")
+    result = moorage(*words, "--gpus", "2", "-o", "json")
     assert result.exit_code == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["jobs"] == 3
@@ -38,14 +38,14 @@ def test_a_recorded_trace_under_two_policies(fairlead: Run, trace: str) -> None:
     }
 
 
-def test_the_table_has_a_line_for_each_policy(fairlead: Run) -> None:
-    result = fairlead("scheduler", "simulate", "--trace", "bursty", "--jobs", "40", "--policy", "skip, drf")
+def test_the_table_has_a_line_for_each_policy(moorage: Run) -> None:
+    result = moorage("scheduler", "simulate", "--trace", "bursty", "--jobs", "40", "--policy", "skip, drf")
     assert result.exit_code == 0, result.stderr
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["POLICY", "skip", "drf"]
 
 
-def test_what_never_starts_is_said(fairlead: Run, trace: str) -> None:
-    result = fairlead("scheduler", "simulate", "--trace", trace, "--agents", "1", "--gpus", "1")
+def test_what_never_starts_is_said(moorage: Run, trace: str) -> None:
+    result = moorage("scheduler", "simulate", "--trace", trace, "--agents", "1", "--gpus", "1")
     assert result.exit_code == 0
     assert "1 jobs ask for more than 1 agents of 1 GPUs have" in result.stderr
 
@@ -61,22 +61,20 @@ def test_what_never_starts_is_said(fairlead: Run, trace: str) -> None:
         (("--jobs", "3", "--plot", "waits.txt"), ("waits.txt", ".png or .svg")),
     ],
 )
-def test_wrong_options_say_what_is_right(
-    fairlead: Run, words: tuple[str, ...], said: tuple[str, ...]
-) -> None:
-    result = fairlead("scheduler", "simulate", *words)
+def test_wrong_options_say_what_is_right(moorage: Run, words: tuple[str, ...], said: tuple[str, ...]) -> None:
+    result = moorage("scheduler", "simulate", *words)
     assert result.exit_code != 0
     assert all(part in result.stderr for part in said), result.stderr
 
 
 @pytest.mark.parametrize(("name", "begin"), [("waits.png", b"\x89PNG"), ("waits.svg", b"<?xml")])
-def test_the_plot_is_the_same_each_time(fairlead: Run, tmp_path: Path, name: str, begin: bytes) -> None:
-    pytest.importorskip("matplotlib", reason="needs fairlead[plot]")
+def test_the_plot_is_the_same_each_time(moorage: Run, tmp_path: Path, name: str, begin: bytes) -> None:
+    pytest.importorskip("matplotlib", reason="needs moorage[plot]")
     drawn = []
     for folder in ("one", "two"):
         path = tmp_path / folder / name
         path.parent.mkdir()
-        result = fairlead("scheduler", "simulate", "--jobs", "30", "--agents", "4", "--plot", str(path))
+        result = moorage("scheduler", "simulate", "--jobs", "30", "--agents", "4", "--plot", str(path))
         assert result.exit_code == 0, result.stderr
         drawn.append(path.read_bytes())
     assert drawn[0] == drawn[1]
@@ -84,9 +82,9 @@ def test_the_plot_is_the_same_each_time(fairlead: Run, tmp_path: Path, name: str
 
 
 def test_without_the_library_the_next_step_is_said(
-    fairlead: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moorage: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as Python does where it is not installed
-    result = fairlead("scheduler", "simulate", "--jobs", "3", "--plot", str(tmp_path / "waits.png"))
+    result = moorage("scheduler", "simulate", "--jobs", "3", "--plot", str(tmp_path / "waits.png"))
     assert result.exit_code != 0
-    assert "pip install 'fairlead[plot]'" in result.stderr
+    assert "pip install 'moorage[plot]'" in result.stderr

@@ -8,17 +8,17 @@ from played import BORN, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.api import Hold, Problem
-from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.status import Status
+from moorage.common.api import Hold, Problem
+from moorage.common.reasons import REASONS, Reason
+from moorage.common.status import Status
 
 
 def test_it_waits_with_progress_and_prints_how_to_ask(
-    manager: RestManager, fairlead: Run, tmp_path: Path
+    manager: RestManager, moorage: Run, tmp_path: Path
 ) -> None:
     gguf = tmp_path / "tiny.gguf"
     gguf.touch()
-    result = fairlead("serve", str(gguf), "--resources", "cpu=2", "--arg=-c", "--arg=512", "--env", "A=b")
+    result = moorage("serve", str(gguf), "--resources", "cpu=2", "--arg=-c", "--arg=512", "--env", "A=b")
     assert result.exit_code == 0, result.stderr
     spec = manager.endpoints["tiny"]
     assert (spec.engine, spec.model, spec.args, spec.env) == (
@@ -31,57 +31,55 @@ def test_it_waits_with_progress_and_prints_how_to_ask(
     told = [line.split(": ")[-1] for line in result.stderr.splitlines()]
     assert told == ["queued", "scheduled", "starting", "loading", "ready"]
     assert manager.openai_url in result.stdout
-    assert '"Authorization: Bearer $FAIRLEAD_API_KEY"' in result.stdout
-    assert "fairlead chat tiny" in result.stdout
+    assert '"Authorization: Bearer $MOORAGE_API_KEY"' in result.stdout
+    assert "moorage chat tiny" in result.stdout
 
 
-def test_json_and_name_alone_on_stdout(manager: RestManager, fairlead: Run) -> None:
-    result = fairlead("serve", "org/big", "-o", "json")
+def test_json_and_name_alone_on_stdout(manager: RestManager, moorage: Run) -> None:
+    result = moorage("serve", "org/big", "-o", "json")
     answer = json.loads(result.stdout)
     assert (answer["endpoint"]["name"], answer["endpoint"]["spec"]["engine"]) == ("big", "vllm")
     assert answer["endpoint"]["ready"] == 1
-    assert fairlead("-o", "name", "serve", "org/big2", "--gpus", "2").stdout == "big2\n"
+    assert moorage("-o", "name", "serve", "org/big2", "--gpus", "2").stdout == "big2\n"
     assert manager.endpoints["big2"].resources == {"cpu": "1", "mem": "1GiB", "cuda.device": "2"}
 
 
-def test_a_custom_engine(manager: RestManager, fairlead: Run) -> None:
+def test_a_custom_engine(manager: RestManager, moorage: Run) -> None:
     words = ("serve", "mine", "--probe", "/ok", "--", "python", "-m", "server", "--port", "{port}")
-    assert fairlead(*words).exit_code == 0
+    assert moorage(*words).exit_code == 0
     spec = manager.endpoints["mine"]
     assert (spec.engine, spec.command[-1]) == ("custom", "{port}")
     assert spec.probe is not None
     assert spec.probe.path == "/ok"
 
 
-def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestManager, fairlead: Run) -> None:
+def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestManager, moorage: Run) -> None:
     manager.next_session = fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n")
-    result = fairlead("serve", "org/big")
+    result = moorage("serve", "org/big")
     assert result.exit_code == 1
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]
-    assert last.startswith(
-        "fairlead: big failed: it used more memory than it had (oom): used [red]9GiB[/red]"
-    )
+    assert last.startswith("moorage: big failed: it used more memory than it had (oom): used [red]9GiB[/red]")
     assert REASONS[Reason.OOM].next_step in last
     assert "it was removed again" in last
     assert "Killed \ufffd[31m!" in result.stderr
     assert manager.endpoints == {}
 
 
-def test_keep_leaves_a_failed_endpoint(manager: RestManager, fairlead: Run) -> None:
+def test_keep_leaves_a_failed_endpoint(manager: RestManager, moorage: Run) -> None:
     manager.next_session = fails_with(Reason.MODEL_MISSING, "", "")
-    result = fairlead("serve", "org/big", "--keep")
+    result = moorage("serve", "org/big", "--keep")
     assert result.exit_code == 1
     assert "kept" in result.stderr
     assert "big" in manager.endpoints
 
 
-def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager, fairlead: Run) -> None:
+def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager, moorage: Run) -> None:
     hold = Hold(
         reason=Reason.NO_CAPACITY, text="no free GPU", refusals=["2 agents: cuda.device"], attempts=3, at=BORN
     )
     manager.next_session = {"script": [], "hold": hold}
-    result = fairlead("serve", "org/big", "--timeout", "0.3")
+    result = moorage("serve", "org/big", "--timeout", "0.3")
     assert result.exit_code == 124
     step = REASONS[Reason.NO_CAPACITY].next_step
     assert f"no free GPU; 2 agents: cuda.device; {step}" in result.stderr
@@ -89,34 +87,34 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager,
     assert "big" in manager.endpoints
 
 
-def test_an_endpoint_that_is_deleted_meanwhile(manager: RestManager, fairlead: Run) -> None:
+def test_an_endpoint_that_is_deleted_meanwhile(manager: RestManager, moorage: Run) -> None:
     gone = Problem(title="x", status=404, detail="no endpoint", code="not-found")
     manager.refuse["GET", "/v1/endpoints/big"] = (404, gone)
-    result = fairlead("serve", "org/big")
+    result = moorage("serve", "org/big")
     assert result.exit_code == 1
     assert "deleted while we waited" in result.stderr
 
 
-def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: RestManager, fairlead: Run) -> None:
+def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: RestManager, moorage: Run) -> None:
     away = Problem(title="x", status=503, detail="the database does not answer", code="store-unavailable")
     manager.refuse["GET", "/v1/endpoints/big"] = (503, away)
     manager.lift_after("GET", "/v1/endpoints/big", 3)
-    result = fairlead("serve", "org/big")
+    result = moorage("serve", "org/big")
     assert result.exit_code == 0, result.stderr
 
 
-def test_no_wait_and_no_replicas_return_at_once(manager: RestManager, fairlead: Run) -> None:
+def test_no_wait_and_no_replicas_return_at_once(manager: RestManager, moorage: Run) -> None:
     manager.next_session = {"script": []}
-    assert fairlead("serve", "org/a", "--no-wait").exit_code == 0
-    assert fairlead("serve", "org/b", "--replicas", "0").exit_code == 0
+    assert moorage("serve", "org/a", "--no-wait").exit_code == 0
+    assert moorage("serve", "org/b", "--replicas", "0").exit_code == 0
     assert [s.status for s in manager.sessions.values()] == [Status.PENDING]
 
 
-def test_a_name_in_use(manager: RestManager, fairlead: Run) -> None:
-    fairlead("serve", "org/big")
-    result = fairlead("serve", "other/big")
+def test_a_name_in_use(manager: RestManager, moorage: Run) -> None:
+    moorage("serve", "org/big")
+    result = moorage("serve", "other/big")
     assert result.exit_code == 1
-    assert result.stderr == "fairlead: an endpoint is already called 'big'; choose another\n"
+    assert result.stderr == "moorage: an endpoint is already called 'big'; choose another\n"
     assert "big" in manager.endpoints
 
 
@@ -129,7 +127,7 @@ def test_a_name_in_use(manager: RestManager, fairlead: Run) -> None:
         (("serve", "m", "--name", "a b"), "a name has 1 to 128"),
         (("serve", "m", "--resources", "cpu"), "--resources 'cpu' is not NAME=VALUE"),
         (("serve", "m", "--resources", "disk=1"), "unknown slot 'disk'"),
-        (("serve", "m", "--env", "FAIRLEAD_X=1"), "set by the agent"),
+        (("serve", "m", "--env", "MOORAGE_X=1"), "set by the agent"),
         (("serve", "m", "--gpus", "1.5"), "'--gpus': Input should be a valid integer"),
         (("serve", "m", "--replicas", "-1"), "greater than or equal to 0"),
         (("serve", "m", "--nonsense"), "--nonsense"),
@@ -138,11 +136,11 @@ def test_a_name_in_use(manager: RestManager, fairlead: Run) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
-    manager: RestManager, fairlead: Run, words: tuple[str], said: str
+    manager: RestManager, moorage: Run, words: tuple[str], said: str
 ) -> None:
-    result = fairlead(*words)
+    result = moorage(*words)
     assert result.exit_code == 2
     assert said in result.stderr
-    assert result.stderr.startswith("fairlead: ")
+    assert result.stderr.startswith("moorage: ")
     assert result.stderr.count("\n") == 1
     assert manager.endpoints == {}

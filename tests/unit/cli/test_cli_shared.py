@@ -14,20 +14,20 @@ from played import batch
 from rest_manager import KEY, RestManager
 
 from conftest import Run
-from fairlead.cli.connection import find_connection
-from fairlead.cli.parse import guess_engine, guess_name, locate_model
-from fairlead.cli.render import show_duration
-from fairlead.common.errors import ConfigError
+from moorage.cli.connection import find_connection
+from moorage.cli.parse import guess_engine, guess_name, locate_model
+from moorage.cli.render import show_duration
+from moorage.common.errors import ConfigError
 
-CLI = [sys.executable, "-c", "from fairlead.cli import app; app()"]
+CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 
 
-def test_connection_refused_says_what_to_start(fairlead: Run) -> None:
-    result = fairlead("ps", "--url", "http://127.0.0.1:1")
+def test_connection_refused_says_what_to_start(moorage: Run) -> None:
+    result = moorage("ps", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith("fairlead: no manager answers at http://127.0.0.1:1 (")
-    assert "fairlead up" in result.stderr
+    assert result.stderr.startswith("moorage: no manager answers at http://127.0.0.1:1 (")
+    assert "moorage up" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -45,22 +45,22 @@ def test_connection_refused_says_what_to_start(fairlead: Run) -> None:
         (("ps", "--key", "no\nkey"), 2),
     ],
 )
-def test_exit_codes(fairlead: Run, words: tuple[str, ...], code: int) -> None:
-    result = fairlead(*words)
+def test_exit_codes(moorage: Run, words: tuple[str, ...], code: int) -> None:
+    result = moorage(*words)
     assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.startswith("fairlead: ")
+    assert result.stderr.startswith("moorage: ")
     assert result.stderr.count("\n") == 1
 
 
-def test_a_control_character_in_an_error_stays_harmless(manager: RestManager, fairlead: Run) -> None:
+def test_a_control_character_in_an_error_stays_harmless(manager: RestManager, moorage: Run) -> None:
     manager.refuse["GET", "/v1/endpoints"] = (500, "\x1b[2Jboo")
-    result = fairlead("ps")
+    result = moorage("ps")
     assert "boo" in result.stderr
     assert "\x1b" not in result.stderr
 
 
 def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Path) -> None:
-    env = {"FAIRLEAD_HOME": str(tmp_path)}
+    env = {"MOORAGE_HOME": str(tmp_path)}
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1", "")
     (tmp_path / "connection.json").write_text(
@@ -70,7 +70,7 @@ def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Pa
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://file", "http://file/v1", "file-key")
     assert at.key_in_shell == f"$(cat {tmp_path}/admin-key)"
-    env |= {"FAIRLEAD_URL": "http://env", "FAIRLEAD_API_KEY": "env-key", "FAIRLEAD_OPENAI_URL": ""}
+    env |= {"MOORAGE_URL": "http://env", "MOORAGE_API_KEY": "env-key", "MOORAGE_OPENAI_URL": ""}
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://env", "http://file/v1", "env-key")
     at = find_connection(env, url="http://flag", key="flag-key", openai_url="http://flag/v1")
@@ -81,12 +81,12 @@ def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Pa
 def test_a_broken_connection_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "connection.json").write_text(content)
     with pytest.raises(ConfigError, match=r"connection\.json is not a JSON object"):
-        find_connection({"FAIRLEAD_HOME": str(tmp_path)})
+        find_connection({"MOORAGE_HOME": str(tmp_path)})
 
 
 def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"))
-    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
 
     def shown(*words: str, **more: str) -> str:
         done = subprocess.run(
@@ -102,8 +102,8 @@ def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
 
 def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
-    env |= {"TERM": "xterm", "FAIRLEAD_OPENAI_URL": manager.openai_url}
+    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env |= {"TERM": "xterm", "MOORAGE_OPENAI_URL": manager.openai_url}
     try:
         done = subprocess.run(
             [*CLI, "serve", "org/big", "-o", "json"],
@@ -124,7 +124,7 @@ def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManag
 
 def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_path: Path) -> None:
     manager.next_session = {"script": []}
-    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     # A shell that runs tests in the background has them ignore Ctrl-C, and children inherit that.
     hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     waits = subprocess.Popen(
@@ -139,7 +139,7 @@ def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_pa
         waits.kill()
     assert waits.returncode == 130
     assert "big is left to start by itself" in said
-    assert "fairlead stop big" in said
+    assert "moorage stop big" in said
     assert "Traceback" not in said
     assert "big" in manager.endpoints
 
@@ -147,7 +147,7 @@ def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_pa
 def test_a_reader_that_goes_away_is_no_traceback(manager: RestManager, tmp_path: Path) -> None:
     for number in range(300):
         manager.add_session(batch(f"job-{number}"))
-    env = {**os.environ, "FAIRLEAD_URL": manager.url, "FAIRLEAD_API_KEY": KEY, "FAIRLEAD_HOME": str(tmp_path)}
+    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     read, write = os.pipe()
     os.close(read)
     try:
@@ -160,20 +160,18 @@ def test_a_reader_that_goes_away_is_no_traceback(manager: RestManager, tmp_path:
     assert done.returncode == 1
 
 
-def test_every_verb_has_help_with_an_example(fairlead: Run) -> None:
-    listed = fairlead().stdout
+def test_every_verb_has_help_with_an_example(moorage: Run) -> None:
+    listed = moorage().stdout
     for name in ("serve", "run", "ps", "describe", "logs", "chat", "stop", "scale", "agents", "groups"):
         assert name in listed
     for words in (("serve",), ("run",), ("ps",), ("describe",), ("logs",), ("chat",), ("stop",), ("scale",)):
-        shown = fairlead(*words, "--help").stdout
-        assert f"\n    fairlead {words[0]}" in shown
+        shown = moorage(*words, "--help").stdout
+        assert f"\n    moorage {words[0]}" in shown
         assert "--output" in shown
 
 
-def test_version(fairlead: Run) -> None:
-    assert (
-        json.loads(fairlead("version", "-o", "json").stdout)["version"] == fairlead("version").stdout.strip()
-    )
+def test_version(moorage: Run) -> None:
+    assert json.loads(moorage("version", "-o", "json").stdout)["version"] == moorage("version").stdout.strip()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from played import Played, batch, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.reasons import Reason
-from fairlead.common.status import SessionType, Status
+from moorage.common.reasons import Reason
+from moorage.common.status import SessionType, Status
 
 
 def started(manager: RestManager) -> Played:
@@ -16,51 +16,51 @@ def started(manager: RestManager) -> Played:
     return one
 
 
-def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: RestManager, fairlead: Run) -> None:
-    result = fairlead("start", "--name", "dev", "--gpus", "1", "--lifetime", "60")
+def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: RestManager, moorage: Run) -> None:
+    result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60")
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
     assert one.status is Status.RUNNING
     assert (one.spec.type, one.spec.command, one.spec.max_lifetime_s) == (SessionType.INTERACTIVE, [], 60)
     assert one.spec.resources["cuda.device"] == "1"
     assert "dev: running" in result.stderr
-    assert "fairlead logs -f dev" in result.stderr
-    assert "fairlead stop dev" in result.stderr
+    assert "moorage logs -f dev" in result.stderr
+    assert "moorage stop dev" in result.stderr
 
 
-def test_start_runs_a_program_of_ones_own(manager: RestManager, fairlead: Run) -> None:
-    result = fairlead("start", "-o", "json", "--", "jupyter", "lab", "--name", "x")
+def test_start_runs_a_program_of_ones_own(manager: RestManager, moorage: Run) -> None:
+    result = moorage("start", "-o", "json", "--", "jupyter", "lab", "--name", "x")
     assert json.loads(result.stdout)["status"] == "RUNNING"
     assert started(manager).spec.command == ["jupyter", "lab", "--name", "x"]
 
 
-def test_start_without_waiting(manager: RestManager, fairlead: Run) -> None:
-    result = fairlead("start", "--no-wait", "--name", "dev")
+def test_start_without_waiting(manager: RestManager, moorage: Run) -> None:
+    result = moorage("start", "--no-wait", "--name", "dev")
     assert result.stdout == "dev\n"
-    assert "fairlead stop dev" in result.stderr
+    assert "moorage stop dev" in result.stderr
 
 
-def test_start_that_fails_says_why_and_shows_its_log(manager: RestManager, fairlead: Run) -> None:
+def test_start_that_fails_says_why_and_shows_its_log(manager: RestManager, moorage: Run) -> None:
     manager.next_session = fails_with(Reason.CREATE_FAILED, "no such file", "no such program\n")
-    result = fairlead("start", "--", "nonsense")
+    result = moorage("start", "--", "nonsense")
     assert result.exit_code == 1
     assert "does not run" in result.stderr
     assert "no such program" in result.stderr
 
 
-def test_start_gives_up_waiting_in_time(manager: RestManager, fairlead: Run) -> None:
+def test_start_gives_up_waiting_in_time(manager: RestManager, moorage: Run) -> None:
     manager.next_session = {"script": []}
-    result = fairlead("start", "--timeout", "0.2")
+    result = moorage("start", "--timeout", "0.2")
     assert result.exit_code == 124
     assert "it is left as it is" in result.stderr
 
 
-def test_describe_says_what_to_do_next_while_there_is_something(manager: RestManager, fairlead: Run) -> None:
+def test_describe_says_what_to_do_next_while_there_is_something(manager: RestManager, moorage: Run) -> None:
     job = manager.add_session(batch("job"))
-    assert "fairlead stop job" in fairlead("describe", "job").stdout
+    assert "moorage stop job" in moorage("describe", "job").stdout
     job.end(Reason.USER_REQUESTED)
     job.look()
-    assert "fairlead stop job" not in fairlead("describe", "job").stdout
+    assert "moorage stop job" not in moorage("describe", "job").stdout
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_describe_says_what_to_do_next_while_there_is_something(manager: RestMan
         (("exec", "nobody", "--", "true"), 3, ""),
     ],
 )
-def test_what_cannot_be_is_told(fairlead: Run, words: tuple[str, ...], code: int, told: str) -> None:
-    result = fairlead(*words)
+def test_what_cannot_be_is_told(moorage: Run, words: tuple[str, ...], code: int, told: str) -> None:
+    result = moorage(*words)
     assert result.exit_code == code, result.stderr
     assert told in result.stderr
     assert result.stdout == ""

@@ -18,42 +18,42 @@ from played import batch
 from rest_manager import KEY, RestManager
 
 from conftest import Run
-from fairlead.cli.verbs.top import Sort, by_most
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.common.stats import AgentStats
-from fairlead.common.status import AgentStatus, Status
+from moorage.cli.verbs.top import Sort, by_most
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.stats import AgentStats
+from moorage.common.status import AgentStatus, Status
 
 
-def test_sessions(manager: RestManager, fairlead: Run) -> None:
+def test_sessions(manager: RestManager, moorage: Run) -> None:
     for name in ("one", "two"):
         manager.add_session(batch(name), status=Status.RUNNING, script=[])
     manager.add_session(batch("waits"))
-    head, *lines = fairlead("top").stdout.splitlines()
+    head, *lines = moorage("top").stdout.splitlines()
     assert head.split()[:4] == ["NAME", "CPU", "%", "MEM"]
     first, second = (line.split() for line in lines)
     assert first[:5] == ["one", "1.50", "50", "2GiB", "25"]
     assert first[5:9] == ["0.75", "40GiB", "2KiB", "1KiB"]
     assert second[0] == "two"
-    assert "ada" in fairlead("top", "-o", "wide").stdout
-    assert fairlead("top", "-o", "name", "-n", "1").stdout == "one\n"
-    found = json.loads(fairlead("top", "-o", "json").stdout)["sessions"]
+    assert "ada" in moorage("top", "-o", "wide").stdout
+    assert moorage("top", "-o", "name", "-n", "1").stdout == "one\n"
+    found = json.loads(moorage("top", "-o", "json").stdout)["sessions"]
     assert [one["latest"]["cpu"] for one in found] == [1500, 1500]
 
 
-def test_nothing_runs(fairlead: Run) -> None:
-    result = fairlead("top", "--once")
+def test_nothing_runs(moorage: Run) -> None:
+    result = moorage("top", "--once")
     assert result.stdout == ""
-    assert "fairlead ps" in result.stderr
+    assert "moorage ps" in result.stderr
 
 
-def test_agents_and_devices(fairlead: Run) -> None:
-    _, *lines = fairlead("top", "--agents").stdout.splitlines()
+def test_agents_and_devices(moorage: Run) -> None:
+    _, *lines = moorage("top", "--agents").stdout.splitlines()
     assert [line.split()[:5] for line in lines] == [
         ["agent-2", "3.00", "75", "4GiB", "25"], ["agent-1", "1.00", "25", "4GiB", "25"],
     ]  # fmt: skip
-    _, first, _ = fairlead("top", "--devices").stdout.splitlines()
+    _, first, _ = moorage("top", "--devices").stdout.splitlines()
     assert first.split() == ["agent-2", "GPU-agent-2", "H100", "42%", "20GiB", "25", "55", "°C", "70", "W"]
-    assert [a["id"] for a in json.loads(fairlead("top", "-A", "-o", "json").stdout)["agents"]] == [
+    assert [a["id"] for a in json.loads(moorage("top", "-A", "-o", "json").stdout)["agents"]] == [
         "agent-2",
         "agent-1",
     ]
@@ -74,20 +74,20 @@ def test_order(sort: Sort, names: str) -> None:
     assert [view.id for view in by_most(found, sort)] == list(names)
 
 
-def test_describe_shows_what_a_running_session_uses(manager: RestManager, fairlead: Run) -> None:
+def test_describe_shows_what_a_running_session_uses(manager: RestManager, moorage: Run) -> None:
     made = manager.add_session(batch("job"), status=Status.RUNNING, script=[])
     assert made.view().kernels
-    shown = fairlead("describe", "job").stdout
+    shown = moorage("describe", "job").stdout
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
-    assert json.loads(fairlead("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
-    assert "uses          cpu 2.00, mem 4GiB" in fairlead("agents", "agent-1").stdout
+    assert json.loads(moorage("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
+    assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "agent-1").stdout
     manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
     for one in manager.sessions.values():
         one.status, one.script = Status.RUNNING, []
-    shown = fairlead("describe", "tiny").stdout
+    shown = moorage("describe", "tiny").stdout
     assert "USES" in shown
     assert "cpu 1.50, mem 2GiB, gpu 0.75" in shown
-    (stats,) = json.loads(fairlead("describe", "tiny", "-o", "json").stdout)["stats"].values()
+    (stats,) = json.loads(moorage("describe", "tiny", "-o", "json").stdout)["stats"].values()
     assert stats["kernels"][0]["latest"]["cpu"] == 1500
 
 
@@ -96,12 +96,12 @@ def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: RestManager, tmp_
     own, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))
     env = os.environ | {
-        "FAIRLEAD_URL": manager.url,
-        "FAIRLEAD_API_KEY": KEY,
-        "FAIRLEAD_HOME": str(tmp_path),
+        "MOORAGE_URL": manager.url,
+        "MOORAGE_API_KEY": KEY,
+        "MOORAGE_HOME": str(tmp_path),
         "TERM": "xterm",
     }
-    command = [sys.executable, "-m", "fairlead", "top", "--every", "0.5"]
+    command = [sys.executable, "-m", "moorage", "top", "--every", "0.5"]
     top = subprocess.Popen(command, env=env, stdin=its, stdout=its, stderr=subprocess.PIPE)
     os.close(its)
     shown, deadline = b"", time.monotonic() + 30

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from rest_manager import RestManager
 
 from conftest import Run
-from fairlead.common.api import DeviceView
-from fairlead.common.outlook import Condition, KernelPlaceView, PlanView, WhyView
-from fairlead.common.status import Status
+from moorage.common.api import DeviceView
+from moorage.common.outlook import Condition, KernelPlaceView, PlanView, WhyView
+from moorage.common.status import Status
 
 AT = datetime(2026, 1, 1, 14, 20, tzinfo=UTC)
 VIEW = WhyView(
@@ -34,9 +34,9 @@ VIEW = WhyView(
 )
 
 
-def test_why_shows_every_part(manager: RestManager, fairlead: Run) -> None:
+def test_why_shows_every_part(manager: RestManager, moorage: Run) -> None:
     manager.refuse["GET", "/v1/sessions/train/why"] = (200, VIEW)
-    result = fairlead("why", "train")
+    result = moorage("why", "train")
     assert result.exit_code == 0, result.stderr
     for part in (
         "no room now",
@@ -52,13 +52,13 @@ def test_why_shows_every_part(manager: RestManager, fairlead: Run) -> None:
     assert line.startswith("NOT MET")
 
 
-def test_why_as_json_is_what_the_manager_said(manager: RestManager, fairlead: Run) -> None:
+def test_why_as_json_is_what_the_manager_said(manager: RestManager, moorage: Run) -> None:
     manager.refuse["GET", "/v1/sessions/train/why"] = (200, VIEW)
-    assert WhyView.model_validate(json.loads(fairlead("why", "train", "-o", "json").stdout)) == VIEW
+    assert WhyView.model_validate(json.loads(moorage("why", "train", "-o", "json").stdout)) == VIEW
 
 
-def test_why_of_a_name_that_is_not_there(fairlead: Run) -> None:
-    result = fairlead("why", "nobody")
+def test_why_of_a_name_that_is_not_there(moorage: Run) -> None:
+    result = moorage("why", "nobody")
     assert result.exit_code != 0
 
 
@@ -74,26 +74,26 @@ PLAN = PlanView(
 )
 
 
-def test_plan_says_where_and_makes_nothing(manager: RestManager, fairlead: Run) -> None:
+def test_plan_says_where_and_makes_nothing(manager: RestManager, moorage: Run) -> None:
     manager.refuse["POST", "/v1/sessions"] = (200, PLAN)
-    result = fairlead("plan", "--gpus", "1", "--timeout", "60", "--after", "train")
+    result = moorage("plan", "--gpus", "1", "--timeout", "60", "--after", "train")
     assert result.exit_code == 0, result.stderr
     assert "yes" in result.stdout
     assert "gpu-03  GPU-7" in result.stdout
     assert manager.seen == ["POST /v1/sessions?dry_run=true"]
-    assert fairlead("plan", "-o", "name").stdout == "gpu-03\n"
-    assert PlanView.model_validate(json.loads(fairlead("plan", "-o", "json").stdout)) == PLAN
+    assert moorage("plan", "-o", "name").stdout == "gpu-03\n"
+    assert PlanView.model_validate(json.loads(moorage("plan", "-o", "json").stdout)) == PLAN
 
 
-def test_plan_takes_the_options_of_run(fairlead: Run) -> None:
+def test_plan_takes_the_options_of_run(moorage: Run) -> None:
     def options(verb: str) -> set[str]:
-        found = re.findall(r"--[a-z][a-z-]*", fairlead(verb, "--help").stdout.partition("Options:")[2])
+        found = re.findall(r"--[a-z][a-z-]*", moorage(verb, "--help").stdout.partition("Options:")[2])
         return set(found)
 
     assert options("run") - options("plan") == {"--strict", "--wait", "--no-wait"}
 
 
-def test_plan_refuses_what_run_refuses(fairlead: Run) -> None:
-    result = fairlead("plan", "--resources", "gpu")
+def test_plan_refuses_what_run_refuses(moorage: Run) -> None:
+    result = moorage("plan", "--resources", "gpu")
     assert result.exit_code != 0
-    assert result.stderr == fairlead("run", "--resources", "gpu", "--", "x").stderr
+    assert result.stderr == moorage("run", "--resources", "gpu", "--", "x").stderr

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fairlead.common import apps
-from fairlead.common.apps import AppPort, ServicePort
-from fairlead.common.errors import InvalidInput
-from fairlead.common.spec import SessionSpec
+from moorage.common import apps
+from moorage.common.apps import AppPort, ServicePort
+from moorage.common.errors import InvalidInput
+from moorage.common.spec import SessionSpec
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
 GIVEN = st.builds(
@@ -83,9 +83,9 @@ def test_what_is_asked_for_wins_over_what_the_image_says() -> None:
 def test_how_a_program_is_told() -> None:
     ports = (AppPort("tensor-board", 21001, inner=6006), AppPort("db", 21002, "tcp", inner=21002))
     assert apps.environment("s1", ports) == {
-        "FAIRLEAD_PORT_TENSOR_BOARD": "6006",
-        "FAIRLEAD_PATH_TENSOR_BOARD": "/apps/s1/tensor-board",
-        "FAIRLEAD_PORT_DB": "21002",
+        "MOORAGE_PORT_TENSOR_BOARD": "6006",
+        "MOORAGE_PATH_TENSOR_BOARD": "/apps/s1/tensor-board",
+        "MOORAGE_PORT_DB": "21002",
     }
     assert apps.words("s1", ports)["{port:tensor-board}"] == "6006"
     assert apps.words("s1", ports)["{path:tensor-board}"] == "/apps/s1/tensor-board"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.common import config
-from fairlead.common.clock import ManualClock
-from fairlead.common.config import link_token, load, resolve_home
-from fairlead.common.errors import ConfigError, StartupError
-from fairlead.common.settings import Settings
+from moorage.common import config
+from moorage.common.clock import ManualClock
+from moorage.common.config import link_token, load, resolve_home
+from moorage.common.errors import ConfigError, StartupError
+from moorage.common.settings import Settings
 
 FILE = """
 [manager]
@@ -25,7 +25,7 @@ labels = { zone = "a" }
 
 @pytest.fixture(autouse=True)
 def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_SYSTEM_FILE", tmp_path / "etc" / "fairlead.toml")
+    monkeypatch.setattr(config, "_SYSTEM_FILE", tmp_path / "etc" / "moorage.toml")
 
 
 def written(tmp_path: Path, text: str = FILE) -> Path:
@@ -47,14 +47,14 @@ def value(settings: Settings, name: str) -> Any:
         ({}, {}, "manager.suspect_after_s", 12.0, "file {file}"),
         ({}, {}, "agent.labels", {"zone": "a"}, "file {file}"),
         (
-            {"FAIRLEAD_MANAGER__LISTEN": "127.0.0.1:1002"},
+            {"MOORAGE_MANAGER__LISTEN": "127.0.0.1:1002"},
             {},
             "manager.listen",
             "127.0.0.1:1002",
-            "env FAIRLEAD_MANAGER__LISTEN",
+            "env MOORAGE_MANAGER__LISTEN",
         ),
         (
-            {"FAIRLEAD_MANAGER__LISTEN": "127.0.0.1:1002"},
+            {"MOORAGE_MANAGER__LISTEN": "127.0.0.1:1002"},
             {"manager.listen": "127.0.0.1:1003"},
             "manager.listen",
             "127.0.0.1:1003",
@@ -67,37 +67,37 @@ def value(settings: Settings, name: str) -> Any:
             Path("/opt/pg"),
             "flag --postgres-bin",
         ),
-        ({"FAIRLEAD_HOME": "/srv/f"}, {}, "common.home", Path("/srv/f"), "env FAIRLEAD_HOME"),
+        ({"MOORAGE_HOME": "/srv/f"}, {}, "common.home", Path("/srv/f"), "env MOORAGE_HOME"),
         (
-            {"FAIRLEAD_COMMON__HOME": "/srv/f"},
+            {"MOORAGE_COMMON__HOME": "/srv/f"},
             {},
             "common.home",
             Path("/srv/f"),
-            "env FAIRLEAD_COMMON__HOME",
+            "env MOORAGE_COMMON__HOME",
         ),
         (
-            {"FAIRLEAD_MANAGER__MAX_BODY_BYTES": "77"},
+            {"MOORAGE_MANAGER__MAX_BODY_BYTES": "77"},
             {},
             "manager.max_body_bytes",
             77,
-            "env FAIRLEAD_MANAGER__MAX_BODY_BYTES",
+            "env MOORAGE_MANAGER__MAX_BODY_BYTES",
         ),
         (
-            {"FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT": "true"},
+            {"MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true"},
             {},
             "agent.stop_kernels_on_exit",
             True,
-            "env FAIRLEAD_AGENT__STOP_KERNELS_ON_EXIT",
+            "env MOORAGE_AGENT__STOP_KERNELS_ON_EXIT",
         ),
         (
-            {"FAIRLEAD_AGENT__LABELS": '{"zone": "b"}'},
+            {"MOORAGE_AGENT__LABELS": '{"zone": "b"}'},
             {},
             "agent.labels",
             {"zone": "b"},
-            "env FAIRLEAD_AGENT__LABELS",
+            "env MOORAGE_AGENT__LABELS",
         ),
-        ({"FAIRLEAD_MANAGER__DSN": ""}, {}, "manager.dsn", None, "default"),
-        ({"FAIRLEAD_API_KEY": "ours to ignore"}, {}, "manager.dsn", None, "default"),
+        ({"MOORAGE_MANAGER__DSN": ""}, {}, "manager.dsn", None, "default"),
+        ({"MOORAGE_API_KEY": "ours to ignore"}, {}, "manager.dsn", None, "default"),
     ],
 )
 def test_the_nearest_origin_wins_and_is_named(
@@ -110,7 +110,7 @@ def test_the_nearest_origin_wins_and_is_named(
 
 
 def test_every_setting_has_an_origin(tmp_path: Path) -> None:
-    loaded = load(None, {"FAIRLEAD_HOME": str(tmp_path)}, {})
+    loaded = load(None, {"MOORAGE_HOME": str(tmp_path)}, {})
     names = {f"{section}.{key}" for section, part in loaded.settings for key, _ in part}
     assert set(loaded.origins) == names
     assert {origin for name, origin in loaded.origins.items() if name != "common.home"} == {"default"}
@@ -128,15 +128,15 @@ def test_every_setting_has_an_origin(tmp_path: Path) -> None:
 def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], found: str | None) -> None:
     paths = {
         "named": tmp_path / "named.toml",
-        "home": tmp_path / "home" / "fairlead.toml",
-        "etc": tmp_path / "etc" / "fairlead.toml",
+        "home": tmp_path / "home" / "moorage.toml",
+        "etc": tmp_path / "etc" / "moorage.toml",
     }
     for which in present:
         paths[which].parent.mkdir(exist_ok=True)
         paths[which].write_text("[proxy]\nid = 'here'\n")
-    env = {"FAIRLEAD_HOME": str(tmp_path / "home")}
+    env = {"MOORAGE_HOME": str(tmp_path / "home")}
     if "named" in present:
-        env["FAIRLEAD_CONFIG"] = str(paths["named"])
+        env["MOORAGE_CONFIG"] = str(paths["named"])
     assert load(None, env, {}).origins["proxy.id"] == (f"file {paths[found]}" if found else "default")
 
 
@@ -157,15 +157,15 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
         ("[manager", {}, {}, r"given.toml is not valid TOML: Expected '\]'"),
         (
             "",
-            {"FAIRLEAD_MANAGER__LISEN": "x"},
+            {"MOORAGE_MANAGER__LISEN": "x"},
             {},
-            r"'manager.lisen' from env FAIRLEAD_MANAGER__LISEN \(did you mean manager.listen\?\)",
+            r"'manager.lisen' from env MOORAGE_MANAGER__LISEN \(did you mean manager.listen\?\)",
         ),
         (
             "",
-            {"FAIRLEAD_MANAGER_DSN": "x"},
+            {"MOORAGE_MANAGER_DSN": "x"},
             {},
-            r"FAIRLEAD_MANAGER_DSN is not a setting \(did you mean FAIRLEAD_MANAGER__DSN\?\)",
+            r"MOORAGE_MANAGER_DSN is not a setting \(did you mean MOORAGE_MANAGER__DSN\?\)",
         ),
         ("", {}, {"manager.lissten": "x"}, r"'manager.lissten' from flag --lissten \(did you mean"),
         (
@@ -176,9 +176,9 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
         ),
         (
             "",
-            {"FAIRLEAD_MANAGER__SUSPECT_AFTER_S": "-1"},
+            {"MOORAGE_MANAGER__SUSPECT_AFTER_S": "-1"},
             {},
-            r"manager.suspect_after_s = '-1' from env FAIRLEAD_MANAGER__SUSPECT_AFTER_S: .*greater than 0",
+            r"manager.suspect_after_s = '-1' from env MOORAGE_MANAGER__SUSPECT_AFTER_S: .*greater than 0",
         ),
         (
             "",
@@ -186,24 +186,24 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
             {"common.log_format": "xml"},
             r"common.log_format = 'xml' from flag --log-format: .*'text' or 'json'",
         ),
-        ("", {"FAIRLEAD_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
-        ("", {"FAIRLEAD_AGENT__DOCKER_MOUNTS": "/a"}, {}, r"docker_mounts = '/a' .* is not JSON.*\["),
-        ("", {"FAIRLEAD_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not a full path: begin it with /"),
-        ("", {"FAIRLEAD_AGENT__DOCKER": "tcp://node:2375"}, {}, r"write auto, off, or unix:///path"),
+        ("", {"MOORAGE_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
+        ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": "/a"}, {}, r"docker_mounts = '/a' .* is not JSON.*\["),
+        ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not a full path: begin it with /"),
+        ("", {"MOORAGE_AGENT__DOCKER": "tcp://node:2375"}, {}, r"write auto, off, or unix:///path"),
         ("[agent]\ndocker_shm = 'big'", {}, {}, r"'big' is not a size"),
         ("[agent]\ndocker_user = 'root'", {}, {}, r"agent.docker_user = 'root' .*pattern"),
-        ("", {"FAIRLEAD_AGENT__LABELS": '{"a": [1]}'}, {}, r"agent.labels = {'a': \[1\]} .*valid string"),
+        ("", {"MOORAGE_AGENT__LABELS": '{"a": [1]}'}, {}, r"agent.labels = {'a': \[1\]} .*valid string"),
         (
             "",
-            {"FAIRLEAD_MANAGER__DSN_FILE": "/no/such/file"},
+            {"MOORAGE_MANAGER__DSN_FILE": "/no/such/file"},
             {},
             r"cannot read manager.dsn from /no/such/file: No such file",
         ),
         (
             "",
-            {"FAIRLEAD_HOME": "/a", "FAIRLEAD_COMMON__HOME": "/b"},
+            {"MOORAGE_HOME": "/a", "MOORAGE_COMMON__HOME": "/b"},
             {},
-            r"common.home is given twice, by env FAIRLEAD_COMMON__HOME and by env FAIRLEAD_HOME",
+            r"common.home is given twice, by env MOORAGE_COMMON__HOME and by env MOORAGE_HOME",
         ),
         ("[manager]\ndsn = 7", {}, {}, r"manager.dsn = \*\*\* from file"),
     ],
@@ -229,24 +229,24 @@ def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
     (tmp_path / "dsn.txt").write_text("postgresql://u:pw@h/d\n")
     (tmp_path / "token.txt").write_text("hush\n")
     file = written(tmp_path, "[manager]\ndsn_file = 'dsn.txt'\n")
-    loaded = load(file, {"FAIRLEAD_COMMON__LINK_TOKEN_FILE": str(tmp_path / "token.txt")}, {})
+    loaded = load(file, {"MOORAGE_COMMON__LINK_TOKEN_FILE": str(tmp_path / "token.txt")}, {})
     assert loaded.settings.manager.dsn == "postgresql://u:pw@h/d"
     assert loaded.settings.common.link_token == "hush"
     rows = {name: (shown, origin) for name, shown, origin in loaded.redacted()}
     assert rows["manager.dsn"] == ("***", f"file {file}")
-    assert rows["common.link_token"] == ("***", "env FAIRLEAD_COMMON__LINK_TOKEN_FILE")
+    assert rows["common.link_token"] == ("***", "env MOORAGE_COMMON__LINK_TOKEN_FILE")
     assert rows["manager.listen"] == ('"127.0.0.1:8700"', "default")
     assert "hush" not in repr(loaded)
     assert "pw" not in repr(loaded)
 
 
 def test_a_secret_that_is_not_set_is_shown_as_not_set(tmp_path: Path) -> None:
-    rows = load(None, {"FAIRLEAD_HOME": str(tmp_path)}, {}).redacted()
+    rows = load(None, {"MOORAGE_HOME": str(tmp_path)}, {}).redacted()
     assert ("manager.dsn", "null", "default") in rows
 
 
 def test_the_home_is_made_private(tmp_path: Path) -> None:
-    settings = load(None, {"FAIRLEAD_HOME": str(tmp_path / "a" / "b")}, {}).settings
+    settings = load(None, {"MOORAGE_HOME": str(tmp_path / "a" / "b")}, {}).settings
     home = resolve_home(settings)
     assert home == tmp_path / "a" / "b"
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -255,7 +255,7 @@ def test_the_home_is_made_private(tmp_path: Path) -> None:
 
 def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    settings = load(None, {"FAIRLEAD_HOME": str(tmp_path / "file" / "home")}, {}).settings
+    settings = load(None, {"MOORAGE_HOME": str(tmp_path / "file" / "home")}, {}).settings
     with pytest.raises(StartupError, match=r"common.home = .*home' cannot be used: Not a directory"):
         resolve_home(settings)
 
@@ -270,9 +270,7 @@ def test_the_link_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
 
 
 def test_a_given_link_token_is_used_and_not_kept(tmp_path: Path) -> None:
-    settings = load(
-        None, {"FAIRLEAD_HOME": str(tmp_path), "FAIRLEAD_COMMON__LINK_TOKEN": "given"}, {}
-    ).settings
+    settings = load(None, {"MOORAGE_HOME": str(tmp_path), "MOORAGE_COMMON__LINK_TOKEN": "given"}, {}).settings
     assert link_token(settings, tmp_path, ManualClock()) == "given"
     assert not (tmp_path / "link-token").exists()
 
@@ -285,6 +283,6 @@ def test_an_empty_link_token_is_refused(tmp_path: Path) -> None:
 
 def test_lists_are_given_in_the_file_and_in_the_environment(tmp_path: Path) -> None:
     text = '[agent]\ndocker_mounts = ["/models", "/data"]\ndocker_images = ["a/*"]'
-    settings = load(written(tmp_path, text), {"FAIRLEAD_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
+    settings = load(written(tmp_path, text), {"MOORAGE_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
     assert settings.agent.docker_mounts == ("/models", "/data")
     assert settings.agent.docker_images == ("b", "c")

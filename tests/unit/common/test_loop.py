@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import structlog
 
-from fairlead.common.clock import ManualClock
-from fairlead.common.loop import Loop
-from fairlead.common.tasks import cancel_and_wait, spawn
+from moorage.common.clock import ManualClock
+from moorage.common.loop import Loop
+from moorage.common.tasks import cancel_and_wait, spawn
 
 FAR = 3600.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.common.reasons import Reason
-from fairlead.common.settings import Settings
-from fairlead.common.status import AgentStatus, Status
-from fairlead.manager.store.check import CHECKS
+from moorage.common.reasons import Reason
+from moorage.common.settings import Settings
+from moorage.common.status import AgentStatus, Status
+from moorage.manager.store.check import CHECKS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
 
@@ -28,7 +28,7 @@ def rows(section: str) -> list[str]:
     [
         ("Statuses", list(Status)),
         ("Reasons", [reason for reason in Reason if reason]),
-        ("`fairlead db check`", [check.name for check in CHECKS]),
+        ("`moorage db check`", [check.name for check in CHECKS]),
     ],
 )
 def test_the_tables_are_complete(section: str, codes: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fairlead.common.spec import SessionSpec
+from moorage.common.spec import SessionSpec
 
 
 def spec(cluster: dict[str, Any], **more: Any) -> SessionSpec:
@@ -40,7 +40,7 @@ def test_what_is_left_out() -> None:
         ({"size": 2, "sub": {"image": "img:1"}}, {}, "cluster.sub.image"),
         ({"size": 2, "sub": {"command": [""]}}, {}, "cluster.sub.command"),
         ({"size": 2, "sub": {"resources": {"cpu": -1}}}, {}, "cpu"),
-        ({"size": 2, "sub": {"env": {"FAIRLEAD_X": "1"}}}, {}, "FAIRLEAD_"),
+        ({"size": 2, "sub": {"env": {"MOORAGE_X": "1"}}}, {}, "MOORAGE_"),
         ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "names 2"),
     ],
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
-from fairlead.manager.scheduling.model import KernelAsk
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.model import KernelAsk
 
 NOW = 1_000_000
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from fairlead.common.clock import Clock, SystemClock
-from fairlead.common.errors import StoreUnavailable
-from fairlead.manager.store import coalesce
-from fairlead.manager.store.coalesce import BATCH_MAX, ENOUGH, Coalescer
+from moorage.common.clock import Clock, SystemClock
+from moorage.common.errors import StoreUnavailable
+from moorage.manager.store import coalesce
+from moorage.manager.store.coalesce import BATCH_MAX, ENOUGH, Coalescer
 
 
 class Writer:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import TERMINAL, Result, Status
-from fairlead.manager.judging import judge, preempt
-from fairlead.manager.lifecycle import Event, KernelFacts, Move, SessionFacts
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import TERMINAL, Result, Status
+from moorage.manager.judging import judge, preempt
+from moorage.manager.lifecycle import Event, KernelFacts, Move, SessionFacts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 P, S, R, T = Status.PREPARING, Status.SCHEDULED, Status.RUNNING, Status.TERMINATING

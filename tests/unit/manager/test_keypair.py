@@ -13,22 +13,22 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from fairlead.manager.keypair import key_pair
+from moorage.manager.keypair import key_pair
 
 
 def test_the_halves_belong_together_and_follow_from_the_secret() -> None:
-    pair = key_pair("secret", "fairlead-s")
+    pair = key_pair("secret", "moorage-s")
     loaded = load_ssh_private_key(pair.private_key.encode(), None)
     public = loaded.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    assert pair.public_key == f"{public} fairlead-s"
+    assert pair.public_key == f"{public} moorage-s"
     assert public.startswith("ssh-ed25519 ")
-    assert key_pair("secret", "fairlead-s").public_key == pair.public_key
-    assert key_pair("another", "fairlead-s").public_key != pair.public_key
+    assert key_pair("secret", "moorage-s").public_key == pair.public_key
+    assert key_pair("another", "moorage-s").public_key != pair.public_key
 
 
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="OpenSSH is not installed")
 def test_openssh_reads_it(tmp_path: Path) -> None:
-    pair = key_pair("secret", "fairlead-s")
+    pair = key_pair("secret", "moorage-s")
     path = tmp_path / "id_ed25519"
     path.write_text(pair.private_key)
     path.chmod(0o600)

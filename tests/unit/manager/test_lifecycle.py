@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import Observation
-from fairlead.common.reasons import REASONS, Reason
-from fairlead.common.spec import SessionSpec
-from fairlead.common.status import LIVE, STARTING, TERMINAL, ObservedState, Result, SessionType, Status
-from fairlead.manager.drawing import document
-from fairlead.manager.judging import judge, preempt, stop
-from fairlead.manager.lifecycle import (
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.messages import Observation
+from moorage.common.reasons import REASONS, Reason
+from moorage.common.spec import SessionSpec
+from moorage.common.status import LIVE, STARTING, TERMINAL, ObservedState, Result, SessionType, Status
+from moorage.manager.drawing import document
+from moorage.manager.judging import judge, preempt, stop
+from moorage.manager.lifecycle import (
     DEADLINES,
     TRANSITIONS,
     Event,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.common.kernel import KernelSpec
-from fairlead.common.messages import AgentInfo, Orders, Report
-from fairlead.common.status import SessionType
-from fairlead.manager.rpc.admission import Peer
-from fairlead.manager.rpc.link import Attached
+from moorage.common.ids import AgentId, KernelId, SessionId
+from moorage.common.kernel import KernelSpec
+from moorage.common.messages import AgentInfo, Orders, Report
+from moorage.common.status import SessionType
+from moorage.manager.rpc.admission import Peer
+from moorage.manager.rpc.link import Attached
 
 A, B = KernelId("a"), KernelId("b")
 

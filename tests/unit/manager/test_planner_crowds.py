@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from planner_words import NOW, decide, hold, node, wants, where
 
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy
-from fairlead.manager.scheduling.answer import Hold
-from fairlead.manager.scheduling.model import Quota, Running, Take
-from fairlead.manager.scheduling.resident import Planner
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
+from moorage.manager.scheduling.answer import Hold
+from moorage.manager.scheduling.model import Quota, Running, Take
+from moorage.manager.scheduling.resident import Planner
 
 
 def used_of(held: Hold) -> list[int]:

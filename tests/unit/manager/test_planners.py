@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.common.ids import AgentId, KernelId, SessionId
-from fairlead.manager.scheduling import AgentState, Pending, Policy, Snapshot
-from fairlead.manager.scheduling.model import Quota
-from fairlead.manager.scheduling.planners import Planners
+from moorage.common.ids import AgentId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
+from moorage.manager.scheduling.model import Quota
+from moorage.manager.scheduling.planners import Planners
 
 FULL = AgentState(
     AgentId("a"), frozenset({"process"}), frozenset({"custom"}), free={"cpu": 0}, capacity={"cpu": 4000}

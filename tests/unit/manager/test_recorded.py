@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.common.decisions import RunView, TakeView
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.manager.decisions import Decision
-from fairlead.manager.rehearsal import POLICIES, Floor, Played, figures
-from fairlead.manager.rehearsal import play as simulate
-from fairlead.manager.rehearsal.recorded import Arrival, Recorded, empty, gather
-from fairlead.manager.rehearsal.replaying import as_it_was, play
-from fairlead.manager.rehearsal.traces import SECOND, Job
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from fairlead.manager.scheduling.model import KernelAsk, Quota
+from moorage.common.decisions import RunView, TakeView
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.manager.decisions import Decision
+from moorage.manager.rehearsal import POLICIES, Floor, Played, figures
+from moorage.manager.rehearsal import play as simulate
+from moorage.manager.rehearsal.recorded import Arrival, Recorded, empty, gather
+from moorage.manager.rehearsal.replaying import as_it_was, play
+from moorage.manager.rehearsal.traces import SECOND, Job
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
+from moorage.manager.scheduling.model import KernelAsk, Quota
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.common.errors import InvalidInput
-from fairlead.manager.rehearsal import POLICIES, SHAPES, Floor, Played, figures, generate, play, read_trace
-from fairlead.manager.rehearsal.measures import jain, percentile
-from fairlead.manager.rehearsal.traces import HOUR, SECOND, Job
+from moorage.common.errors import InvalidInput
+from moorage.manager.rehearsal import POLICIES, SHAPES, Floor, Played, figures, generate, play, read_trace
+from moorage.manager.rehearsal.measures import jain, percentile
+from moorage.manager.rehearsal.traces import HOUR, SECOND, Job
 
 
 def job(name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **more: int | None) -> Job:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common.ids import EndpointId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.common.spec import EndpointSpec
-from fairlead.common.status import EndpointStatus, Status
-from fairlead.manager.replicas import (
+from moorage.common.ids import EndpointId, SessionId
+from moorage.common.reasons import Reason
+from moorage.common.spec import EndpointSpec
+from moorage.common.status import EndpointStatus, Status
+from moorage.manager.replicas import (
     FAILURES_MAX,
     EndpointFacts,
     ReplicaFacts,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
-from fairlead.manager.scheduling.answer import Hold, Place, Plan, Refusal, RefusalKind
-from fairlead.manager.scheduling.order import order
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
+from moorage.manager.scheduling.answer import Hold, Place, Plan, Refusal, RefusalKind
+from moorage.manager.scheduling.order import order
 
 GIB = 1024**3
 
@@ -293,7 +293,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             ask("s", {"mem": 64 * GIB}),
             Reason.NEVER_FITS,
             [
-                "1 agent: has no engine custom; install it there (`fairlead doctor`)",
+                "1 agent: has no engine custom; install it there (`moorage doctor`)",
                 "1 agent: needs 64GiB mem, has 32GiB even when empty",
                 "1 agent: has no runtime process",
             ],

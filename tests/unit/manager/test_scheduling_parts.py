@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.common.ids import AgentId, DeviceId, KernelId, SessionId
-from fairlead.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, plan
-from fairlead.manager.scheduling.model import KernelAsk
+from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, plan
+from moorage.manager.scheduling.model import KernelAsk
 
 
 @pytest.mark.parametrize("fraction", ["even", "fill"])

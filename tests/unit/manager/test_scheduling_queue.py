@@ -1,4 +1,4 @@
-"""Scenarios that other schedulers are known by, each with its id, as Fairlead answers them: who is next (A),
+"""Scenarios that other schedulers are known by, each with its id, as Moorage answers them: who is next (A),
 shares (B), and one pass (E)."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from planner_words import NOW, decide, hold, node, wants, where
 
-from fairlead.common.errors import InvalidInput
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import Pending, Policy
-from fairlead.manager.scheduling.model import Quota, Running, Take
-from fairlead.manager.scheduling.order import order
+from moorage.common.errors import InvalidInput
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.manager.scheduling import Pending, Policy
+from moorage.manager.scheduling.model import Quota, Running, Take
+from moorage.manager.scheduling.order import order
 
 
 def tried(*retries: int) -> list[Pending]:

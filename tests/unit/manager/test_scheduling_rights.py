@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from planner_words import NOW, cluster, decide, hold, node, wants, where
 
-from fairlead.common.ids import DeviceId, KernelId, SessionId
-from fairlead.common.reasons import Reason
-from fairlead.manager.scheduling import AgentState, Pending
-from fairlead.manager.scheduling.answer import RefusalKind
-from fairlead.manager.scheduling.explain import explain_unmet
-from fairlead.manager.scheduling.model import Quota, Running, Take
-from fairlead.manager.scheduling.policy import Preemption
+from moorage.common.ids import DeviceId, KernelId, SessionId
+from moorage.common.reasons import Reason
+from moorage.manager.scheduling import AgentState, Pending
+from moorage.manager.scheduling.answer import RefusalKind
+from moorage.manager.scheduling.explain import explain_unmet
+from moorage.manager.scheduling.model import Quota, Running, Take
+from moorage.manager.scheduling.policy import Preemption
 
 
 def limits(scope: str = "user", name: str = "ann", **more: Any) -> Quota:
@@ -175,7 +175,7 @@ def broken(how: str) -> Any:
         ("loops", "mine ran more than 200000 lines without an answer"),
         ("none", "mine chose none of 2 agents"),
         ("nonsense", "mine chose 17, which is not one of 2 candidates"),
-        ("missing", "there is no agent selector 'mine' (entry point fairlead.agent_selectors)"),
+        ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),
     ],
 )
 def test_a_custom_selector_that_fails_refuses_and_harms_nobody(how: str, said: str) -> None:

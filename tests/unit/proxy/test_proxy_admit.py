@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import KeyGrant, ModelRoute, RouteTable, Target
-from fairlead.proxy.admit import (
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.proxy.admit import (
     FORWARDED,
     Answer,
     Forward,
@@ -22,8 +22,8 @@ from fairlead.proxy.admit import (
     admit_head,
     admit_model,
 )
-from fairlead.proxy.refusal import Refuse, may_pass
-from fairlead.proxy.routes import Stale, Table, replace
+from moorage.proxy.refusal import Refuse, may_pass
+from moorage.proxy.routes import Stale, Table, replace
 
 NOW = 1_000_000.0
 RULES = Rules(needs_key=True, max_body_bytes=1000)
@@ -118,7 +118,7 @@ def test_models_are_listed_whether_loaded_or_not():
     listed = json.loads(answer.body)
     assert listed["object"] == "list"
     assert [m["id"] for m in listed["data"]] == ["tiny", "org/Big-7B", "asleep", "leaving"]
-    assert listed["data"][0] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "fairlead"}
+    assert listed["data"][0] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "moorage"}
 
 
 def test_one_model_also_with_a_slash():

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common.ids import SessionId
-from fairlead.common.messages import AppRoute, KeyGrant, PermitGrant, RouteTable
-from fairlead.proxy.apps import address, headers, refusal
-from fairlead.proxy.apps.address import Asked, Shown
-from fairlead.proxy.apps.admit import Entry, admit, still_open
-from fairlead.proxy.refusal import Refuse
-from fairlead.proxy.routes import Table
+from moorage.common.ids import SessionId
+from moorage.common.messages import AppRoute, KeyGrant, PermitGrant, RouteTable
+from moorage.proxy.apps import address, headers, refusal
+from moorage.proxy.apps.address import Asked, Shown
+from moorage.proxy.apps.admit import Entry, admit, still_open
+from moorage.proxy.refusal import Refuse
+from moorage.proxy.routes import Table
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 OTHER = "01a1fe3c-5331-77ad-8599-a7c43705bf83"
@@ -106,7 +106,7 @@ def test_any_request_is_understood_or_not(host: str, target: str) -> None:
 def test_what_is_shown_is_taken_out_of_what_is_asked() -> None:
     asked = Asked(ID, "lab", "/p", "/p", "a=1&permit=x&permit=y&permitted=2")
     found = address.shown(
-        asked, {"Authorization": "Bearer  z "}, ["a=b; fairlead-permit=c1", "fairlead-permit=c2"]
+        asked, {"Authorization": "Bearer  z "}, ["a=b; moorage-permit=c1", "moorage-permit=c2"]
     )
     assert found == Shown(Asked(ID, "lab", "/p", "/p", "a=1&permitted=2"), ("x", "y"), "z", ("c1", "c2"))
     assert address.shown(asked, {"Authorization": "token z"}, []).by_header == ""
@@ -204,12 +204,12 @@ def up(pairs: list[tuple[str, str]], asked: Asked = BY_PATH, let: Entry | None =
 
 
 def test_the_permit_never_reaches_the_app() -> None:
-    pairs = [("Cookie", "a=1; fairlead-permit=good; b=2"), ("Authorization", "token mine"), ("Accept", "*/*")]
+    pairs = [("Cookie", "a=1; moorage-permit=good; b=2"), ("Authorization", "token mine"), ("Accept", "*/*")]
     sent = dict(up(pairs))
     assert sent["Cookie"] == "a=1; b=2"
     assert sent["Authorization"] == "token mine"
     assert "good" not in str(sent)
-    assert "Cookie" not in dict(up([("Cookie", "fairlead-permit=good")]))
+    assert "Cookie" not in dict(up([("Cookie", "moorage-permit=good")]))
     assert "Authorization" not in dict(up([("Authorization", "Bearer good")], let=entry("header")))
     guarded = up([("Authorization", "Bearer good")], let=entry("header", key="k"))
     assert [value for name, value in guarded if name == "Authorization"] == ["Bearer k"]
@@ -250,8 +250,8 @@ def test_an_upgrade_crosses_and_nothing_else_of_the_hop() -> None:
         (BY_HOST, False, "Location", "/login", "/login"),
         (BY_PATH, False, "Set-Cookie", "a=1; Path=/; HttpOnly", f"a=1; Path=/apps/{ID}/lab/; HttpOnly"),
         (BY_HOST, False, "Set-Cookie", "a=1; Path=/", "a=1; Path=/"),
-        (BY_PATH, False, "Set-Cookie", "fairlead-permit=mine; Path=/", None),
-        (BY_HOST, False, "Set-Cookie", " Fairlead-Permit=mine", None),
+        (BY_PATH, False, "Set-Cookie", "moorage-permit=mine; Path=/", None),
+        (BY_HOST, False, "Set-Cookie", " Moorage-Permit=mine", None),
         (BY_HOST, False, "Connection", "close", None),
     ],
 )
@@ -264,7 +264,7 @@ def test_what_an_app_says_of_its_own_place(
 
 def test_the_cookie_is_for_one_app_and_no_script() -> None:
     made = headers.permit_cookie(BY_PATH, entry(), NOW, secure=False)
-    assert made == f"fairlead-permit=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
+    assert made == f"moorage-permit=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
     assert headers.permit_cookie(BY_HOST, entry(), NOW, secure=True).endswith("; SameSite=Lax; Secure")
     assert "; Path=/;" in headers.permit_cookie(BY_HOST, entry(), NOW, secure=True)
 
@@ -275,7 +275,7 @@ def test_a_refusal_is_a_page_for_browsers_and_says_what_to_do() -> None:
     body, kind = refusal.body_of(refused, "text/html,*/*")
     assert kind == "text/html"
     assert b"<script>" not in body
-    assert b"<code>fairlead open &lt;script&gt; lab</code>" in body
+    assert b"<code>moorage open &lt;script&gt; lab</code>" in body
     assert b"http-equiv" not in body
     assert b"http-equiv" in refusal.body_of(refusal.not_ready(asked), "text/html")[0], (
         "it asks again by itself"

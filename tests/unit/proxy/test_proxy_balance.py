@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.common.ids import KernelId, SessionId
-from fairlead.common.messages import Target
-from fairlead.proxy.balance import Ejections, pick
-from fairlead.proxy.failover import Failure, another
+from moorage.common.ids import KernelId, SessionId
+from moorage.common.messages import Target
+from moorage.proxy.balance import Ejections, pick
+from moorage.proxy.failover import Failure, another
 
 
 def target(name: str, draining: bool = False) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.proxy.headers import is_event_stream, to_client, to_replica, usable_request_id
+from moorage.proxy.headers import is_event_stream, to_client, to_replica, usable_request_id
 
 
 def test_to_the_replica_go_its_key_and_nothing_of_the_connection():
@@ -52,8 +52,8 @@ def test_to_the_client_go_our_headers_and_nothing_of_the_connection():
         ("Set-Cookie", "a=1"),
         ("Set-Cookie", "b=2"),
         ("x-request-id", "id-1"),
-        ("x-fairlead-replica", "0123456789ab"),
-        ("x-fairlead-overhead-ms", "1.500"),
+        ("x-moorage-replica", "0123456789ab"),
+        ("x-moorage-overhead-ms", "1.500"),
     ]
 
 

@@ -8,8 +8,8 @@ from aiohttp import web
 from played import BORN
 from pydantic import BaseModel
 
-from fairlead.common.api import Page
-from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.api import Page
+from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
 
 PERMIT = "flp-just-this-once"
 

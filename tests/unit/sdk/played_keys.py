@@ -6,10 +6,10 @@ from aiohttp import web
 from played import BORN
 from pydantic import BaseModel
 
-from fairlead.common.api import Page, Problem
-from fairlead.common.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.api import Page, Problem
+from moorage.common.keys import KeySpec, KeyView, NewKeyView
 
-SECRET = "fl-just-this-once"
+SECRET = "mg-just-this-once"
 
 
 def routes(keys: dict[str, KeyView]) -> list[web.RouteDef]:

@@ -16,7 +16,7 @@ from played_keys import routes as key_routes
 from played_stats import routes as stats_routes
 from pydantic import BaseModel, ValidationError
 
-from fairlead.common.api import (
+from moorage.common.api import (
     AgentView,
     EndpointView,
     GroupOptions,
@@ -30,12 +30,12 @@ from fairlead.common.api import (
     Scale,
     SessionView,
 )
-from fairlead.common.keys import KeyView
-from fairlead.common.options import QuotaLimits
-from fairlead.common.reasons import Reason
-from fairlead.common.slots import parse_amount
-from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.common.status import (
+from moorage.common.keys import KeyView
+from moorage.common.options import QuotaLimits
+from moorage.common.reasons import Reason
+from moorage.common.slots import parse_amount
+from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.common.status import (
     AgentStatus,
     EndpointStatus,
     Status,
@@ -314,7 +314,7 @@ class RestManager:
 
     async def _agent(self, request: web.Request) -> web.Response:
         if request.match_info["id"] != "agent-1":
-            return problem(404, "not-found", "no such agent", "`fairlead agents` lists them")
+            return problem(404, "not-found", "no such agent", "`moorage agents` lists them")
         return shown(self._agent_view())
 
     async def _forget(self, request: web.Request) -> web.Response:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from rest_manager import KEY, RestManager
 
-from fairlead.sdk import ApiError, Message, Unreachable, chat
-from fairlead.sdk.chat import EventReader
+from moorage.sdk import ApiError, Message, Unreachable, chat
+from moorage.sdk.chat import EventReader
 
 ASK: list[Message] = [{"role": "user", "content": "Hello"}]
 
@@ -42,7 +42,7 @@ async def test_an_error_in_mid_stream(manager: RestManager) -> None:
         (
             404,
             '{"error": {"message": "no model", "type": "x", "code": "model_not_found"}}',
-            "no model.*fairlead ps",
+            "no model.*moorage ps",
         ),
         (401, '{"error": "Unauthorized"}', "Unauthorized.*--key"),
         (503, '{"detail": "?"}', "not an OpenAI API"),

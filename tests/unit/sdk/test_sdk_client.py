@@ -6,11 +6,11 @@ import pytest
 from played import batch
 from rest_manager import KEY, RestManager
 
-from fairlead.common.api import GroupOptions, Problem
-from fairlead.common.errors import InvalidInput
-from fairlead.common.spec import EndpointSpec, Probe
-from fairlead.common.status import LIVE, EndpointStatus, Status
-from fairlead.sdk import ApiError, Client, Unreachable
+from moorage.common.api import GroupOptions, Problem
+from moorage.common.errors import InvalidInput
+from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.status import LIVE, EndpointStatus, Status
+from moorage.sdk import ApiError, Client, Unreachable
 
 
 def endpoint(name: str) -> EndpointSpec:
@@ -108,7 +108,7 @@ async def test_a_wrong_key_is_401(manager: RestManager) -> None:
 async def test_something_else_at_the_address_is_named(manager: RestManager, status: int) -> None:
     manager.refuse["GET", "/v1/agents"] = (status, "<html>It works!</html>")
     async with Client(manager.url, KEY) as client:
-        with pytest.raises(ApiError, match=r"It works.*not a Fairlead manager.*--url"):
+        with pytest.raises(ApiError, match=r"It works.*not a Moorage manager.*--url"):
             await client.list_agents()
 
 
@@ -116,7 +116,7 @@ async def test_nobody_at_the_address() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         async with Client(f"http://127.0.0.1:{taken.getsockname()[1]}", KEY) as client:
-            with pytest.raises(Unreachable, match=r"no manager answers.*fairlead up"):
+            with pytest.raises(Unreachable, match=r"no manager answers.*moorage up"):
                 await client.list_agents()
 
 

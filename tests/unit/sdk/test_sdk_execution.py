@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from fairlead.common.execution import PROTOCOL, Channel, ExecSpec, frame
-from fairlead.common.tasks import cancel_and_wait, spawn
-from fairlead.sdk.errors import Unreachable
-from fairlead.sdk.execution import run_command
+from moorage.common.execution import PROTOCOL, Channel, ExecSpec, frame
+from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.sdk.errors import Unreachable
+from moorage.sdk.execution import run_command
 
 SPEC = ExecSpec(command=["yes"], stdin=True)
 

@@ -11,8 +11,8 @@ from memory_execs import MemoryExecs
 from memory_store import MemoryLogs, MemoryStore
 from served_api import MAX_BODY, Api
 
-from fairlead.common.clock import ManualClock
-from fairlead.manager.api import ApiDeps, ApiStore, LogSource, build_runner
+from moorage.common.clock import ManualClock
+from moorage.manager.api import ApiDeps, ApiStore, LogSource, build_runner
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ async def api() -> AsyncIterator[Api]:
         execs=served.execs,
         workspaces=served.workspaces,
         checks=check,
-        metrics=lambda: b"fairlead_sessions 3\n",
+        metrics=lambda: b"moorage_sessions 3\n",
         max_body_bytes=MAX_BODY,
         version="1.2.3",
         clock=clock,

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from fairlead.common.api import SessionView, WorkspaceList, WorkspaceView
-from fairlead.common.errors import Conflict
-from fairlead.common.execution import Channel, ExecEnd, ExecSpec, Size
-from fairlead.common.pipe import Pipe
+from moorage.common.api import SessionView, WorkspaceList, WorkspaceView
+from moorage.common.errors import Conflict
+from moorage.common.execution import Channel, ExecEnd, ExecSpec, Size
+from moorage.common.pipe import Pipe
 
 
 class Echo:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fairlead.common.api import SessionView
-from fairlead.common.apps import app_path
-from fairlead.common.clock import Clock
-from fairlead.common.errors import NotFound
-from fairlead.common.permits import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.api import SessionView
+from moorage.common.apps import app_path
+from moorage.common.clock import Clock
+from moorage.common.errors import NotFound
+from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
 
 
 class MemoryPermits:

@@ -12,7 +12,7 @@ from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
 from memory_permits import MemoryPermits
 
-from fairlead.common.api import (
+from moorage.common.api import (
     AgentView,
     EndpointView,
     GroupOptions,
@@ -22,15 +22,15 @@ from fairlead.common.api import (
     QuotaView,
     SessionView,
 )
-from fairlead.common.clock import Clock
-from fairlead.common.errors import Conflict, FairleadError, InvalidInput, NotFound, StoreUnavailable
-from fairlead.common.options import QuotaLimits, Scope
-from fairlead.common.outlook import KernelPlaceView, PlanView, WhyView
-from fairlead.common.reasons import Reason
-from fairlead.common.slots import parse_amount, parse_slots
-from fairlead.common.spec import EndpointSpec, SessionSpec
-from fairlead.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
-from fairlead.manager.keys import ApiKey, Once, Owner
+from moorage.common.clock import Clock
+from moorage.common.errors import Conflict, InvalidInput, MoorageError, NotFound, StoreUnavailable
+from moorage.common.options import QuotaLimits, Scope
+from moorage.common.outlook import KernelPlaceView, PlanView, WhyView
+from moorage.common.reasons import Reason
+from moorage.common.slots import parse_amount, parse_slots
+from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
+from moorage.manager.keys import ApiKey, Once, Owner
 
 _V = TypeVar("_V")
 
@@ -121,7 +121,7 @@ class MemoryStore(MemoryKeys, MemoryPermits):
         for view in reversed(seen):
             if view.name == ref:
                 return view
-        raise NotFound(f"no session {ref!r}", next_step="`fairlead ps --all` lists them")
+        raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
 
     async def list_sessions(
         self,
@@ -300,8 +300,8 @@ class MemoryLogs:
     """Gives ``chunks``, then waits for ``more`` while it is followed. ``closed``: a read has ended."""
 
     def __init__(self) -> None:
-        self.chunks: list[bytes | FairleadError | RuntimeError] = []
-        self.more: asyncio.Queue[bytes | FairleadError | None] = asyncio.Queue()
+        self.chunks: list[bytes | MoorageError | RuntimeError] = []
+        self.more: asyncio.Queue[bytes | MoorageError | None] = asyncio.Queue()
         self.asked: list[tuple[str, int, bool]] = []
         self.closed = asyncio.Event()
 
@@ -321,7 +321,7 @@ class MemoryLogs:
                     raise chunk
                 yield chunk
             while follow and (item := await self.more.get()) is not None:
-                if isinstance(item, FairleadError):
+                if isinstance(item, MoorageError):
                     raise item
                 yield item
         finally:

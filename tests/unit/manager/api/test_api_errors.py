@@ -12,7 +12,7 @@ import pytest
 from memory_store import ADMIN_KEY, MEMBER_KEY
 from served_api import MAX_BODY, Api, check_problem
 
-from fairlead.common.options import GroupOptions
+from moorage.common.options import GroupOptions
 
 BATCH = {"name": "job", "command": ["true"]}
 JSON = {"Content-Type": "application/json"}
@@ -220,7 +220,7 @@ async def test_without_a_valid_key(api: Api, header: str | None) -> None:
     headers = {"Authorization": header} if header else {}
     answer, problem = await api.ask("GET", "/v1/sessions", key=None, headers=headers)
     check_problem(answer, problem, 401, "unauthenticated")
-    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="fairlead"'
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="moorage"'
     assert problem["next_step"]
 
 
@@ -321,7 +321,7 @@ async def test_a_custom_selector_must_be_installed(api: Api) -> None:
     assert answer.status == 422
     assert "custom:nowhere" in problem["detail"]
     assert "concentrated, dispersed, round-robin" in problem["detail"]
-    assert "fairlead.agent_selectors" in problem["next_step"]
+    assert "moorage.agent_selectors" in problem["next_step"]
     assert api.store.groups["default"] == GroupOptions()
 
 

@@ -14,7 +14,7 @@ import pytest
 from memory_store import ADMIN_KEY
 from served_api import Api, check_problem
 
-from fairlead.common.execution import PROTOCOL, Channel, ExecEnd, frame, unframe
+from moorage.common.execution import PROTOCOL, Channel, ExecEnd, frame, unframe
 
 AUTH = {"Authorization": f"Bearer {ADMIN_KEY}"}
 SPEC = {"command": ["cat"], "stdin": True}
@@ -75,7 +75,7 @@ async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
         ("{", None, "message is not valid"),
         ({"command": []}, None, "command"),
         ({"command": ["x"], "shell": True}, None, "shell"),
-        ({"command": ["x"], "env": {"FAIRLEAD_X": "1"}}, None, "FAIRLEAD_"),
+        ({"command": ["x"], "env": {"MOORAGE_X": "1"}}, None, "MOORAGE_"),
         (SPEC, b"", "belongs to no channel"),
         (SPEC, b"\x09x", "9 is not a valid Channel"),
         (SPEC, frame(Channel.STDOUT, b"x"), "STDOUT is not for clients"),

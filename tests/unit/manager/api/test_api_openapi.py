@@ -9,10 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from aiohttp import web
 
-from fairlead.common.spec import SessionSpec
-from fairlead.manager.api.openapi import describe
-from fairlead.manager.api.route import Route
-from fairlead.manager.api.routes import ROUTES
+from moorage.common.spec import SessionSpec
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.route import Route
+from moorage.manager.api.routes import ROUTES
 
 DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
 

@@ -8,8 +8,8 @@ import pytest
 from memory_store import MEMBER_KEY
 from served_api import Api
 
-from fairlead.common.options import GroupOptions
-from fairlead.common.status import AgentStatus
+from moorage.common.options import GroupOptions
+from moorage.common.status import AgentStatus
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"engine": "vllm", "model": "Qwen/Qwen3-0.6B"}
@@ -172,7 +172,7 @@ async def test_resource_groups(api: Api) -> None:
         ("/livez", {"status": "ok", "checks": {}}),
         ("/readyz", {"status": "ok", "checks": {"postgres": "ok"}}),
         ("/version", {"version": "1.2.3"}),
-        ("/metrics", "fairlead_sessions 3\n"),
+        ("/metrics", "moorage_sessions 3\n"),
     ],
 )
 async def test_what_needs_no_key(api: Api, path: str, expected: Any) -> None:
@@ -236,7 +236,7 @@ async def test_what_never_fits_is_a_warning_or_with_strict_refused(api: Api) -> 
     answer, problem = await api.ask("POST", "/v1/sessions?strict=true", json=body)
     assert (answer.status, problem["code"]) == (409, "never-fits")
     assert "needs 9 cuda.device" in problem["detail"]
-    assert "fairlead agents" in problem["next_step"]
+    assert "moorage agents" in problem["next_step"]
     assert len(api.store.sessions) == 1
     small = {"command": ["x"], "resources": {"cuda.device": 8}}
     answer, made = await api.ask("POST", "/v1/sessions?strict=true", json=small)

@@ -1,5 +1,0 @@
-"""The agent: runs the kernels of one node and tells the manager the truth about them."""
-
-from fairlead.agent.service import Agent
-
-__all__ = ["Agent"]

@@ -1,5 +1,0 @@
-"""The manager: keeps sessions in Postgres as a state machine, schedules them, tells agents and proxies."""
-
-from fairlead.manager.service import Manager
-
-__all__ = ["Manager"]

@@ -1,5 +1,0 @@
-"""A Postgres of our own, for those who bring none: found, started, watched and stopped by the manager."""
-
-from fairlead.manager.postgres.server import EmbeddedPostgres
-
-__all__ = ["EmbeddedPostgres"]

@@ -1,7 +1,0 @@
-"""The app proxy: one OpenAI-compatible address for all models, by routes that the manager feeds."""
-
-from __future__ import annotations
-
-from fairlead.proxy.service import Proxy
-
-__all__ = ["Proxy"]

@@ -1,7 +1,0 @@
-"""Service ports of sessions through the proxy: by path, by host name, and as a tunnel."""
-
-from __future__ import annotations
-
-from fairlead.proxy.apps.serve import Apps
-
-__all__ = ["Apps"]

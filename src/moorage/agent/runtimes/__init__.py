@@ -1,0 +1,25 @@
+"""How kernels run. ``base`` is the seam; ``process``, ``docker`` and ``fake`` are behind it."""
+
+from moorage.agent.runtimes.base import (
+    Counters,
+    CreateFailed,
+    Handle,
+    Launch,
+    Runtime,
+    RuntimeFailed,
+    Seen,
+)
+from moorage.agent.runtimes.fake import FakeRuntime
+from moorage.agent.runtimes.process import ProcessRuntime
+
+__all__ = [
+    "Counters",
+    "CreateFailed",
+    "FakeRuntime",
+    "Handle",
+    "Launch",
+    "ProcessRuntime",
+    "Runtime",
+    "RuntimeFailed",
+    "Seen",
+]

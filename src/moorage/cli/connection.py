@@ -1,0 +1,82 @@
+"""Where the manager is and which key to show it: flags, then environment, then files, then defaults."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.common.errors import ConfigError
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """``key_in_shell`` is how a shell command names the key without showing it."""
+
+    url: str
+    openai_url: str
+    key: str
+    key_in_shell: str
+
+
+def state_directory(env: Mapping[str, str]) -> Path:
+    return Path(env.get("MOORAGE_HOME") or "~/.local/share/moorage").expanduser()
+
+
+def find_connection(
+    env: Mapping[str, str], *, url: str | None = None, key: str | None = None, openai_url: str | None = None
+) -> Connection:
+    """Each value from the first place that has it. Raises ``ConfigError`` for a file that cannot be read.
+
+    ``connection.json`` (``url``, ``openai_url``) and ``admin-key`` are written by ``moorage up`` into the
+    state directory.
+    """
+    home = state_directory(env)
+    written = _read_connection(home / "connection.json")
+    key_file = home / "admin-key"
+    found, shown = key or env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
+    if not found and (text := _read(key_file)) is not None:
+        found, shown = text, f"$(cat {shlex.quote(str(key_file))})"
+    return Connection(
+        url=url or env.get("MOORAGE_URL") or written.get("url") or DEFAULT_URL,
+        openai_url=openai_url
+        or env.get("MOORAGE_OPENAI_URL")
+        or written.get("openai_url")
+        or DEFAULT_OPENAI_URL,
+        key=found.strip(),
+        key_in_shell=shown,
+    )
+
+
+def _read_connection(path: Path) -> dict[str, Any]:
+    text = _read(path)
+    if text is None:
+        return {}
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
+        raise ConfigError(
+            f"{path} is not a JSON object of texts", next_step="remove it; `moorage up` writes it again"
+        )
+    return parsed
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "not text"
+        raise ConfigError(
+            f"{path} cannot be read ({why})",
+            next_step="run as the user who owns it, or set MOORAGE_HOME, --url and --key",
+        ) from error

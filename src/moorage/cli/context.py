@@ -1,0 +1,148 @@
+"""What every verb gets: the options that all share, the connection, and the two consoles."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+
+from moorage.cli.connection import Connection, find_connection
+from moorage.common.clock import Clock, SystemClock
+from moorage.sdk import Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    NAME = "name"
+
+
+_PANEL = "Connection and output"
+SHARED: dict[str, Any] = {
+    "url": Annotated[
+        str | None,
+        typer.Option(help="Manager's address. Else MOORAGE_URL, else as `moorage up` wrote it."),
+    ],
+    "key": Annotated[str | None, typer.Option(help="API key. Else MOORAGE_API_KEY, else the admin key.")],
+    "openai_url": Annotated[
+        str | None, typer.Option(help="Proxy's address, ending in /v1. Else MOORAGE_OPENAI_URL.")
+    ],
+    "output": Annotated[Output | None, typer.Option("--output", "-o", help="How results are printed.")],
+    "no_color": Annotated[bool | None, typer.Option("--no-color", help="No colours. Also NO_COLOR.")],
+}
+
+
+class Cli:
+    """One call of the command line. ``given`` holds the shared options that were given.
+
+    ``subcommand``: the verb that follows, for the callback of a group of verbs.
+    """
+
+    def __init__(
+        self, given: dict[str, Any], *, subcommand: str | None = None, clock: Clock | None = None
+    ) -> None:
+        self.subcommand = subcommand
+        self.clock = clock or SystemClock()
+        self.output = Output(given.get("output") or Output.TABLE)
+        self._given = given
+        plain = True if given.get("no_color") or os.environ.get("NO_COLOR") else None
+        self.out = _console(sys.stdout, plain)
+        self.err = _console(sys.stderr, plain)
+
+    @property
+    def json(self) -> bool:
+        return self.output is Output.JSON
+
+    @property
+    def wide(self) -> bool:
+        return self.output is Output.WIDE
+
+    @property
+    def connection(self) -> Connection:
+        asked = {name: self._given.get(name) for name in ("url", "key", "openai_url")}
+        return find_connection(os.environ, **asked)
+
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """Do ``work`` with a connected client."""
+
+        async def main() -> T:
+            at = self.connection
+            async with Client(at.url, at.key) as client:
+                return await work(client)
+
+        return asyncio.run(main())
+
+    def print_json(self, value: Any) -> None:
+        print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+    def say(self, line: str) -> None:
+        """One line on stderr: progress and remarks, never results."""
+        self.err.print(line, soft_wrap=True)
+
+
+def verb(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+    """Register ``function(cli, ...)`` as a command that also takes the shared options."""
+
+    def register(function: Callable[Concatenate[Cli, P], None]) -> Callable[Concatenate[Cli, P], None]:
+        app.command(name, **settings)(with_shared_options(function))
+        return function
+
+    return register
+
+
+def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:
+    """``function`` as typer wants it: its own parameters and the shared ones, without ``cli``.
+
+    The shared options may stand before or after the verb; the later one counts.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in list(inspect.signature(function).parameters.values())[1:]
+    ]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [inspect.Parameter(n, keyword, default=None, annotation=a) for n, a in SHARED.items()]
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+
+    def call(ctx: typer.Context, **values: Any) -> None:
+        given = dict(ctx.obj or {})
+        given |= {n: value for n in SHARED if (value := values.pop(n)) is not None}
+        ctx.obj = given
+        function(Cli(given, subcommand=ctx.invoked_subcommand), **values)  # type: ignore[call-arg]  # typer passes all by keyword
+
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    call.__signature__ = inspect.Signature([context, *own, *shared])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (context, *own, *shared)}
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return call
+
+
+def _console(stream: Any, plain: bool | None) -> Console:
+    # Markup, emoji codes and highlighting stay off: most of what is printed was written by users.
+    console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain)
+    if not console.is_terminal:
+        console = Console(
+            file=stream, markup=False, emoji=False, highlight=False, no_color=True, width=10_000
+        )
+    return console
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value

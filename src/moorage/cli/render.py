@@ -1,0 +1,149 @@
+"""What people see: tables, durations, and text of others made harmless for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from moorage.common.api import AgentView, EndpointView, KernelView, SessionView
+from moorage.common.slots import WHOLE_DEVICE, show_amount, show_slots
+
+_STYLES = {
+    **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
+    **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILURE"), "red"),
+    **dict.fromkeys(
+        ("PENDING", "SCHEDULED", "PREPARING", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
+    ),
+    **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
+}
+# They turn the reading direction of what follows, so a name could pose as another.
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """``text`` without what a terminal would obey: escape sequences, bells, reversed reading."""
+    if one_line:
+        text = " ".join(text.split())
+    return "".join(
+        "\ufffd" if letter in _BIDI or (unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t")
+        else letter
+        for letter in text
+    )  # fmt: skip
+
+
+def show_duration(seconds: float) -> str:
+    """``0.31s``, ``42s``, ``3m12s``, ``5h02m``, ``3d4h``."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.2f}s"
+    minutes, whole = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if not minutes and not hours:
+        return f"{whole}s"
+    if not hours:
+        return f"{minutes}m{whole:02}s"
+    return f"{hours}h{minutes:02}m" if hours < 48 else f"{hours // 24}d{hours % 24}h"
+
+
+def show_age(now: datetime, then: datetime) -> str:
+    return show_duration((now - then) / timedelta(seconds=1))
+
+
+def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Whole cells when the output is no terminal; on one, cells are cut to its width."""
+    console.print(make_table(columns, rows), crop=console.is_terminal)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(printable(cell, one_line=True), _STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Names and values, one a line; those without a value are left out."""
+    for name, value in facts:
+        if value:
+            style = _STYLES.get(value.split(" ")[0], "")
+            line = Text.assemble((f"{name:<14}", "bold"), (printable(value), style))
+            console.print(line, soft_wrap=True)
+
+
+ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "ENGINE", "MODEL", "AGE", "WHY")
+ENDPOINT_WIDE = ("GROUP", "SLOTS", "DETAIL")
+SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "AGENT", "AGE", "WHY")
+SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
+AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN")
+AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
+
+
+def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
+    why = str(view.reason)
+    if why and view.failures > 1:
+        why += f" (x{view.failures})"
+    model = view.spec.model or " ".join(view.spec.command)
+    if not wide and len(model) > 40:
+        model = "…" + model[-39:]
+    row = [view.name, view.status, f"{view.ready}/{view.replicas}", view.spec.engine, model]
+    row += [show_age(now, view.created_at), why]
+    if wide:
+        slots = ", ".join(f"{name}={value}" for name, value in view.spec.resources.items())
+        row += [view.spec.resource_group, slots, view.detail]
+    return row
+
+
+def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
+    kernel = current_kernel(view)
+    why = view.hold.text if view.hold else str(view.reason)
+    row = [view.name, view.type, view.status, agents_of(view)]
+    row += [show_age(now, view.created_at), why]
+    if wide:
+        row += [view.id, view.resource_group, show_slots(view.slots), str(view.attempt), view.endpoint or ""]
+        row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
+    return row
+
+
+def agent_status(view: AgentView) -> str:
+    """``ALIVE cordoned``, ``ALIVE draining``: what it is, and whether it gets new work."""
+    closed = {"cordon": "cordoned", "drain": "draining"}.get(view.cordon, "leaving" if view.draining else "")
+    return f"{view.status} {closed}".strip()
+
+
+def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
+    """Resources as used/offered; of devices, how many have any use."""
+    used: dict[str, list[int]] = {}
+    for offer in view.offers:
+        total = used.setdefault(offer.slot, [0, 0])
+        device = bool(offer.device_id)
+        total[0] += (1 if offer.used else 0) if device else offer.used
+        total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
+    shown = {s: f"{show_amount(s, u)}/{show_amount(s, total)}" for s, (u, total) in used.items()}
+    status = agent_status(view)
+    devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
+    row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
+    row += [str(view.kernels), f"{show_age(now, view.last_seen)} ago"]
+    if wide:
+        row += [view.address, view.version, view.arch, ",".join(view.runtimes), ",".join(view.engines)]
+    return row
+
+
+def current_kernel(view: SessionView) -> KernelView | None:
+    """The main kernel of the newest attempt."""
+    mains = [kernel for kernel in view.kernels if kernel.role == "main"]
+    return max(mains, key=lambda kernel: kernel.attempt, default=None)
+
+
+def agents_of(view: SessionView) -> str:
+    """Where the kernels of the newest attempt are."""
+    names = [k.agent_id for k in view.kernels if k.attempt == view.attempt and k.agent_id]
+    if len(names) <= 1:
+        kernel = current_kernel(view)
+        return (kernel and kernel.agent_id) or ""
+    return ",".join(dict.fromkeys(names))

@@ -1,0 +1,118 @@
+"""A session's history as stages that people follow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.api import EndpointView, HistoryEntry, ReplicaView, SessionView
+from moorage.common.reasons import REASONS, Reason
+from moorage.common.spec import Port
+from moorage.common.status import LIVE, TERMINAL, SessionType, Status
+
+_WORDS = {
+    Status.PENDING: "queued",
+    Status.SCHEDULED: "scheduled",
+    Status.PREPARING: "starting",
+    Status.CREATING: "loading",
+    Status.RUNNING: "ready",
+    Status.TERMINATING: "stopping",
+    Status.TERMINATED: "ended",
+    Status.CANCELLED: "cancelled",
+    Status.ERROR: "failed",
+}
+
+_BEING_STARTED = (Status.PREPARING, Status.CREATING)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``after_s``: seconds since the first entry of the story. ``note``: why, where there is a reason."""
+
+    name: str
+    after_s: float
+    note: str = ""
+
+
+def stages(history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE) -> list[Stage]:
+    """One stage per move to another status, oldest first."""
+    told: list[Stage] = []
+    start: datetime | None = None
+    last: Status | None = None
+    for entry in history:
+        start = start or entry.at
+        if entry.to_status is last:
+            continue
+        last = entry.to_status
+        name = _WORDS[last]
+        if kind is not SessionType.INFERENCE:
+            name = {"loading": "starting", "ready": "running"}.get(name, name)
+        if told and told[-1].name == name:
+            continue
+        note = f"{entry.reason}: {entry.detail}".strip(": ") if entry.reason is not Reason.NONE else ""
+        told.append(Stage(name, (entry.at - start).total_seconds(), note))
+    return told
+
+
+def waiting_note(view: SessionView) -> str:
+    """Why a pending session has not been placed; "" when nothing is known."""
+    if view.status is not Status.PENDING or view.hold is None:
+        return ""
+    step = REASONS[view.hold.reason].next_step
+    return "; ".join(part for part in (view.hold.text, *view.hold.refusals, step) if part)
+
+
+def doing_now(view: SessionView) -> str:
+    """What its agent does to start it, like pulling its image; "" when nothing is known."""
+    if view.status not in _BEING_STARTED:
+        return ""
+    newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
+    return newest.detail if newest is not None and newest.status in _BEING_STARTED else ""
+
+
+def watched(view: EndpointView) -> ReplicaView | None:
+    """The replica whose story stands for the endpoint: the one that is furthest, else the newest."""
+    order = (Status.RUNNING, Status.CREATING, Status.PREPARING, Status.SCHEDULED, Status.PENDING)
+    live = [replica for replica in view.sessions if replica.status in LIVE]
+    for status in order:
+        if found := [replica for replica in live if replica.status is status]:
+            return max(found, key=lambda replica: replica.session_id)
+    return max(live or view.sessions, key=lambda replica: replica.session_id, default=None)
+
+
+def failed_replica(view: EndpointView) -> ReplicaView | None:
+    """The newest replica that ended in ERROR."""
+    failed = [replica for replica in view.sessions if replica.status is Status.ERROR]
+    return max(failed, key=lambda replica: replica.session_id, default=None)
+
+
+def ended(view: SessionView) -> bool:
+    return view.status in TERMINAL
+
+
+def why_failed(reason: Reason, detail: str) -> tuple[str, str]:
+    """What happened in words, and the next step."""
+    known = REASONS[reason]
+    words = known.text or "it failed"
+    return f"{words} ({reason})" + (f": {detail}" if detail else ""), known.next_step
+
+
+def next_steps(view: SessionView) -> list[tuple[str, str]]:
+    """What can be done with a session now, in words and as a command; nothing for one that has ended."""
+    if view.status not in LIVE or view.endpoint is not None:
+        return []
+    steps = []
+    if view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+        steps.append(("work in it", f"moorage exec -it {view.name} -- sh"))
+    if view.status is Status.RUNNING:
+        steps += [(f"its {port.name}", _reached(view.name, port)) for port in view.spec.ports]
+    if view.kernels:
+        steps.append(("its log", f"moorage logs -f {view.name}"))
+    if view.status is not Status.TERMINATING:
+        steps.append(("end it", f"moorage stop {view.name}"))
+    return steps
+
+
+def _reached(name: str, port: Port) -> str:
+    return f"moorage {'open' if port.protocol == 'http' else 'port-forward'} {name} {port.name}"

@@ -1,0 +1,62 @@
+"""``moorage logs``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, verb
+from moorage.cli.failures import INTERRUPTED
+from moorage.cli.verbs.find import find
+from moorage.common.api import EndpointView
+from moorage.common.errors import NotFound
+from moorage.sdk import Client
+
+
+@verb(app)
+def logs(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A session's name or id, or an endpoint.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it ends.")] = False,
+    tail: Annotated[int | None, typer.Option(min=1, help="Only so many last lines.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Of this attempt; else of the newest.")] = None,
+    kernel: Annotated[str | None, typer.Option(help="In a cluster: of this kernel, like sub1.")] = None,
+) -> None:
+    """Print the log of a session; of an endpoint, that of its newest replica.
+
+    \b
+    Examples:
+      moorage logs tiny --tail 20
+      moorage logs -f train-7
+      moorage logs train-7 --attempt 1
+      moorage logs train-7 --kernel sub1
+    """
+
+    async def work(client: Client) -> None:
+        found = await find(client, name)
+        ref = found.id
+        if isinstance(found, EndpointView):
+            replica = _newest(found)
+            cli.say(f"log of {replica[1]}, the newest replica of {found.name}")
+            ref = replica[0]
+        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+
+    try:
+        cli.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _newest(view: EndpointView) -> tuple[str, str]:
+    replica = max(view.sessions, key=lambda replica: replica.session_id, default=None)
+    if replica is None:
+        raise NotFound(
+            f"{view.name} has no replica yet, so there is no log",
+            next_step=f"`moorage describe {view.name}`",
+        )
+    return replica.session_id, replica.name

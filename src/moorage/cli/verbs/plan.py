@@ -1,0 +1,66 @@
+"""``moorage plan``: where ``moorage run`` with the same options would go now. Nothing is made."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from moorage.cli import render
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, verb
+from moorage.cli.verbs.batch import batch_spec, run
+from moorage.cli.verbs.why import print_outlook
+
+_Command = Annotated[
+    list[str] | None, typer.Argument(help="After --: program and arguments; may be left out.")
+]
+
+
+def plan(cli: Cli, **given: Any) -> None:
+    """Say where `moorage run` with these options would go now, or what is missing. Nothing is made.
+
+    \b
+    Examples:
+      moorage plan --gpus 4
+      moorage plan --gpus 1 --timeout 3600 -o json -- ./job.sh
+    """
+    spec = batch_spec(given | {"command": given["command"] or ["true"]})
+    view = cli.run(lambda client: client.plan_session(spec))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print("\n".join(place.agent_id for place in view.places))
+    else:
+        rows = [
+            (
+                place.agent_id if len(view.places) == 1 else f"{place.hostname} on {place.agent_id}",
+                " ".join(device.device_id for device in place.devices if device.device_id),
+            )
+            for place in view.places
+        ]
+        render.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
+        render.print_facts(cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows])
+        print_outlook(cli.out, view, cli.clock.now())
+
+
+def _as_run() -> None:
+    """The options of ``run``, but for those that say what to do once it is made."""
+    hints = get_type_hints(run, include_extras=True) | {"command": _Command}
+    left_out = ("strict", "wait")
+    parameters = [
+        parameter.replace(default=None) if name == "command" else parameter
+        for name, parameter in inspect.signature(run).parameters.items()
+        if name not in left_out
+    ]
+    keyword = [
+        parameter if parameter.name == "cli" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in parameters
+    ]
+    plan.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in left_out}
+
+
+_as_run()
+verb(app)(plan)

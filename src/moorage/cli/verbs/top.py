@@ -1,0 +1,181 @@
+"""``moorage top``: what sessions and nodes use now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, verb
+from moorage.cli.render import make_table, print_table, show_age
+from moorage.common.slots import WHOLE_DEVICE, show_amount
+from moorage.common.stats import AgentStats, SessionUse, UseView
+from moorage.sdk import Client
+
+
+class Sort(StrEnum):
+    CPU = "cpu"
+    MEMORY = "memory"
+    RX = "rx"
+    TX = "tx"
+    GPU = "gpu"
+    GPU_MEMORY = "gpu_memory"
+    CREATED_AT = "created_at"
+
+
+SESSION_COLUMNS = ("NAME", "CPU", "%", "MEM", "%", "GPU", "GPU MEM", "RX/s", "TX/s", "AGENT", "AGE")
+SESSION_WIDE = ("TYPE", "STATUS", "GROUP", "USER", "MEASURED")
+AGENT_COLUMNS = ("AGENT", "CPU", "%", "MEM", "%", "GPU", "GPU MEM", "DEVICES", "MEASURED")
+DEVICE_COLUMNS = ("AGENT", "DEVICE", "MODEL", "GPU", "MEM", "%", "TEMP", "POWER")
+
+
+@verb(app)
+def top(
+    cli: Cli,
+    agents: Annotated[bool, typer.Option("--agents", "-A", help="Nodes in place of sessions.")] = False,
+    devices: Annotated[bool, typer.Option("--devices", "-D", help="Devices, one a line.")] = False,
+    sort: Annotated[Sort, typer.Option("--sort", "-s", help="Those that use most of it first.")] = Sort.CPU,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="So many lines.")] = 40,
+    every: Annotated[float, typer.Option("--every", min=0.5, help="Seconds between two looks.")] = 3.0,
+    once: Annotated[bool, typer.Option("--once", "-1", help="Look once.")] = False,
+) -> None:
+    """What sessions use now: processors, memory, GPUs, network. Again and again on a terminal, until Ctrl-C.
+
+    CPU is in processors and GPU in devices; the percentages are of what a session was given.
+
+    \b
+    Examples:
+      moorage top
+      moorage top --sort gpu_memory
+      moorage top --agents
+      moorage top --devices --once
+      moorage top -o json | jq '.sessions[] | {name, cpu: .latest.cpu}'
+    """
+
+    async def look(client: Client) -> list[Any]:
+        if agents or devices:
+            return by_most(await client.top_agents(), sort)[:limit]
+        return list(await client.top_sessions(sort=sort, limit=limit))
+
+    def rows(found: Sequence[Any], now: datetime) -> tuple[Sequence[str], list[list[str]]]:
+        if devices:
+            return DEVICE_COLUMNS, [row for view in found for row in device_rows(view)][:limit]
+        if agents:
+            return AGENT_COLUMNS, [agent_row(view, now) for view in found]
+        columns = SESSION_COLUMNS + (SESSION_WIDE if cli.wide else ())
+        return columns, [session_row(view, now, wide=cli.wide) for view in found]
+
+    if not once and cli.output in (Output.TABLE, Output.WIDE) and cli.out.is_terminal:
+        cli.run(lambda client: _watch(cli, every, lambda: look(client), rows))
+        return
+    found = cli.run(look)
+    if cli.json:
+        cli.print_json({"agents" if agents or devices else "sessions": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.id if agents or devices else view.name)
+    elif not found:
+        cli.say("nothing runs that was measured yet; `moorage ps` shows what there is")
+    else:
+        print_table(cli.out, *rows(found, cli.clock.now()))
+
+
+async def _watch(
+    cli: Cli,
+    every_s: float,
+    look: Callable[[], Any],
+    rows: Callable[[Sequence[Any], datetime], tuple[Sequence[str], list[list[str]]]],
+) -> None:
+    async def table() -> Table:
+        return make_table(*rows(await look(), cli.clock.now()))
+
+    with Live(await table(), console=cli.out, screen=True, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(every_s)
+            live.update(await table(), refresh=True)
+
+
+def by_most(found: Sequence[AgentStats], sort: Sort) -> list[AgentStats]:
+    """Those that use most of it first; nodes have no network figures: by name then."""
+
+    def amount(view: AgentStats) -> int:
+        match sort:
+            case Sort.CPU:
+                return view.cpu or 0
+            case Sort.MEMORY:
+                return view.memory or 0
+            case Sort.GPU:
+                return sum(d.gpu or 0 for d in view.devices)
+            case Sort.GPU_MEMORY:
+                return sum(d.memory or 0 for d in view.devices)
+            case _:
+                return 0
+
+    return sorted(found, key=lambda view: (-amount(view), view.id))
+
+
+def session_row(view: SessionUse, now: datetime, *, wide: bool) -> list[str]:
+    latest = view.latest
+    row = [view.name, _units(latest.cpu), _percent(latest.cpu, view.slots.get("cpu"))]
+    row += [_bytes(latest.memory), _percent(latest.memory, view.slots.get("mem"))]
+    row += [_units(latest.gpu), _bytes(latest.gpu_memory), _bytes(latest.rx), _bytes(latest.tx)]
+    row += [",".join(view.agents), show_age(now, view.created_at)]
+    if wide:
+        row += [view.type, view.status, view.resource_group, view.user, f"{show_age(now, latest.at)} ago"]
+    return row
+
+
+def agent_row(view: AgentStats, now: datetime) -> list[str]:
+    busy = [d.gpu for d in view.devices if d.gpu is not None]
+    memory = [d.memory for d in view.devices if d.memory is not None]
+    row = [view.id, _units(view.cpu), _percent(view.cpu, view.offered_cpu)]
+    row += [_bytes(view.memory), _percent(view.memory, view.offered_memory)]
+    row += [_units(sum(busy) if busy else None), _bytes(sum(memory) if memory else None)]
+    return [*row, str(len(view.devices)), f"{show_age(now, view.at)} ago" if view.at else "never"]
+
+
+def device_rows(view: AgentStats) -> list[list[str]]:
+    return [
+        [
+            view.id,
+            d.device_id,
+            d.model,
+            "" if d.gpu is None else f"{d.gpu * 100 // WHOLE_DEVICE}%",
+            _bytes(d.memory),
+            _percent(d.memory, d.memory_bytes),
+            "" if d.temperature is None else f"{d.temperature} °C",
+            "" if d.power is None else f"{d.power / 1000:.0f} W",
+        ]
+        for d in view.devices
+    ]
+
+
+def use_facts(latest: UseView) -> list[tuple[str, str]]:
+    """For ``describe``: one line."""
+    parts = [f"cpu {_units(latest.cpu)}", f"mem {_bytes(latest.memory)}"]
+    if latest.gpu is not None:
+        parts.append(f"gpu {_units(latest.gpu)}")
+    if latest.gpu_memory is not None:
+        parts.append(f"gpu mem {_bytes(latest.gpu_memory)}")
+    if latest.rx is not None:
+        parts.append(f"network {_bytes(latest.rx)}/s in, {_bytes(latest.tx)}/s out")
+    return [("uses", ", ".join(parts))]
+
+
+def _units(amount: int | None) -> str:
+    return "" if amount is None else f"{amount / 1000:.2f}"
+
+
+def _bytes(amount: int | None) -> str:
+    return "" if amount is None else show_amount("mem", amount)
+
+
+def _percent(used: int | None, given: int | None) -> str:
+    return "" if used is None or not given else f"{100 * used / given:.0f}"

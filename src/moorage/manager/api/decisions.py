@@ -1,0 +1,39 @@
+"""Handlers for what the scheduler decided."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from moorage.common.api import Page
+from moorage.common.decisions import DecisionPage, RunView
+from moorage.common.spec import NoNul
+from moorage.manager.api.route import Call
+from moorage.manager.api.sessions import PageQuery
+
+
+class SpanQuery(PageQuery):
+    group: NoNul = Field("default", description="A resource group.")
+    from_: Annotated[AwareDatetime, Field(alias="from", description="RFC 3339 with its offset.")]
+    to: AwareDatetime
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SpanQuery:
+        if self.from_ > self.to:
+            raise ValueError(f"from = {self.from_.isoformat()} is after to = {self.to.isoformat()}")
+        return self
+
+
+async def list_decisions(call: Call[None, SpanQuery]) -> DecisionPage:
+    asked, store = call.query, call.deps.store
+    await store.get_group(asked.group)
+    return await store.list_decisions(
+        asked.group, asked.from_, asked.to, cursor=asked.cursor, limit=asked.limit
+    )
+
+
+async def list_runs(call: Call[None, SpanQuery]) -> Page[RunView]:
+    asked, store = call.query, call.deps.store
+    await store.get_group(asked.group)
+    return await store.list_runs(asked.group, asked.from_, asked.to, cursor=asked.cursor, limit=asked.limit)

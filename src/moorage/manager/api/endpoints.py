@@ -1,0 +1,30 @@
+"""Handlers for endpoints: models served under a name."""
+
+from __future__ import annotations
+
+from moorage.common.api import EndpointView, Page, Scale
+from moorage.common.spec import EndpointSpec
+from moorage.manager.api import rights
+from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.sessions import PageQuery
+
+
+async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:
+    return await call.deps.store.create_endpoint(call.body, actor=call.actor, owner=call.owner)
+
+
+async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
+    return await call.deps.store.list_endpoints(cursor=call.query.cursor, limit=call.query.limit)
+
+
+async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
+    return await call.deps.store.get_endpoint(call.path("name"))
+
+
+async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
+    return await call.deps.store.delete_endpoint(await rights.changed_endpoint(call), actor=call.actor)
+
+
+async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
+    name = await rights.changed_endpoint(call)
+    return await call.deps.store.scale_endpoint(name, call.body.replicas, actor=call.actor)

@@ -1,0 +1,23 @@
+"""Handlers for API keys."""
+
+from __future__ import annotations
+
+from moorage.common.keys import KeySpec, KeyView, NewKeyView
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
+    call.answer_headers["Cache-Control"] = "no-store"
+    return await call.deps.store.create_key(call.body, actor=call.actor)
+
+
+async def list_keys(call: Call[None, NoQuery]) -> Items[KeyView]:
+    return Items[KeyView](items=await call.deps.store.list_keys())
+
+
+async def get_key(call: Call[None, NoQuery]) -> KeyView:
+    return await call.deps.store.get_key(call.path("name"))
+
+
+async def revoke_key(call: Call[None, NoQuery]) -> KeyView:
+    return await call.deps.store.revoke_key(call.path("name"), actor=call.actor)

@@ -1,0 +1,37 @@
+"""Handlers for quotas."""
+
+from __future__ import annotations
+
+from moorage.common.api import QuotaView
+from moorage.common.options import QuotaLimits, Scope
+from moorage.common.spec import Model, Name
+from moorage.manager.api.reading import read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+class _Whose(Model):
+    scope: Scope
+    name: Name
+
+
+def _whose(scope: str, name: str) -> _Whose:
+    return read_path({"scope": scope, "name": name}, _Whose)
+
+
+async def list_quotas(call: Call[None, NoQuery]) -> Items[QuotaView]:
+    return Items[QuotaView](items=await call.deps.store.list_quotas())
+
+
+async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
+    whose = _whose(call.path("scope"), call.path("name"))
+    return await call.deps.store.get_quota(whose.scope, whose.name)
+
+
+async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
+    whose = _whose(call.path("scope"), call.path("name"))
+    return await call.deps.store.put_quota(whose.scope, whose.name, call.body, actor=call.actor)
+
+
+async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
+    whose = _whose(call.path("scope"), call.path("name"))
+    return await call.deps.store.delete_quota(whose.scope, whose.name)

@@ -1,0 +1,55 @@
+"""Who may plan: a lease in Postgres with a term. Everybody else waits for it to run out."""
+
+from __future__ import annotations
+
+import structlog
+
+from moorage.common.clock import Clock
+from moorage.common.errors import StoreUnavailable
+from moorage.common.loop import Loop
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.leader")
+
+TTL_S = 10.0
+# We stop trusting our lease so long before Postgres does, so that a slow answer cannot stretch it.
+MARGIN_S = 2.0
+
+
+class Leader:
+    """``term`` is the number under which this manager may plan now, or None."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._holder = clock.new_id()
+        self._term: int | None = None
+        self._trusted_until = 0.0
+        self.loop = Loop("leader", self._tick, interval_s=TTL_S / 3, clock=clock)
+
+    @property
+    def term(self) -> int | None:
+        return self._term if self._clock.monotonic() < self._trusted_until else None
+
+    async def _tick(self) -> None:
+        started = self._clock.monotonic()
+        term = await self._store.take_lease(self._holder, TTL_S)
+        if term is not None:
+            # Counted from before the attempt: a slow but successful write must not stretch the lease.
+            self._trusted_until = started + TTL_S - MARGIN_S
+            if term != self._term:
+                log.info("leading", term=term)
+        self._term = term
+
+    async def __aenter__(self) -> Leader:
+        await self._tick()
+        await self.loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.loop.__aexit__()
+        if (term := self.term) is not None:
+            self._trusted_until = 0.0
+            try:
+                await self._store.resign_lease(self._holder, term)
+            except StoreUnavailable:
+                log.info("could not resign: the lease will run out by itself", term=term)

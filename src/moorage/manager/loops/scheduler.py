@@ -1,0 +1,75 @@
+"""Snapshot, plan, commit: the thin shell around ``scheduling.plan``."""
+
+from __future__ import annotations
+
+import structlog
+
+from moorage.common.clock import Clock
+from moorage.common.loop import Loop
+from moorage.manager.loops.leader import Leader
+from moorage.manager.loops.recorder import Recorder
+from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling import Plan, Policy, Snapshot
+from moorage.manager.scheduling.planners import Planners
+from moorage.manager.selectors import Selectors
+from moorage.manager.store import Store, Topic
+
+log = structlog.get_logger("moorage.scheduler")
+
+
+class Scheduler:
+    """Nudged by ``Topic.PENDING``; looks every 2 s anyway. One pass per resource group that has waiters.
+
+    ``recorder``: is told each pass, once it is done."""
+
+    def __init__(
+        self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, recorder: Recorder | None = None
+    ) -> None:
+        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
+        self._recorder = recorder
+        self._selectors, self._planners = Selectors(), Planners()
+        self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
+        store.bell.on(Topic.PENDING, self.loop.nudge)
+
+    async def _tick(self) -> None:
+        for group, policy in await self._store.groups_with_pending():
+            term = self._leader.term
+            if term is None:
+                return
+            written = False
+            try:
+                await self._pass(group, policy, term)
+                written = True
+            finally:
+                if not written:
+                    # The planner would not tell again what has not been written.
+                    self._planners.forget(group)
+
+    async def _pass(self, group: str, policy: Policy, term: int) -> None:
+        started = self._clock.monotonic()
+        snapshot = await self._store.snapshot(group, policy)
+        made, now = self._plan(snapshot, policy)
+        if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
+            snapshot = await self._store.snapshot(group, policy, who_runs=True)
+            self._planners.forget(group)  # all are told by what is known now
+            made, now = self._plan(snapshot, policy)
+        placed = await self._store.place_all(made.places, term)
+        if made.victims:
+            stopped = await self._store.preempt(made.victims)
+            log.info("stopped for others", group=group, planned=len(made.victims), stopped=stopped)
+        await self._store.keep_cursors(group, made.cursors, term)
+        await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
+        took = self._clock.monotonic() - started
+        self._metrics.pass_done(took, placed, len(snapshot.pending) - placed)
+        if self._recorder is not None:
+            took_us = round(took * 1_000_000)
+            self._recorder.note(snapshot, policy, made, at=now, took=took_us, placed=placed, term=term)
+        if placed < len(made.places):
+            # The world moved on meanwhile: those sessions are looked at again, at once.
+            log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
+            self.loop.nudge()
+
+    def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
+        """And when (unix microseconds)."""
+        now = round(self._clock.now().timestamp() * 1_000_000)
+        return self._planners.plan(snapshot, policy, now, self._selectors.load(policy.custom)), now

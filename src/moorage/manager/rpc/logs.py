@@ -1,0 +1,124 @@
+"""Logs on demand: the manager asks down the link, the agent (which cannot be dialled) answers by a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import structlog
+
+from moorage.common.api import KernelView, SessionView
+from moorage.common.clock import Clock
+from moorage.common.errors import AgentUnreachable, NotFound
+from moorage.common.ids import KernelId
+from moorage.common.membership import MAIN
+from moorage.common.messages import LogRequest
+from moorage.common.pipe import Pipe
+from moorage.common.status import TERMINAL
+from moorage.common.wire import agent_pb2
+from moorage.manager.rpc.link import Links
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.logs")
+
+FIRST_ANSWER_S = 10.0
+# Chunks waiting for a slow reader; beyond that the agent is not read, and so waits itself.
+WAITING_MAX = 64
+LOOK_AGAIN_S = 0.5
+
+
+class LogBroker:
+    def __init__(self, store: Store, links: Links, clock: Clock) -> None:
+        self._store, self._links, self._clock = store, links, clock
+        self._readers: dict[str, Pipe[bytes | NotFound]] = {}
+
+    async def read(
+        self,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None = None,
+        hostname: str = MAIN,
+    ) -> AsyncIterator[bytes]:
+        """The log of a session's newest kernel, or of that of ``attempt``; with ``follow`` until it ends.
+        ``hostname``: of a cluster, which of its kernels.
+
+        Raises ``NotFound`` before the first chunk when there is none (yet), ``AgentUnreachable`` when its
+        agent is away and nothing of it was kept here.
+        """
+        if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
+            raise NotFound(
+                f"session {session.name!r} has no kernel {hostname!r}; it has "
+                f"{', '.join(dict.fromkeys(kernel.hostname for kernel in session.kernels))}",
+                next_step=f"`moorage describe {session.name}` lists them",
+            )
+        kernel = await self._kernel(session, follow, attempt, hostname)
+        attached = self._links.get(kernel.agent_id or "")
+        if attached is None:
+            if kernel.log_tail:
+                yield kernel.log_tail.encode()
+                return
+            raise AgentUnreachable(
+                f"agent {kernel.agent_id} is not attached to this manager, and it keeps the log",
+                next_step="try again in a moment; `moorage agents` shows who is there",
+            )
+        request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
+        pipe = self._readers[request.request_id] = Pipe[bytes | NotFound](WAITING_MAX)
+        try:
+            attached.ask(request)
+            try:
+                async with asyncio.timeout(FIRST_ANSWER_S):
+                    chunk = await pipe.get()
+            except TimeoutError:
+                raise AgentUnreachable(f"agent {kernel.agent_id} did not answer") from None
+            while chunk is not None:
+                if isinstance(chunk, NotFound):
+                    if not kernel.log_tail:
+                        raise chunk
+                    yield kernel.log_tail.encode()
+                    return
+                yield chunk
+                chunk = await pipe.get()
+        finally:
+            pipe.close()
+            del self._readers[request.request_id]
+
+    async def _kernel(
+        self, session: SessionView, follow: bool, attempt: int | None, hostname: str
+    ) -> KernelView:
+        """The newest kernel that has an agent; with ``follow``, waits for one while the session lives."""
+        while True:
+            named = [k for k in session.kernels if k.hostname == hostname]
+            placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
+            if placed:
+                return placed[-1]
+            if attempt is not None and attempt != session.attempt:
+                raise NotFound(
+                    f"attempt {attempt} of session {session.name!r} has no log; it has had {session.attempt}",
+                    next_step=f"`moorage describe {session.name}` lists the attempts that ran",
+                )
+            if not follow or session.status in TERMINAL:
+                raise NotFound(
+                    f"session {session.name!r} has no log: it is {session.status} and never started",
+                    next_step=f"`moorage describe {session.name}` says why",
+                )
+            await asyncio.sleep(LOOK_AGAIN_S)
+            session = await self._store.get_session(session.id)
+
+    async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
+        """One call of ``SendLogs``. Returns, and so ends the call, when its reader has left."""
+        pipe: Pipe[bytes | NotFound] | None = None
+        try:
+            async for chunk in chunks:
+                pipe = self._readers.get(chunk.request_id)
+                if pipe is None:
+                    return
+                if chunk.error:
+                    await pipe.put(NotFound(chunk.error))
+                elif chunk.data:
+                    await pipe.put(chunk.data)
+        finally:
+            # Waits for nobody: when the agent has left, its chunks end and then this call is cancelled.
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,184 @@
+"""The gRPC server: lets in who may, and hands each call to the part that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import structlog
+
+import moorage
+from moorage.common.addresses import split_address
+from moorage.common.errors import InvalidInput, StartupError, StoreUnavailable
+from moorage.common.members import MemberKind
+from moorage.common.usage import UsageReport
+from moorage.common.wire import (
+    agent_pb2,
+    agent_pb2_grpc,
+    members_pb2,
+    members_pb2_grpc,
+    route_codec,
+    routes_pb2,
+    routes_pb2_grpc,
+    usage_codec,
+)
+from moorage.manager.enrolment import Enrolment, ManagerCertificate
+from moorage.manager.rpc.admission import Admission, Peer
+from moorage.manager.rpc.execs import ExecBroker
+from moorage.manager.rpc.feed import Feed
+from moorage.manager.rpc.link import Links
+from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.workspaces import WorkspaceBroker
+
+log = structlog.get_logger("moorage.rpc")
+
+MESSAGE_MAX = 64 * 1024 * 1024
+OPTIONS = [
+    # Without this a second server would silently share the port.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_MAX),
+    ("grpc.max_send_message_length", MESSAGE_MAX),
+    # A dead peer is noticed within some ten seconds, and peers may ask as often.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside the former; a minute if left out
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+
+class LinkServer(
+    agent_pb2_grpc.AgentLinkServicer,
+    routes_pb2_grpc.RouteFeedServicer,
+    members_pb2_grpc.MembersServicer,
+):
+    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``certificate``: this
+    manager's own, for mTLS; None: without TLS. ``usage`` takes what agents say that is used, and returns at
+    once."""
+
+    def __init__(
+        self,
+        address: str,
+        admission: Admission,
+        enrolment: Enrolment | None,
+        certificate: ManagerCertificate | None,
+        links: Links,
+        logs: LogBroker,
+        execs: ExecBroker,
+        workspaces: WorkspaceBroker,
+        feed: Feed,
+        usage: Callable[[UsageReport], None],
+    ) -> None:
+        self.address, self._usage = address, usage
+        self._admission, self._enrolment, self._certificate = admission, enrolment, certificate
+        self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
+        self._workspaces = workspaces
+        self._server: grpc.aio.Server | None = None
+
+    async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._links.serve(request_iterator, context, peer)
+
+    async def SendLogs(
+        self, request_iterator: AsyncIterator[agent_pb2.LogChunk], context: Any
+    ) -> agent_pb2.LogAck:
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._logs.receive(request_iterator)
+        return agent_pb2.LogAck()
+
+    async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
+        peer = await self._admit(context, "agent")
+        usage = usage_codec.usage_from_wire(request)
+        if wrong := peer.may_be(usage.agent_id):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        self._usage(usage)
+        return agent_pb2.UsageAck()
+
+    async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:
+        peer = await self._admit(context, "agent")
+        async with self._admission.watching(peer, context):
+            await self._execs.serve(request_iterator, context, peer)
+
+    async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
+        self._workspaces.take(request, await self._admit(context, "agent"))
+        return agent_pb2.LogAck()
+
+    async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
+        peer = await self._admit(context, "proxy")
+        if wrong := peer.may_be(request.proxy_id):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        log.info("proxy attached", proxy=request.proxy_id)
+        async with self._admission.watching(peer, context):
+            async for table in self._feed.watch():
+                await context.write(route_codec.routes_to_wire(table))
+
+    async def Renew(self, request: members_pb2.RenewRequest, context: Any) -> members_pb2.RenewReply:
+        peer = await self._admit(context, "agent", "proxy")
+        enrolment = self._enrolment
+        if peer.member is None or enrolment is None:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this link has no TLS: nothing to renew")
+            raise AssertionError("aborted")
+        try:
+            certificate = await enrolment.renew(peer.member_id, peer.member, request.csr)
+        except InvalidInput as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        if certificate is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
+        log.info("certificate renewed", kind=peer.member.kind, name=peer.member.name)
+        now_ms = round(enrolment.now().timestamp() * 1000)
+        return members_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
+
+    async def Hello(self, request: members_pb2.HelloRequest, context: Any) -> members_pb2.HelloReply:
+        await self._admit(context, "agent", "proxy")
+        now_ms = round(self._admission.now().timestamp() * 1000)
+        return members_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
+
+    async def _admit(self, context: Any, *kinds: MemberKind) -> Peer:
+        try:
+            return await self._admission.admit(context, *kinds)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError("aborted") from error
+
+    async def __aenter__(self) -> LinkServer:
+        server = grpc.aio.server(options=OPTIONS)
+        agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        members_pb2_grpc.add_MembersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        host, _ = split_address(self.address)
+        try:
+            if self._certificate is None:
+                port = server.add_insecure_port(self.address)
+            else:
+                port = server.add_secure_port(self.address, _credentials(self._certificate))
+        except RuntimeError as error:
+            raise StartupError(
+                f"manager.link_listen = {self.address} cannot be listened on (is it taken?)",
+                next_step="stop what listens there, or set MOORAGE_MANAGER__LINK_LISTEN to another address",
+            ) from error
+        self.address = f"{host}:{port}"
+        await server.start()
+        self._server = server
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server is not None:
+            await self._server.stop(grace=0.2)
+
+
+def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
+    """Asked for anew at each handshake, and whoever has no certificate of our CA does not get through it."""
+
+    def configured() -> Any:
+        key, chain = certificate.now()
+        return grpc.ssl_server_certificate_configuration(
+            [(key.encode(), chain.encode())], certificate.authority.encode()
+        )
+
+    return grpc.dynamic_ssl_server_credentials(configured(), configured, require_client_authentication=True)

@@ -1,0 +1,230 @@
+"""The manager's parts list: built, started in order, stopped in reverse."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from aiohttp import web
+
+import moorage
+from moorage.common.addresses import is_loopback, split_address
+from moorage.common.clock import Clock
+from moorage.common.config import kept_secret
+from moorage.common.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.members import JoinTokenSpec
+from moorage.common.settings import ManagerSettings
+from moorage.manager.api import ApiDeps, build_runner
+from moorage.manager.authority import Authority
+from moorage.manager.enrolment import Enrolment, ManagerCertificate
+from moorage.manager.loops import (
+    Drainer,
+    Leader,
+    Lifekeeper,
+    Recorder,
+    ReplicaKeeper,
+    Scheduler,
+    Sweeper,
+    UsageKeeper,
+)
+from moorage.manager.metrics import Metrics
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker, WorkspaceBroker
+from moorage.manager.store import Store, migrate
+
+log = structlog.get_logger("moorage.manager")
+
+
+class Manager:
+    """The whole manager. ``home`` is its state directory, ``link_token`` the secret of agents and proxies
+    where the links have no TLS: see ``common.link_tls``.
+
+    After entering: ``api_address``, ``link_address`` (the real ones, if port 0 was asked for), ``dsn``, and
+    ``first_key``: the first admin key in plain, the one time that it is made; else None.
+    Raises ``StartupError`` for a taken port, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
+    """
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        *,
+        clock: Clock,
+        link_token: str,
+        home: Path,
+        link_tls: Literal["auto", "on", "off"] = "auto",
+    ) -> None:
+        self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
+        # Nobody else reaches a loopback address; what leaves the machine is encrypted, unless asked not to.
+        loopback = is_loopback(split_address(settings.link_listen)[0])
+        self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
+        self._stack = AsyncExitStack()
+        self._enrolment: Enrolment | None = None
+        self._loops: tuple[Leader, Scheduler, Lifekeeper, ReplicaKeeper, Sweeper] | None = None
+        self.api_address = self.link_address = self.dsn = ""
+        self.first_key: str | None = None
+
+    async def __aenter__(self) -> Manager:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        if settings.dsn is None:
+            embedded = EmbeddedPostgres(
+                self._home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock
+            )
+            self.dsn = (await enter(embedded)).dsn
+        else:
+            self.dsn = settings.dsn
+        await migrate(self.dsn)
+        metrics = Metrics()
+        store = await enter(Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s))
+        self.first_key = await store.first_key()
+        if self.first_key is not None:
+            keep_secret(self._home / "admin-key", self.first_key)
+        leader = await enter(Leader(store, clock))
+        links = Links(store, metrics, clock)
+        logs, execs = LogBroker(store, links, clock), ExecBroker(links, clock)
+        workspaces = WorkspaceBroker(links, clock)
+        feed = Feed(store, clock)
+        usage = UsageKeeper(store, metrics, clock)
+        keeps_s = settings.decisions_kept_days * 86_400
+        recorder = await enter(Recorder(store, metrics, clock)) if keeps_s else None
+        keeps = keeps_s, settings.decisions_max_bytes
+        graces = settings.suspect_after_s, settings.lost_grace_s
+        loops = (
+            Scheduler(store, leader, metrics, clock, recorder).loop,
+            Lifekeeper(store, clock, settings.lost_grace_s).loop,
+            ReplicaKeeper(store, leader, clock).loop,
+            Sweeper(store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400).loop,
+            Drainer(store, leader, clock, settings.lost_grace_s).loop,
+            usage.loop,
+            links.loop,
+            feed.loop,
+        )
+        for loop in loops:
+            await enter(loop)
+        self._enrolment = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
+        self.api_address = await self._serve_api(store, logs, execs, workspaces, metrics)
+        log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
+
+    async def new_join_token(self, spec: JoinTokenSpec) -> str:
+        """Its secret: for what runs in this process, too. Raises ``ConfigError`` without TLS."""
+        if self._enrolment is None:
+            raise ConfigError("the links of this manager have no TLS: there is nothing to join")
+        return (await self._enrolment.create_token(spec, actor="manager")).secret
+
+    async def _serve_links(
+        self,
+        store: Store,
+        links: Links,
+        logs: LogBroker,
+        execs: ExecBroker,
+        workspaces: WorkspaceBroker,
+        feed: Feed,
+        usage: UsageKeeper,
+    ) -> Enrolment | None:
+        """Returns who joins and renews; None without TLS, where nothing needs a certificate."""
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        authority = await self._authority(store) if self.has_tls else None
+        enrolment = certificate = None
+        if authority is not None:
+            enrolment = Enrolment(
+                store,
+                authority,
+                clock,
+                life=timedelta(days=settings.certificate_days),
+                link=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
+            )
+            certificate = ManagerCertificate(authority, clock)
+        admission = Admission(store, None if authority else self._link_token, clock)
+        await enter(admission.loop)
+        server = LinkServer(
+            settings.link_listen,
+            admission,
+            enrolment,
+            certificate,
+            links,
+            logs,
+            execs,
+            workspaces,
+            feed,
+            usage.take,
+        )
+        self.link_address = (await enter(server)).address
+        if not (authority or is_loopback(split_address(self.link_address)[0])):
+            log.warning(
+                "the links have no TLS: whoever can listen in can take them over", link=server.address
+            )
+        return enrolment
+
+    async def _authority(self, store: Store) -> Authority:
+        secret = self._settings.ca_secret
+        secret = secret or kept_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
+        sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
+        return Authority(sealed, secret)
+
+    async def _serve_api(
+        self,
+        store: Store,
+        logs: LogBroker,
+        execs: ExecBroker,
+        workspaces: WorkspaceBroker,
+        metrics: Metrics,
+    ) -> str:
+        async def checks() -> dict[str, str]:
+            try:
+                await store.ping()
+            except StoreUnavailable as error:
+                return {"postgres": str(error)}
+            return {"postgres": "ok"}
+
+        runner = build_runner(
+            ApiDeps(
+                store=store,
+                joins=self._enrolment,
+                logs=logs,
+                execs=execs,
+                workspaces=workspaces,
+                checks=checks,
+                metrics=metrics.render,
+                max_body_bytes=self._settings.max_body_bytes,
+                version=moorage.__version__,
+                clock=self._clock,
+            )
+        )
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        host, port = split_address(self._settings.listen)
+        site = web.TCPSite(runner, host, port, reuse_port=False)
+        try:
+            await site.start()
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
+                raise
+            raise StartupError(
+                f"manager.listen = {self._settings.listen} cannot be listened on: {os.strerror(error.errno)}",
+                next_step="stop what listens there, or set MOORAGE_MANAGER__LISTEN to another address",
+            ) from error
+        return f"{host}:{runner.addresses[0][1]}"
+
+
+def keep_secret(path: Path, secret: str) -> None:
+    """Write a secret that only its owner may read; the old one, if any, is replaced whole."""
+    temporary = path.with_suffix(".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret + "\n")
+    temporary.replace(path)

@@ -1,0 +1,184 @@
+"""Endpoints in Postgres. Their status and failures are computed from their replicas, never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from moorage.common import api
+from moorage.common.clock import Clock
+from moorage.common.errors import Conflict, InvalidInput, NotFound
+from moorage.common.ids import EndpointId, SessionId
+from moorage.common.messages import RouteTable
+from moorage.common.reasons import Reason
+from moorage.common.spec import EndpointSpec
+from moorage.common.status import TERMINAL, EndpointStatus, Status
+from moorage.manager.desired import route_table
+from moorage.manager.keys import Owner
+from moorage.manager.replicas import (
+    EndpointFacts,
+    ReplicaFacts,
+    endpoint_status,
+    failures_in_a_row,
+    plan_replicas,
+)
+from moorage.manager.store import rows, tables
+from moorage.manager.store.access import Access
+from moorage.manager.store.bell import Bell, Topic
+from moorage.manager.store.db import Database
+from moorage.manager.store.queries import SQL
+
+
+class Endpoints:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+        self._db, self._bell, self._clock = db, bell, clock
+        self._line = db.line()
+
+    async def create_endpoint(
+        self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None
+    ) -> api.EndpointView:
+        """Durable when it returns. Raises ``Conflict`` for a name in use, ``NotFound`` for the group."""
+        owner = owner or Owner(actor)
+        row = (
+            await self._line.fetch(
+                SQL["endpoint_create"],
+                self._clock.new_id(),
+                spec.name,
+                spec.model_dump(mode="json"),
+                spec.replicas,
+                actor,
+                spec.resource_group,
+                owner.user,
+                owner.project,
+            )
+        )[0]
+        if not row["group_known"]:
+            raise NotFound(
+                f"resource_group {spec.resource_group!r} does not exist",
+                next_step="`moorage groups` lists them",
+            )
+        if not row["made"]:
+            raise Conflict(
+                f"an endpoint is already called {spec.name!r}",
+                next_step=f"`moorage stop {spec.name}` first, or choose another name",
+            )
+        self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
+        return await self.get_endpoint(spec.name)
+
+    async def get_endpoint(self, name: str) -> api.EndpointView:
+        """Raises ``NotFound``; a deleted endpoint is not found, its sessions still are."""
+        e = tables.endpoints.c
+        found = await self._db.select(select(tables.endpoints).where(e.name == name, e.deleted_at.is_(None)))
+        if not found:
+            raise _no_endpoint(name)
+        return (await self._views(found))[0]
+
+    async def list_endpoints(
+        self, *, cursor: str | None = None, limit: int = 50
+    ) -> api.Page[api.EndpointView]:
+        """By name. The cursor is the last name of the page before."""
+        e = tables.endpoints.c
+        wanted: list[Any] = [e.deleted_at.is_(None)]
+        if cursor is not None:
+            if not cursor.isprintable():
+                raise InvalidInput(
+                    "cursor is not one of ours", next_step="pass the `next` of the page before"
+                )
+            wanted.append(e.name > cursor)
+        found = await self._db.select(
+            select(tables.endpoints).where(*wanted).order_by(e.name).limit(limit + 1)
+        )
+        views = await self._views(found[:limit])
+        return api.Page[api.EndpointView](items=views, next=views[-1].name if len(found) > limit else None)
+
+    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> api.EndpointView:
+        """Also starts again an endpoint that was given up after repeated failure. Raises ``NotFound``."""
+        if not await self._line.fetch(SQL["endpoint_scale"], name, replicas):
+            raise _no_endpoint(name)
+        self._bell.ring([Topic.ENDPOINTS])
+        return await self.get_endpoint(name)
+
+    async def delete_endpoint(self, name: str, *, actor: str) -> api.EndpointView:
+        """Its replicas are stopped soon after; the name is free at once. Raises ``NotFound``."""
+        view = await self.get_endpoint(name)
+        if not await self._line.fetch(SQL["endpoint_delete"], name):
+            raise _no_endpoint(name)
+        self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
+        return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
+
+    async def endpoint_facts(self) -> list[EndpointFacts]:
+        """All that the replica keeper must look at."""
+        found = await self._db.fetch(SQL["endpoints_to_reconcile"])
+        replicas = await self._replicas(found)
+        return [_facts(row, replicas) for row in found]
+
+    async def routes(self, access: Access) -> RouteTable:
+        """What proxies should know now, as generation 0: whoever sends it gives the number."""
+        found = await self._db.fetch(SQL["route_rows"])
+        return route_table(0, found, await access.key_grants())
+
+    async def _replicas(self, found: Sequence[Mapping[str, Any]]) -> list[Any]:
+        return await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]) if found else []
+
+    async def _views(self, found: Sequence[Mapping[str, Any]]) -> list[api.EndpointView]:
+        replicas = await self._replicas(found)
+        return [self._view(row, replicas) for row in found]
+
+    def _view(self, row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> api.EndpointView:
+        facts = _facts(row, replicas)
+        plan = plan_replicas(facts, self._clock.now())
+        failed = failures_in_a_row(facts.replicas, facts.changed_at)
+        shown = [rows.replica_view(r) for r in replicas if r["endpoint_id"] == row["id"]]
+        last = next((v for v in shown if failed and v.session_id == failed[0].session_id), None)
+        return api.EndpointView(
+            id=row["id"],
+            name=row["name"],
+            status=endpoint_status(facts),
+            replicas=facts.wanted,
+            ready=sum(r.status is Status.RUNNING for r in facts.replicas),
+            reason=last.reason if last else Reason.NONE,
+            detail=last.detail if last else "",
+            failures=plan.failures,
+            retry_at=plan.retry_at,
+            revision=row["revision"],
+            created_at=row["created_at"],
+            user=row["owner"],
+            project=row["project"],
+            spec=facts.spec,
+            sessions=[v for v in shown if v.status not in TERMINAL]
+            + [v for v in shown if v.status in TERMINAL][:5],
+        )
+
+
+def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> EndpointFacts:
+    return EndpointFacts(
+        EndpointId(row["id"]),
+        row["name"],
+        EndpointSpec.model_validate(row["spec"]),
+        row["replicas"],
+        row["changed_at"],
+        row["deleted_at"] is not None,
+        tuple(
+            ReplicaFacts(
+                SessionId(r["id"]),
+                Status(r["status"]),
+                r["created_at"],
+                r["status_since"],
+                r["ready_at"],
+                Reason(r["reason"]),
+                r["agent_silent"],
+                r["agent_drained"],
+            )
+            for r in replicas
+            if r["endpoint_id"] == row["id"]
+        ),
+        Owner(row["owner"], row["project"]),
+    )
+
+
+def _no_endpoint(name: str) -> NotFound:
+    return NotFound(f"no endpoint {name!r}", next_step="`moorage ps` lists them")

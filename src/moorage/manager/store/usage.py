@@ -1,0 +1,224 @@
+"""What kernels and agents use, into Postgres and out of it. Nothing decides by it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import astuple
+from datetime import datetime
+from typing import Any, Protocol
+
+from moorage.common import api
+from moorage.common.errors import NotFound
+from moorage.common.stats import (
+    AgentStats,
+    DeviceStats,
+    KernelStats,
+    SessionStats,
+    SessionUse,
+    SpanView,
+    UseNow,
+    UseView,
+)
+from moorage.common.usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
+from moorage.manager.store.db import Database
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_COLUMNS = tuple(Use.__dataclass_fields__)
+_LARGEST = (1 << 53) - 1
+# Minutes stay minutes for so long, and are made hours so many at a time.
+MINUTES_KEPT_S, SLICE = 2 * HOUR_S, 20_000
+
+
+class _Sessions(Protocol):
+    async def get_session(self, ref: str) -> api.SessionView: ...
+
+
+class UsageStore:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, sessions: _Sessions) -> None:
+        self._db, self._its_sessions = db, sessions
+        self._usage_line = db.line()
+
+    async def put_usage(self, reports: Sequence[UsageReport]) -> None:
+        """At most one report of each agent. What nobody could have measured is left out."""
+        kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
+        await self._usage_line.fetch(
+            SQL["usage_put"],
+            [r.agent_id for r in reports],
+            [r.incarnation for r in reports],
+            [min(max(r.cpu, 0), _LARGEST) for r in reports],
+            [min(max(r.memory, 0), _LARGEST) for r in reports],
+            [json.dumps(_devices(r)) for r in reports],
+            [agent for agent, _, _ in kernels],
+            [kernel for _, kernel, _ in kernels],
+            *_transposed([use for _, _, use in kernels]),
+        )
+
+    async def put_usage_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
+        """Each with the report that it came in."""
+        usable = [(r, m) for r, m in minutes if _is_usable(m)]
+        if not usable:
+            return
+        means, peaks = (_transposed([getattr(m, which) for _, m in usable]) for which in ("mean", "peak"))
+        await self._usage_line.fetch(
+            SQL["usage_minutes_put"],
+            [r.agent_id for r, _ in usable],
+            [r.incarnation for r, _ in usable],
+            [m.kernel_id for _, m in usable],
+            [m.at for _, m in usable],
+            [m.samples for _, m in usable],
+            *(column for pair in zip(means, peaks, strict=True) for column in pair),
+        )
+
+    async def forget_usage(self, keep_s: float) -> None:
+        """Make hours of old minutes, and forget hours that are older than ``keep_s`` seconds: a part each
+        time, so that nobody waits for it."""
+        await self._usage_line.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), SLICE)
+        await self._usage_line.fetch(SQL["usage_sweep"], float(keep_s), SLICE)
+
+    async def session_stats(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
+        """``seconds``: with the newest ``limit`` spans of so many seconds (60 or 3600). Raises
+        ``NotFound``."""
+        session = await self._its_sessions.get_session(ref)
+        rows = await self._db.fetch(SQL["usage_of_session"], session.id)
+        spans: dict[str, list[SpanView]] = {}
+        if seconds:
+            for row in await self._db.fetch(SQL["usage_spans"], [r["id"] for r in rows], seconds, limit):
+                spans.setdefault(row["kernel_id"], []).append(_span(row))
+        return SessionStats(
+            id=session.id,
+            name=session.name,
+            status=session.status,
+            slots=session.slots,
+            kernels=[
+                KernelStats(
+                    id=row["id"],
+                    hostname=row["hostname"],
+                    attempt=row["attempt"],
+                    status=row["status"],
+                    agent_id=row["agent_id"],
+                    latest=_now(row),
+                    spans=spans.get(row["id"], []),
+                )
+                for row in rows
+            ],
+        )
+
+    async def agent_stats(self, agent_id: str) -> AgentStats:
+        """Raises ``NotFound``."""
+        row = await self._db.fetchrow(SQL["usage_of_agents"], agent_id)
+        if row is None:
+            raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
+        return _agent(row)
+
+    async def top_agents(self) -> list[AgentStats]:
+        return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
+
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUse]:
+        """The ``limit`` that use most of ``sort`` (of ``UseView``, or "created_at"); ``project``: only
+        of that one."""
+        return [
+            SessionUse(
+                id=row["id"],
+                name=row["name"],
+                type=row["type"],
+                status=row["status"],
+                resource_group=row["resource_group"],
+                user=row["owner"],
+                agents=sorted((row["agents"] or "").split(",")),
+                slots=row["slots"],
+                created_at=row["created_at"],
+                latest=_use_now(row, row["at"]),
+            )
+            for row in await self._db.fetch(SQL["usage_top"], sort, limit, project)
+        ]
+
+    async def usage_totals(self) -> list[tuple[str, dict[str, int]]]:
+        """By resource group, of the last minute: for metrics."""
+        found = await self._db.fetch(SQL["usage_totals"])
+        names = ("cpu", "memory", "gpu", "gpu_memory")
+        return [(row["resource_group"], {name: row[name] for name in names}) for row in found]
+
+
+def _newest(report: UsageReport) -> Collection[Any]:
+    """One of each kernel, and only what a database can keep."""
+    return {k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)}.values()
+
+
+def _is_use(use: Use) -> bool:
+    return all(value is None or 0 <= value <= _LARGEST for value in astuple(use))
+
+
+def _is_usable(minute: KernelMinute) -> bool:
+    return (
+        _ID.fullmatch(minute.kernel_id) is not None
+        and minute.at % MINUTE_S == 0
+        and 0 <= minute.at < 1 << 40
+        and 0 < minute.samples < 1 << 31
+        and _is_use(minute.mean)
+        and _is_use(minute.peak)
+        and minute.mean.cpu <= minute.peak.cpu
+        and minute.mean.memory <= minute.peak.memory
+    )
+
+
+def _transposed(uses: Sequence[Use]) -> list[list[int | None]]:
+    return [[getattr(use, name) for use in uses] for name in _COLUMNS]
+
+
+def _devices(report: UsageReport) -> list[dict[str, object]]:
+    return [
+        {"id": d.device_id, "memory": d.memory, "gpu": d.gpu, "temperature": d.temperature, "power": d.power}
+        for d in report.devices
+        if "\0" not in d.device_id
+    ]
+
+
+def _use_now(row: Row, at: datetime) -> UseNow:
+    return UseNow(at=at, **{name: row[name] for name in _COLUMNS})
+
+
+def _now(row: Row) -> UseNow | None:
+    return None if row["at"] is None else _use_now(row, row["at"])
+
+
+def _span(row: Row) -> SpanView:
+    return SpanView(
+        at=row["at"],
+        seconds=row["seconds"],
+        samples=row["samples"],
+        mean=UseView(**{name: row[name] for name in _COLUMNS}),
+        peak=UseView(**{name: row[f"{name}_peak"] for name in _COLUMNS}),
+    )
+
+
+def _agent(row: Row) -> AgentStats:
+    used = {device["id"]: device for device in row["devices"]}
+    offered = {offer["slot"]: offer["capacity"] for offer in row["offers"] if not offer["device_id"]}
+    devices = [
+        DeviceStats(
+            device_id=offer["device_id"],
+            slot=offer["slot"],
+            model=offer["model"],
+            memory_bytes=offer["memory_bytes"],
+            **{k: v for k, v in used.get(offer["device_id"], {}).items() if k != "id"},
+        )
+        for offer in row["offers"]
+        if offer["device_id"]
+    ]
+    return AgentStats(
+        id=row["id"],
+        status=row["status"],
+        resource_group=row["resource_group"],
+        at=row["at"],
+        cpu=row["cpu"],
+        memory=row["memory"],
+        offered_cpu=offered.get("cpu", 0),
+        offered_memory=offered.get("mem", 0),
+        devices=devices,
+    )

@@ -1,0 +1,7 @@
+"""Service ports of sessions through the proxy: by path, by host name, and as a tunnel."""
+
+from __future__ import annotations
+
+from moorage.proxy.apps.serve import Apps
+
+__all__ = ["Apps"]

@@ -1,0 +1,47 @@
+"""What calls of the SDK raise beside ``common.errors.InvalidInput``."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from moorage.common.api import Problem
+from moorage.common.errors import MoorageError
+
+
+class ApiError(MoorageError):
+    """The server refused. ``status`` is the HTTP status; ``problem`` says what was wrong."""
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        self.status, self.problem = status, problem
+        super().__init__(problem.detail or problem.title, next_step=problem.next_step)
+
+
+class Unreachable(MoorageError):
+    """Nothing answers at the address, or not in time."""
+
+    code = "unreachable"
+
+
+def problem_of(url: str, status: int, body: bytes) -> Problem:
+    """The problem in an error's body; where there is none, one that says what was found instead."""
+    try:
+        return Problem.model_validate_json(body)
+    except ValidationError:
+        return not_moorage(url, status, body)
+
+
+def not_moorage(url: str, status: int, body: bytes) -> Problem:
+    """For an answer that no Moorage manager would give: something else listens at the address."""
+    start = " ".join(body[:120].decode(errors="replace").split())
+    return Problem(
+        title="Not a Moorage answer",
+        status=status,
+        code="not-moorage",
+        detail=f"what answers at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this version",
+        next_step="check the address: --url or MOORAGE_URL",
+    )
+
+
+def why(error: Exception) -> str:
+    """What the operating system or aiohttp says of a failed connection, in a few words."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

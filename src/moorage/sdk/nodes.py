@@ -1,0 +1,82 @@
+"""The part of the client that is for administrators of nodes: cordons, join tokens, members of the links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from moorage.common.api import AgentEvent, AgentView, Cordon, Page
+from moorage.common.errors import InvalidInput
+from moorage.common.members import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberKind,
+    MemberView,
+    NewJoinTokenView,
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Nodes:
+    """Part of ``Client``, which makes the calls."""
+
+    async def _call(
+        self,
+        answer_type: type[M],
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | None] | None = None,
+        body: BaseModel | None = None,
+        idempotency_key: str | None = None,
+        also: int = 200,
+    ) -> M:
+        raise NotImplementedError
+
+    async def cordon_agent(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:
+        """Nothing new goes there; with ``drain`` it is emptied."""
+        path = f"/v1/agents/{part(agent_id)}/cordon"
+        return await self._call(AgentView, "PUT", path, body=cordon or Cordon())
+
+    async def uncordon_agent(self, agent_id: str) -> AgentView:
+        return await self._call(AgentView, "DELETE", f"/v1/agents/{part(agent_id)}/cordon")
+
+    async def agent_history(self, agent_id: str) -> list[AgentEvent]:
+        """What was done to it, newest first. For administrators."""
+        return (await self._call(Page[AgentEvent], "GET", f"/v1/agents/{part(agent_id)}/history")).items
+
+    # -- who may speak on the links --
+
+    async def create_join_token(self, spec: JoinTokenSpec) -> NewJoinTokenView:
+        """The one answer with the secret."""
+        return await self._call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
+
+    async def list_join_tokens(self) -> list[JoinTokenView]:
+        return (await self._call(Page[JoinTokenView], "GET", "/v1/join-tokens")).items
+
+    async def remove_join_token(self, token_id: str) -> JoinTokenView:
+        return await self._call(JoinTokenView, "DELETE", f"/v1/join-tokens/{part(token_id)}")
+
+    async def join(self, request: JoinRequest) -> JoinReply:
+        """Needs no key: the request is signed. May be repeated with the same one."""
+        return await self._call(JoinReply, "POST", "/v1/join", body=request)
+
+    async def list_members(self) -> list[MemberView]:
+        return (await self._call(Page[MemberView], "GET", "/v1/members")).items
+
+    async def revoke_member(self, kind: MemberKind, name: str) -> MemberView:
+        """Its links end, and it is let in no more. Returns it as it was."""
+        return await self._call(MemberView, "DELETE", f"/v1/members/{kind}/{part(name)}")
+
+
+def part(name: str) -> str:
+    """``name`` as one part of a path. Raises ``InvalidInput`` for an empty one."""
+    if not name:
+        raise InvalidInput("the name is empty", next_step="`moorage ps` lists names")
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
