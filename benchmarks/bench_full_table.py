@@ -24,9 +24,9 @@ from typing import Any
 import asyncpg
 
 from measuring import machine, machine_line, median
-from moorage.common.clock import SystemClock
-from moorage.common.spec import SessionSpec
-from moorage.common.status import LIVE
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.queries import SQL

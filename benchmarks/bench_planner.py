@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from measuring import machine, machine_line
-from moorage.common.collector import calm
+from moorage.common.aio.gc import calm
 from moorage.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.model import Quota
-from moorage.manager.scheduling.planners import Planners
-from moorage.manager.scheduling.resident import Planner
+from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.scheduling.incremental.planner import Planner
+from moorage.manager.scheduling.incremental.planner_cache import Planners
 from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, session, world
 
 POLICY = Policy()  # backfill with its bounds, as groups have it when nobody says otherwise

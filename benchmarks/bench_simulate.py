@@ -24,12 +24,13 @@ from typing import Any
 import grpc
 
 from measuring import cpu_s, machine, machine_line
-from moorage.common.exchange import OrdersOut, ReportsIn
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.messages import Orders
-from moorage.common.status import ObservedState, SessionType
-from moorage.common.wire import agent_pb2, agent_pb2_grpc, codec
+from moorage.common.link import codec
+from moorage.common.link.exchange import OrdersOut, ReportsIn
+from moorage.common.link.messages import Orders
+from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.status import ObservedState, SessionType
 
 TOKEN = "bench"
 

@@ -29,15 +29,15 @@ from typing import TypeVar
 import asyncpg
 
 from measuring import machine, machine_line, median
-from moorage.common.clock import SystemClock
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.messages import AgentInfo, Observation, Report, SlotOffer
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState, Status
-from moorage.manager.lifecycle import Event, Move
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState, Status
+from moorage.manager.lifecycle.transitions import Event, Move
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.scheduling import Place
-from moorage.manager.scheduling.model import Take
+from moorage.manager.scheduling.core.model import Take
 from moorage.manager.store import Store, migrate
 from naive import AGENTS, SPEC, TAKES, Naive
 

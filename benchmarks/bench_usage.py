@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 
 from measuring import machine, machine_line, median
-from moorage.agent.logs import LogStore
+from moorage.agent.devices.usage.rates import Minutes, use
 from moorage.agent.runtimes import Launch, ProcessRuntime
-from moorage.agent.usage.rates import Minutes, use
-from moorage.common.clock import SystemClock
-from moorage.common.ids import AgentId, DeviceId, KernelId
-from moorage.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import AgentId, DeviceId, KernelId
+from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 
 from measuring import Caller, cpu_s, family
-from moorage.common.clock import SystemClock
+from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
 
 UP_S = 60.0

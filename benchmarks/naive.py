@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 
 from measuring import cpu_s, family
-from moorage.common.clock import SystemClock
-from moorage.common.spec import SessionSpec
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import SessionSpec
 
 SPEC = SessionSpec.model_validate({"command": ["true"], "resources": {"cpu": 1, "mem": "64MiB"}})
 SPEC_JSON = SPEC.model_dump_json()

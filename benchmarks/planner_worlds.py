@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Snapshot
-from moorage.manager.scheduling.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Quota, Running, Take
 
 GIB = 1024**3
 NOW = 1_000_000_000

@@ -43,10 +43,10 @@ from listening import Listener, listening
 from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker.container_config import container_config, host_config
 from moorage.agent.runtimes.docker.networks import SHARED
-from moorage.agent.runtimes.docker.rules import container_config, host_config
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
 from start_table import AT_ONCE, STAGES, Found, tables
 
 if TYPE_CHECKING:

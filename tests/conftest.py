@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from moorage.common.clock import SystemClock
+from moorage.common.aio.clock import SystemClock
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from moorage import daemons, join, rehearse, replay, simulate, upkeep  # noqa: F401 - they register their commands
 from moorage.cli import app
+from moorage.demo import command as demo
+from moorage.server.commands import (
+    administration,
+    daemons,
+    join,
+    scheduler_replay,
+    scheduler_simulate,
+    simulate,
+)
+
+# Importing a command module registers its commands on ``app``.
+REGISTERED = (daemons, administration, join, demo, scheduler_simulate, scheduler_replay, simulate)
 
 
 def main() -> None:

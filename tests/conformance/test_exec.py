@@ -13,7 +13,7 @@ from tests.conformance.test_runtime import Bench, FakeBench, ProcessBench, bench
 
 from moorage.agent.runtimes import Handle, Runtime, procfs
 from moorage.agent.runtimes.execution import NOT_FOUND, STDERR, STDOUT, Command, ExecFailed, Execution
-from moorage.common.status import ObservedState as S
+from moorage.common.model.status import ObservedState as S
 
 __all__ = ["bench"]
 _BEGIN = "import os, signal, sys, time\nsay = lambda fd, text: os.write(fd, text.encode())\n"
@@ -227,10 +227,10 @@ async def test_what_it_leaves_in_the_background_goes_with_the_kernel(bench: Benc
 _AGENT = """
 import asyncio, os, sys
 from pathlib import Path
-from moorage.agent.logs import LogStore
+from moorage.agent.state.logs import LogStore
 from moorage.agent.runtimes import Launch, ProcessRuntime
 from moorage.agent.runtimes.execution import Command
-from moorage.common.ids import KernelId
+from moorage.common.model.ids import KernelId
 
 async def main(folder, mark):
     runtime = ProcessRuntime(folder, LogStore(folder / "logs"), log_max_bytes=100_000, log_keep_files=3)

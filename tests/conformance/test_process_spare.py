@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
 from moorage.agent.runtimes.base import KERNEL_MARK, OWNER_MARK
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
-from moorage.common.status import ObservedState as S
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState as S
 
 
 def waiting() -> list[int]:

@@ -15,14 +15,14 @@ import pytest_asyncio
 from tests.containers.images import PYTHON_IMAGE
 from tests.free_ports import free_port
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
 from moorage.agent.runtimes.docker import DockerRuntime, Engine, GcRules, Housekeeping, Pulled, Rules
-from moorage.agent.runtimes.docker.seal import load_sealer
+from moorage.agent.runtimes.docker.labels import load_sealer
 from moorage.agent.runtimes.fake import FakeWorld
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
-from moorage.common.status import ObservedState as S
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState as S
 
 
 class Bench(Protocol):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import (
     Away,
@@ -21,9 +20,10 @@ from moorage.agent.runtimes.docker import (
     Pulled,
     Rules,
 )
-from moorage.agent.runtimes.docker.seal import load_sealer
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
+from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
 from tests.wire.agent_harness import Manager, manager
 
 from .engine import PrivateEngine, lacks

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from moorage.common.kernel import KernelSpec
+from moorage.common.model.kernel import KernelSpec
 from tests.wire.agent_harness import TOKEN, Manager, kernel
 
 from .engine import PrivateEngine
@@ -19,8 +19,8 @@ AGENT = """
 import asyncio, sys
 from pathlib import Path
 from moorage.agent import Agent
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
 
 async def main():
     target, home, token, ports, docker = sys.argv[1:]

@@ -11,12 +11,12 @@ from typing import Any
 
 import aiohttp
 
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.membership import Membership, Peer
-from moorage.common.messages import LogRequest, Report
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
-from moorage.common.status import SessionType
+from moorage.common.link.messages import LogRequest, Report
+from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
 from tests.wire.agent_harness import Manager, seen
 
 from .engine import PrivateEngine

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import aiohttp
 
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.status import ObservedState as S
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.status import ObservedState as S
 from tests.wire.agent_harness import Manager
 
 from .engine import PrivateEngine

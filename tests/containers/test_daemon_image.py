@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage.common.status import AgentStatus
+from moorage.common.model.status import AgentStatus
 from tests.wire.member_harness import Site, site
 
 from .daemon_image import IMAGE, ensure

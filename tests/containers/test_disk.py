@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.containers import Presence
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import CreateFailed
 from moorage.agent.runtimes.docker import (
     DiskFull,
@@ -21,11 +19,13 @@ from moorage.agent.runtimes.docker import (
     Pulled,
     Rules,
 )
-from moorage.agent.runtimes.docker.garbage import Disk
-from moorage.agent.runtimes.docker.housekeeping import disk_of
-from moorage.agent.runtimes.docker.seal import load_sealer
-from moorage.common.clock import ManualClock, SystemClock
-from moorage.common.reasons import Reason
+from moorage.agent.runtimes.docker.availability import Presence
+from moorage.agent.runtimes.docker.disk import disk_of
+from moorage.agent.runtimes.docker.image_gc import Disk
+from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.model.reasons import Reason
 
 from .conftest import launch
 from .engine import PrivateEngine, lacks

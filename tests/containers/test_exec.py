@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from moorage.agent.runtimes.execution import Command
-from moorage.agent.workspaces import Workspaces
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.status import ObservedState, SessionType
+from moorage.agent.state.workspaces import Workspaces
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import ObservedState, SessionType
 
 from .conftest import MakeRuntime, launch
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
 
 from .conftest import MakeRuntime, launch

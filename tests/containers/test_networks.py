@@ -19,9 +19,9 @@ from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime
 from moorage.agent.runtimes.base import File
 from moorage.agent.runtimes.docker import DockerRuntime
 from moorage.agent.runtimes.docker.networks import SHARED
-from moorage.common.clock import SystemClock
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 
 from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine, lacks

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.runtimes import CreateFailed
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 from tests.wire.agent_harness import Manager
 
 from .conftest import MakeRuntime, launch

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from moorage.agent.containers import AWAY_S, Presence, tidy
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.rules import container_name
-from moorage.agent.runtimes.docker.seal import load_sealer
-from moorage.common.clock import ManualClock, SystemClock
-from moorage.common.ids import KernelId
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.agent.runtimes.docker.availability import AWAY_S, Presence, tidy
+from moorage.agent.runtimes.docker.container_config import container_name
+from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
 
 from .conftest import MakeRuntime, launch

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.spec import SessionSpec
-from moorage.common.status import Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
 from moorage.manager.store import Store, migrate
 
 from .engine import PrivateEngine

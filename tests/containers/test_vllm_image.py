@@ -12,7 +12,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from moorage.demo_model import write_tiny_llama_dir
+from moorage.demo.model import write_tiny_llama_dir
 from tests.e2e.parts import Platform, until
 from tests.vllm.test_vllm import ARGS, ENV
 

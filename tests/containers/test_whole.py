@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
 from tests.e2e.parts import Platform, until
 

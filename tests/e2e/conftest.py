@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.demo_model import write_tiny_gguf
+from moorage.demo.model import write_tiny_gguf
 
 from .parts import Platform, kernels_below
 

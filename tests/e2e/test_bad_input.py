@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
-from moorage.common.status import Status
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.status import Status
 from moorage.sdk import Client
 
 from .parts import Platform, kernels_below, until

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.spec import EndpointSpec, Probe
-from moorage.common.status import AgentStatus, Status
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import AgentStatus, Status
 from moorage.sdk import chat
 
 from .parts import Platform, kernels_below, until

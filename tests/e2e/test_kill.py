@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
 
 from .parts import Platform, kernels_below, processes, until

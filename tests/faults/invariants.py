@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from moorage.common.api import HistoryEntry, SessionView
-from moorage.common.reasons import Reason
-from moorage.common.status import TERMINAL, Result, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import TERMINAL, Result, Status
+from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import Client
 from tests.e2e.parts import kernels_below
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moorage.common.errors import MoorageError
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.sdk import Client, chat
 
 from .cluster import Cluster

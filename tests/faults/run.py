@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from moorage.common.errors import MoorageError
-from moorage.common.status import LIVE
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.status import LIVE
 from tests.e2e.parts import kernels_below, until
 
 from .cluster import AGENTS, Cluster

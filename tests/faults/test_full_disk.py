@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.errors import MoorageError
-from moorage.common.spec import SessionSpec
-from moorage.common.status import Result, Status
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Result, Status
 from moorage.sdk import ApiError
 from tests.e2e.parts import Platform, until
 

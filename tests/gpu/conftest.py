@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.devices import Care, Devices, Nvidia
-from moorage.agent.logs import LogStore
+from moorage.agent.devices.usage.sampler import Measured
 from moorage.agent.runtimes import ProcessRuntime
-from moorage.agent.usage.sampler import Measured
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
-from moorage.common.messages import SlotOffer
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import KernelId
 
 from .prepare import lacks
 

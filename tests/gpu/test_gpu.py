@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.devices import Care, Devices
+from moorage.agent.devices.usage.rates import attribute
+from moorage.agent.devices.usage.sampler import Measured
 from moorage.agent.engines import ENGINES, Site
-from moorage.agent.launching import Place, invocation, launch
+from moorage.agent.kernel.launch import Place, invocation, launch
 from moorage.agent.runtimes import Handle, ProcessRuntime
-from moorage.agent.usage.rates import attribute
-from moorage.agent.usage.sampler import Measured
-from moorage.common.clock import SystemClock
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.messages import SlotOffer
-from moorage.common.reasons import Reason
-from moorage.common.status import SessionType
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import SessionType
 from tests.e2e.parts import Platform, kernels_below, until
 
 from .conftest import GIB, PROGRAM

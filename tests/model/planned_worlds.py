@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from moorage.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
-from moorage.manager.scheduling.answer import KernelPlace
-from moorage.manager.scheduling.model import KernelAsk, Quota, Running, Take
-from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.core.results import KernelPlace
 
 WORLD = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
 NOW = 1_000

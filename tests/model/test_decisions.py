@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planned_worlds import NOW, any_world, policies
 
-from moorage.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.manager.decisions import Damaged, Decision, Reader, Writer
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.manager.decision_log import Damaged, Decision, Reader, Writer
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.model import KernelAsk, Quota, Running, Take
-from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.policy import Preemption
 
 WORLD = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
 

@@ -10,11 +10,11 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.answer import Place, RefusalKind
-from moorage.manager.scheduling.order import order
+from moorage.manager.scheduling.core.order import order
+from moorage.manager.scheduling.core.results import Place, RefusalKind
 
 SHARE = st.sampled_from([0, 100, 250, 500, 750, 999, 1000])
 

@@ -24,11 +24,11 @@ from planned_worlds import (
     thrifty,
 )
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.answer import Reservation
-from moorage.manager.scheduling.model import Running
-from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.core.results import Reservation
 
 
 @WORLD

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned_worlds import MENU, NOW, USERS, WORLD, policies
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
-from moorage.manager.scheduling.answer import Unmet
-from moorage.manager.scheduling.demand import in_shares
-from moorage.manager.scheduling.model import Quota, Running
-from moorage.manager.scheduling.planners import Planners
-from moorage.manager.scheduling.resident import Planner
+from moorage.manager.scheduling.core.demand import in_shares
+from moorage.manager.scheduling.core.model import Quota, Running
+from moorage.manager.scheduling.core.results import Unmet
+from moorage.manager.scheduling.incremental.planner import Planner
+from moorage.manager.scheduling.incremental.planner_cache import Planners
 
 
 def agent(

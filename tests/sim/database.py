@@ -14,9 +14,9 @@ from typing import Any
 
 import asyncpg
 
-from moorage.common.errors import StoreUnavailable
+from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import migrate
-from moorage.manager.store.db import Database, Line, _init
+from moorage.manager.store.database import Database, Line, _init
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 # Faults at one statement of one operation: before it, or after it took effect and before its answer came.

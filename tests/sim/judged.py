@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from moorage.common.status import WANTED, Status
+from moorage.common.model.status import WANTED, Status
 
 from .database import Postgres
 from .managers import ManagerLife

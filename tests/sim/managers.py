@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from moorage.common.clock import ManualClock
-from moorage.common.errors import MoorageError, StoreUnavailable
-from moorage.common.exchange import OrdersIn, ReportsOut
-from moorage.common.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from moorage.common.aio.clock import ManualClock
+from moorage.common.link.exchange import OrdersIn, ReportsOut
+from moorage.common.link.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
 from moorage.manager.metrics import Metrics
-from moorage.manager.rpc.admission import Peer
-from moorage.manager.rpc.link import Attached, Links, _Refused
+from moorage.manager.rpc.agent_link import Attached, Links, _Refused
+from moorage.manager.rpc.authentication import Peer
 from moorage.manager.store import Store
 
 from .database import CURRENT, EPOCH, Died, Operation, Postgres, WorldDatabase

@@ -1,6 +1,6 @@
 """An agent and its node in virtual time: the real ``agent.reconcile`` over a model of what runs.
 
-It keeps the promises of ``agent/keeper.py`` and ``agent/life.py``: intent in the ledger before anything is
+It keeps the promises of ``agent/kernel``: intent in the ledger before anything is
 started, a kernel of the ledger is never started again, its end is told until its order is withdrawn.
 """
 
@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from moorage.agent import reconcile as policy
-from moorage.agent.outcome import Doom, Outcome, judge
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import AgentInfo, Observation, Orders, Report, SlotOffer
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as Seen
+from moorage.agent.kernel import reconcile as policy
+from moorage.agent.kernel.outcome import Doom, Outcome, judge
+from moorage.common.link.messages import AgentInfo, Observation, Orders, Report, SlotOffer
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as Seen
 
 GIB = 1024**3
 STOP_MARGIN_S = 3.0

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from moorage.agent import reconcile
-from moorage.common.ids import KernelId
-from moorage.common.messages import Observation
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState
+from moorage.agent.kernel import reconcile
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
 from moorage.manager.store import reports
 from moorage.manager.store.queries import SQL
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from moorage.common.options import GroupOptions, PreemptionOptions
-from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 
 from .managers import ManagerLife
 from .node import Script

@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from moorage.common.ids import KernelId
+from moorage.common.model.ids import KernelId
 
 from .database import Operation, Postgres, draw_fault
 from .judged import Judged

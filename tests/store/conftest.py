@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest_asyncio
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import AgentId, DeviceId, KernelId
-from moorage.common.messages import AgentInfo, Observation, Report, SlotOffer
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState
-from moorage.manager.judging import judge
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.model.ids import AgentId, DeviceId, KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
+from moorage.manager.lifecycle.reconcile import judge
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, migrate
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moorage.common.messages import Report
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.link.messages import Report
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle

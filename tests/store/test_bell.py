@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import AgentId
-from moorage.common.spec import SessionSpec
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import AgentId
+from moorage.common.model.spec import SessionSpec
 from moorage.manager.store import Store, Topic
 
 from .conftest import FakeAgent, schedule

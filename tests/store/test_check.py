@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from moorage.common.clock import ManualClock
-from moorage.common.status import ObservedState
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.status import ObservedState
 from moorage.manager.loops import Leader, Sweeper
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
-from moorage.manager.store.check import CHECKS, GOES_WITH
+from moorage.manager.store.integrity import CHECKS, GOES_WITH
 
 from .conftest import RUNNING, FakeAgent, schedule, settle
 from .test_life import spec, started, used

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from moorage.common.ids import AgentId, KernelId, SessionId
-from moorage.common.options import QuotaLimits
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Result, Status
-from moorage.manager.judging import preempt
-from moorage.manager.keys import Owner
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.identity.keys import Owner
+from moorage.manager.lifecycle.reconcile import preempt
 from moorage.manager.scheduling import Place, Policy
-from moorage.manager.scheduling import plan as plan_of
+from moorage.manager.scheduling.core import plan as plan_of
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle

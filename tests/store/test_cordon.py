@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import NotFound
-from moorage.common.reasons import Reason
-from moorage.common.spec import EndpointSpec, SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import NotFound
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager.loops import Drainer, Leader, ReplicaKeeper, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from moorage.common.errors import StoreUnavailable
+from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
 
 

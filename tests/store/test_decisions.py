@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import InvalidInput, StoreUnavailable
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState
-from moorage.manager.decisions import Decision, Reader, Segment
-from moorage.manager.keys import Owner
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import InvalidInput, StoreUnavailable
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState
+from moorage.manager.decision_log import Decision, Reader, Segment
+from moorage.manager.identity.keys import Owner
 from moorage.manager.loops import Leader, Recorder, Scheduler, Sweeper
-from moorage.manager.loops import recorder as recording
+from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store

@@ -8,13 +8,13 @@ from itertools import product
 import asyncpg
 import pytest
 
-from moorage.common.errors import Conflict, Forbidden, InvalidInput, MoorageError, NotFound
-from moorage.common.ids import KernelId
-from moorage.common.options import GroupOptions
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import TERMINAL, ObservedState, Result, Status
-from moorage.manager.keys import Once, Owner
+from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, MoorageError, NotFound
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL, ObservedState, Result, Status
+from moorage.manager.identity.keys import Once, Owner
 from moorage.manager.store import Store
 
 from .conftest import FAILED, FakeAgent, schedule, settle

@@ -16,8 +16,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import StartupError
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import User, reaches
 
@@ -101,7 +101,7 @@ async def test_our_secrets_are_not_in_its_environment(state: Path, monkeypatch: 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from moorage.common.clock import SystemClock
+from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
 
 async def main():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moorage.common.clock import ManualClock
-from moorage.common.spec import SessionSpec
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.spec import SessionSpec
 from moorage.manager.store import Store, migrate
 
 from .conftest import FakeAgent

@@ -6,15 +6,15 @@ from datetime import datetime
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import EndpointId, SessionId
-from moorage.common.options import GroupOptions, PreemptionOptions
-from moorage.common.reasons import Reason
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
-from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
 

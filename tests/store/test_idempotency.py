@@ -7,10 +7,10 @@ import asyncio
 import asyncpg
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import Conflict, NotFound
-from moorage.common.spec import SessionSpec
-from moorage.manager.keys import Once
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.spec import SessionSpec
+from moorage.manager.identity.keys import Once
 from moorage.manager.store import Store
 
 KEY = Once("api-key-1", "once-1")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.errors import Conflict, NotFound
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import ReportRefused, Store
 
 from .conftest import FakeAgent, schedule, settle

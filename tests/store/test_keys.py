@@ -9,10 +9,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import Conflict, InvalidInput, NotFound
-from moorage.common.keys import KeySpec
-from moorage.manager.keys import ApiKey, Owner
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.views.keys import KeySpec
+from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.store import Store
 
 CLOCK = SystemClock()

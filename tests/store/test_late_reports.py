@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import AgentId, KernelId
-from moorage.common.spec import SessionSpec
-from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import AgentId, KernelId
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import ReportRefused, Store
 
 from .conftest import FakeAgent, schedule, settle

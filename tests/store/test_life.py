@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from moorage.common.errors import Conflict, InvalidInput, NotFound
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Result, Status
-from moorage.manager.judging import stop
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.lifecycle.reconcile import stop
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
-from moorage.manager.loops import lifekeeper
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
+from moorage.manager.loops import session_controller
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
@@ -19,10 +19,10 @@ async def test_what_it_was_told_of_is_judged_at_the_next_tick(
     store: Store, monkeypatch: pytest.MonkeyPatch, look_s: float
 ) -> None:
     """Also of sessions that run, which a look at everything leaves to the rare deep one."""
-    keeper = lifekeeper.Lifekeeper(store, SystemClock(), 120)
+    keeper = session_controller.Lifekeeper(store, SystemClock(), 120)
     await keeper._tick()  # a deep look, of which there is no second one here
-    monkeypatch.setattr(lifekeeper, "LOOK_S", look_s)
-    monkeypatch.setattr(lifekeeper, "LOOK_DEEP_S", 3600.0)
+    monkeypatch.setattr(session_controller, "LOOK_S", look_s)
+    monkeypatch.setattr(session_controller, "LOOK_DEEP_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
     made = await store.create_session(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")

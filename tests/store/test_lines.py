@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from moorage.common.errors import StoreUnavailable
-from moorage.manager.store import db
-from moorage.manager.store.db import Database, Line
+from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.store import database as db
+from moorage.manager.store.database import Database, Line
 
 
 @pytest_asyncio.fixture

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.ids import DeviceId
-from moorage.common.messages import Report, SlotOffer
-from moorage.common.spec import SessionSpec
+from moorage.common.link.messages import Report, SlotOffer
+from moorage.common.model.ids import DeviceId
+from moorage.common.model.spec import SessionSpec
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 

@@ -8,11 +8,11 @@ import time
 import asyncpg
 import pytest
 
-from moorage.common.apps import AppPort
-from moorage.common.errors import Conflict, NotFound
-from moorage.common.permits import PermitSpec
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.service_ports import AppPort
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
+from moorage.common.views.access_tokens import PermitSpec
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import SessionId
-from moorage.common.options import GroupOptions, PreemptionOptions
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Result, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
-from moorage.manager.scheduling.answer import Victim
+from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, settle

@@ -7,17 +7,17 @@ import asyncio
 import asyncpg
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import NotFound, QuotaExceeded
-from moorage.common.options import GroupOptions, QuotaLimits, Scope
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import Status
-from moorage.manager.keys import Once, Owner
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import NotFound, QuotaExceeded
+from moorage.common.model.group_options import GroupOptions, QuotaLimits, Scope
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.manager.identity.keys import Once, Owner
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Policy, plan
-from moorage.manager.store import Store, db
+from moorage.manager.store import Store, database
 from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent
@@ -140,7 +140,7 @@ async def test_two_managers_at_the_same_moment_do_not_overrun_it(store: Store, e
     connection = await asyncpg.connect(empty_database)
     try:
         async with Store(empty_database, SystemClock()) as other:
-            await db._init(connection)
+            await database._init(connection)
             other._create_line = connection  # type: ignore[assignment]
             async with connection.transaction():
                 await add(other, "theirs")

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.db import Line
+from moorage.manager.store.database import Line
 from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent, schedule, settle

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.clock import SystemClock
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Result, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle

@@ -13,10 +13,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from moorage.common.errors import ConfigError, StartupError, StoreUnavailable
-from moorage.common.status import AgentStatus, Result, SessionType, Status
+from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.model.status import AgentStatus, Result, SessionType, Status
 from moorage.manager.store import Store, migrate, tables
-from moorage.manager.store.check import CHECKS
+from moorage.manager.store.integrity import CHECKS
 from moorage.manager.store.migrate import engine_url
 from moorage.manager.store.queries import SQL
 

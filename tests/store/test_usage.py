@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from moorage.common.errors import NotFound
-from moorage.common.ids import AgentId, DeviceId, KernelId
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState
-from moorage.common.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import AgentId, DeviceId, KernelId
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState
+from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from moorage.common.errors import StoreUnavailable
-from moorage.common.ids import SessionId
-from moorage.common.options import GroupOptions
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager.scheduling import Pending, Policy, plan
-from moorage.manager.store import Store, planning, waiting
-from moorage.manager.store.db import Database, Line
+from moorage.manager.store import Store, pending_cache, scheduling
+from moorage.manager.store.database import Database, Line
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -28,7 +28,7 @@ async def add(store: Store, name: str, **more: object) -> None:
 
 
 async def whole_look(store: Store) -> dict[SessionId, Pending]:
-    asked = waiting.Waiting(store._db, store._clock)  # keeps nothing that it does not ask about
+    asked = pending_cache.Waiting(store._db, store._clock)  # keeps nothing that it does not ask about
     return {one.session_id: one for one in await asked.of("default")}
 
 
@@ -51,7 +51,7 @@ async def retry(store: Store, agent: FakeAgent) -> None:
 
 async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """By rings alone: nobody is asked for an hour."""
-    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     await FakeAgent(store, "node-2", gpus=0).report()
@@ -81,7 +81,7 @@ async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pyt
 async def test_a_placement_that_was_refused_is_looked_at_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.snapshot("default")
@@ -94,7 +94,7 @@ async def test_a_placement_that_was_refused_is_looked_at_again(
 async def test_what_nobody_rang_for_is_seen_at_the_next_look(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "REREAD_S", 0.2)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
     await add(store, "one")
     await add(store, "two")
     await add(store, "pauses")
@@ -113,7 +113,7 @@ async def test_what_nobody_rang_for_is_seen_at_the_next_look(
 async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "REREAD_S", 0.2)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
     assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
@@ -144,9 +144,9 @@ class _Line(Line):
 async def test_what_could_not_be_read_is_read_later(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     async with Away(empty_database) as database:
-        asked = waiting.Waiting(database, store._clock, store.bell)
+        asked = pending_cache.Waiting(database, store._clock, store.bell)
         assert await asked.of("default") == []
         await add(store, "one")
         database.away = True
@@ -165,8 +165,8 @@ async def test_what_could_not_be_read_is_read_later(
 
 async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manager that does not lead is rung for too, and must not keep it for ever."""
-    monkeypatch.setattr(waiting, "REREAD_S", 3600.0)
-    monkeypatch.setattr(waiting, "MOST_NAMES", 5)
+    monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
+    monkeypatch.setattr(pending_cache, "MOST_NAMES", 5)
     kept = store._waiting
     await add(store, "before")
     assert not kept._stale
@@ -178,7 +178,7 @@ async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: py
 
 
 async def test_all_are_told_why_however_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "MOST_NOTES", 4)
+    monkeypatch.setattr(scheduling, "MOST_NOTES", 4)
     await asyncio.gather(*(add(store, f"s{n}") for n in range(10)))
     snapshot = await store.snapshot("default")
     holds = plan(snapshot, Policy()).holds

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import Forbidden, InvalidInput, MoorageError, NotFound
-from moorage.common.options import QuotaLimits
-from moorage.common.outlook import Outlook, PlanView
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
-from moorage.manager.keys import Owner
-from moorage.manager.store import Store, rooms
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
+from moorage.common.views.pending import Outlook, PlanView
+from moorage.manager.identity.keys import Owner
+from moorage.manager.store import Store, agent_cache
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -243,7 +243,7 @@ async def test_what_was_kept_too_long_ago_is_not_used(store: Store, monkeypatch:
     await FakeAgent(store).report()
     await store.snapshot("default", who_runs=True)
     assert await store.glance("default") is not None
-    monkeypatch.setattr(rooms, "REREAD_S", -1.0)
+    monkeypatch.setattr(agent_cache, "REREAD_S", -1.0)
     assert await store.glance("default") is None
 
 

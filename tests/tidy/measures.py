@@ -15,13 +15,13 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 # Everywhere else an exception is caught by its name. (file, function): why anything may be caught there.
 CATCH_ALL = {
-    ("src/moorage/common/loop.py", "_run"): "the tick guard: the next tick is the retry",
+    ("src/moorage/common/aio/loop.py", "_run"): "the tick guard: the next tick is the retry",
     (
-        "src/moorage/manager/scheduling/custom.py",
+        "src/moorage/manager/scheduling/placement/selector_plugin.py",
         "ask",
     ): "somebody else's selector: its failure is a refusal",
     (
-        "src/moorage/manager/selectors.py",
+        "src/moorage/manager/selector_plugins.py",
         "load",
     ): "somebody else's module: one that cannot be imported refuses, and says why",
     **{
@@ -29,10 +29,10 @@ CATCH_ALL = {
         for name in ("_ask", "installed")
     },
     ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
-    ("src/moorage/proxy/aiohttp_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
+    ("src/moorage/proxy/planes/asyncio_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }
 # Programs of their own, which import nothing of ours.
-OWN_CLOCK = {"src/moorage/common/clock.py"}
+OWN_CLOCK = {"src/moorage/common/aio/clock.py"}
 
 
 def _generated(path: str) -> bool:
@@ -136,7 +136,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def tasks(path: str, text: str) -> list[str]:
-    if not _ours(path) or path == "src/moorage/common/tasks.py":
+    if not _ours(path) or path == "src/moorage/common/aio/tasks.py":
         return []
     return [
         f"line {node.lineno}: {node.attr}: use common.tasks.spawn"

@@ -11,9 +11,9 @@ import pytest
 
 LOOK = """
 import sys
-import moorage.agentd
-sys.modules.update(dict.fromkeys(moorage.agentd._UNUSED))
-import moorage.agent, moorage.common.log, moorage.edges
+import moorage.server.agent_daemon
+sys.modules.update(dict.fromkeys(moorage.server.agent_daemon._UNUSED))
+import moorage.agent, moorage.common.config.logging, moorage.server.process
 print(*{name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
 """
 

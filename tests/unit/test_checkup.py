@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage import checkup
-from moorage.checkup import GIB, Line
+from moorage.server.doctor import checks
+from moorage.server.doctor.checks import GIB, Line
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALL = frozenset({"cpu", "memory", "pids", "io"})
@@ -19,37 +19,37 @@ FULL = {
 
 
 def ends(days: float) -> Line:
-    return checkup.certificate(NOW + timedelta(days=days), NOW, "node-7", "/x.json")
+    return checks.certificate(NOW + timedelta(days=days), NOW, "node-7", "/x.json")
 
 
 CASES = [
-    (checkup.clock(0.4), "ok", "0.4 s behind"),
-    (checkup.clock(-4.9), "ok", "ahead of"),
-    (checkup.clock(5), "warn", "5.0 s behind"),
-    (checkup.clock(-300), "fail", "300.0 s ahead of"),
-    (checkup.versions("0.4.2", "0.4.0"), "ok", "agent 0.4.0"),
-    (checkup.versions("0.4.2", "0.3.9"), "ok", "manager 0.4.2"),
-    (checkup.versions("0.4.2", "0.2.9"), "warn", "more than one version behind"),
-    (checkup.versions("0.4.2", "0.5.0"), "warn", "newer than the manager's"),
-    (checkup.versions("1.0.0", "0.9.0"), "warn", "more than one version behind"),
-    (checkup.versions("0.4.2", "dev"), "ok", "agent dev"),
+    (checks.clock(0.4), "ok", "0.4 s behind"),
+    (checks.clock(-4.9), "ok", "ahead of"),
+    (checks.clock(5), "warn", "5.0 s behind"),
+    (checks.clock(-300), "fail", "300.0 s ahead of"),
+    (checks.versions("0.4.2", "0.4.0"), "ok", "agent 0.4.0"),
+    (checks.versions("0.4.2", "0.3.9"), "ok", "manager 0.4.2"),
+    (checks.versions("0.4.2", "0.2.9"), "warn", "more than one version behind"),
+    (checks.versions("0.4.2", "0.5.0"), "warn", "newer than the manager's"),
+    (checks.versions("1.0.0", "0.9.0"), "warn", "more than one version behind"),
+    (checks.versions("0.4.2", "dev"), "ok", "agent dev"),
     (ends(60), "ok", "node-7"),
     (ends(13), "warn", "2026-01-14"),
     (ends(-1), "fail", "expired"),
-    (checkup.disk("d", "/d", 10 * GIB, 20 * GIB, needs=10 * GIB), "ok", "10GiB of 20GiB free"),
-    (checkup.disk("d", "/d", 10 * GIB - 1, 20 * GIB, needs=10 * GIB), "warn", "free"),
-    (checkup.disk("d", "/d", GIB - 1, 20 * GIB, needs=10 * GIB), "fail", "free"),
-    (checkup.ports("21000-21999", "h", 1000, 999, (32768, 60999)), "ok", "999 of 1000"),
-    (checkup.ports("21000-21999", "h", 1000, 499, None), "warn", "499 of 1000"),
-    (checkup.ports("21000-21999", "h", 1000, 0, None), "fail", "0 of 1000"),
-    (checkup.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections use 32768"),
-    (checkup.cgroups(2, ALL), "ok", "version 2, with cpu, memory, pids"),
-    (checkup.cgroups(1, ALL - {"pids"}), "warn", "version 1, with cpu, memory"),
-    (checkup.cgroups(0, frozenset()), "warn", "none are mounted"),
-    (checkup.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
-    (checkup.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),
-    (checkup.gpus("", 0, "no driver", True), "fail", "no GPUs (no driver)"),
-    (checkup.gpus("550.54", 0, "", True), "fail", "but no GPU"),
+    (checks.disk("d", "/d", 10 * GIB, 20 * GIB, needs=10 * GIB), "ok", "10GiB of 20GiB free"),
+    (checks.disk("d", "/d", 10 * GIB - 1, 20 * GIB, needs=10 * GIB), "warn", "free"),
+    (checks.disk("d", "/d", GIB - 1, 20 * GIB, needs=10 * GIB), "fail", "free"),
+    (checks.ports("21000-21999", "h", 1000, 999, (32768, 60999)), "ok", "999 of 1000"),
+    (checks.ports("21000-21999", "h", 1000, 499, None), "warn", "499 of 1000"),
+    (checks.ports("21000-21999", "h", 1000, 0, None), "fail", "0 of 1000"),
+    (checks.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections use 32768"),
+    (checks.cgroups(2, ALL), "ok", "version 2, with cpu, memory, pids"),
+    (checks.cgroups(1, ALL - {"pids"}), "warn", "version 1, with cpu, memory"),
+    (checks.cgroups(0, frozenset()), "warn", "none are mounted"),
+    (checks.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
+    (checks.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),
+    (checks.gpus("", 0, "no driver", True), "fail", "no GPUs (no driver)"),
+    (checks.gpus("550.54", 0, "", True), "fail", "but no GPU"),
 ]
 
 
@@ -82,10 +82,10 @@ def test_what_a_fact_means(line: Line, mark: str, words: str) -> None:
     ],
 )
 def test_what_an_engine_says(change: dict[str, object], gpus: int, marks: dict[str, str]) -> None:
-    lines = checkup.docker(FULL | change, "29.1", gpus)
+    lines = checks.docker(FULL | change, "29.1", gpus)
     assert {line.name: line.mark for line in lines} == marks
 
 
 def test_only_a_failure_fails() -> None:
-    assert checkup.verdict([Line("ok", "a", ""), Line("warn", "b", "")]) == 0
-    assert checkup.verdict([Line("ok", "a", ""), Line("fail", "b", "")]) == 1
+    assert checks.verdict([Line("ok", "a", ""), Line("warn", "b", "")]) == 0
+    assert checks.verdict([Line("ok", "a", ""), Line("fail", "b", "")]) == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from moorage.common.errors import StartupError
-from moorage.demo_model import CHAT_TEMPLATE, SPECIALS, WORDS, write_tiny_gguf, write_tiny_llama_dir
+from moorage.common.model.errors import StartupError
+from moorage.demo.model import CHAT_TEMPLATE, SPECIALS, WORDS, write_tiny_gguf, write_tiny_llama_dir
 
 SERVER = """
 import sys, xllamacpp

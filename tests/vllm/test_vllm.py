@@ -12,7 +12,7 @@ import aiohttp
 import openai
 import pytest
 
-from moorage.demo_model import write_tiny_llama_dir
+from moorage.demo.model import write_tiny_llama_dir
 from tests.e2e.parts import Platform, kernels_below, until
 
 pytestmark = pytest.mark.vllm

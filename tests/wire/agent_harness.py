@@ -14,14 +14,15 @@ import grpc
 
 from moorage.agent import Agent
 from moorage.agent.runtimes import procfs
-from moorage.common.clock import SystemClock
-from moorage.common.exchange import ReportsIn
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import Observation, Orders, Report, ReportDelta
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.status import ObservedState, SessionType
-from moorage.common.wire import agent_pb2, agent_pb2_grpc, codec
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.link import codec
+from moorage.common.link.exchange import ReportsIn
+from moorage.common.link.messages import Observation, Orders, Report, ReportDelta
+from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import ObservedState, SessionType
 
 TOKEN = "the-link-token"
 CLOCK = SystemClock()
@@ -222,8 +223,8 @@ AGENT_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from moorage.agent import Agent
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
 
 async def main():
     target, home, token = sys.argv[1:4]

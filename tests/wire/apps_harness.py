@@ -13,8 +13,8 @@ from typing import Any
 from aiohttp import web
 from proxy_harness import GRANT, Client, engine, serving
 
-from moorage.common.ids import SessionId
-from moorage.common.messages import AppRoute, PermitGrant, RouteTable
+from moorage.common.link.messages import AppRoute, PermitGrant, RouteTable
+from moorage.common.model.ids import SessionId
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 PERMIT = "flp-good"

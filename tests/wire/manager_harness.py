@@ -13,10 +13,12 @@ from typing import Any
 import grpc
 import pytest_asyncio
 
-from moorage.common.clock import SystemClock
-from moorage.common.exchange import OrdersIn, ReportsOut
-from moorage.common.ids import AgentId
-from moorage.common.messages import (
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.link import codec
+from moorage.common.link.dial import Caller
+from moorage.common.link.exchange import OrdersIn, ReportsOut
+from moorage.common.link.messages import (
     AgentInfo,
     Observation,
     Orders,
@@ -24,10 +26,9 @@ from moorage.common.messages import (
     Report,
     SlotOffer,
 )
-from moorage.common.settings import ManagerSettings
-from moorage.common.status import ObservedState
-from moorage.common.wire import agent_pb2_grpc, codec
-from moorage.common.wire.dialling import Caller
+from moorage.common.link.pb import agent_pb2_grpc
+from moorage.common.model.ids import AgentId
+from moorage.common.model.status import ObservedState
 from moorage.manager import Manager
 from moorage.sdk import Client
 

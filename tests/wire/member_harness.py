@@ -10,14 +10,14 @@ from pathlib import Path
 import asyncpg
 import pytest_asyncio
 
-from moorage.common.clock import SystemClock
-from moorage.common.identity import Identity, identity_file
-from moorage.common.members import JoinTokenSpec, MemberKind
-from moorage.common.settings import ManagerSettings
-from moorage.common.wire.dialling import Caller
-from moorage.joining import join
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.link.dial import Caller
+from moorage.common.link.identity import Identity, identity_file
+from moorage.common.views.peers import JoinTokenSpec, MemberKind
 from moorage.manager import Manager
 from moorage.sdk import Client
+from moorage.server.registration import join
 
 
 class Off(SystemClock):

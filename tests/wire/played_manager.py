@@ -9,11 +9,11 @@ from pathlib import Path
 
 import agent_harness as h
 
-from moorage.agent.simulate import Cast, Faults, Range, Script, Simulation
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, ManagerSettings
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, ManagerSettings
 from moorage.manager import Manager
 from moorage.sdk import Client
+from moorage.simulator.fleet import Cast, Faults, Range, Script, Simulation
 
 CLOCK = SystemClock()
 

@@ -15,12 +15,12 @@ import aiohttp
 import grpc
 from aiohttp import web
 
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.messages import KeyGrant, ModelRoute, RouteTable, Target
-from moorage.common.settings import CommonSettings, ProxySettings
-from moorage.common.wire import routes_pb2_grpc
-from moorage.common.wire.route_codec import routes_to_wire
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import CommonSettings, ProxySettings
+from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.link.pb import routes_pb2_grpc
+from moorage.common.link.route_codec import routes_to_wire
+from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy import Proxy
 
 TOKEN = "link-token"

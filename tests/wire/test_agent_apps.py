@@ -12,9 +12,9 @@ import agent_harness as h
 import aiohttp
 import pytest_asyncio
 
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.messages import Observation
-from moorage.common.status import ObservedState
+from moorage.common.link.messages import Observation
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.status import ObservedState
 
 PORTS = (ServicePort("lab", base_path=True, guarded=True), ServicePort("db", protocol="tcp"))
 # Answers with what it was told: of its command, then of its environment.

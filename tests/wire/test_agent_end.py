@@ -9,8 +9,8 @@ from pathlib import Path
 import agent_harness as h
 import pytest_asyncio
 
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 
 
 @pytest_asyncio.fixture

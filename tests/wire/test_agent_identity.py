@@ -17,13 +17,13 @@ from manager_harness import TOKEN, attach, client, manager, until
 from structlog.testing import capture_logs
 
 from moorage.agent import Agent
-from moorage.agent.ledger import Ledger
-from moorage.common.clock import SystemClock
-from moorage.common.errors import StartupError
-from moorage.common.reasons import Reason
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.spec import SessionSpec
-from moorage.common.status import AgentStatus, ObservedState, Status
+from moorage.agent.state.checkpoint import Ledger
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.model.errors import StartupError
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager import Manager
 from moorage.sdk import Client
 

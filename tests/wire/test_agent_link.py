@@ -15,16 +15,16 @@ import agent_harness as h
 import pytest
 import pytest_asyncio
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import ProcessRuntime, procfs
-from moorage.common.ids import KernelId
-from moorage.common.kernel import DeviceGrant
-from moorage.common.messages import LogRequest
-from moorage.common.reasons import Reason
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.status import ObservedState as S
-from moorage.common.status import SessionType
-from moorage.demo_model import write_tiny_gguf
+from moorage.agent.state.logs import LogStore
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.link.messages import LogRequest
+from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import DeviceGrant
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
+from moorage.demo.model import write_tiny_gguf
 
 # A server with a child, so that there is a tree to end; it answers its probe only after a moment.
 SERVER = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import agent_harness as h
 
-from moorage.common.status import ObservedState as S
-from moorage.common.status import SessionType
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
 
 
 async def test_what_waits_for_company_goes_without_it_in_the_end(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import agent_harness as h
 import pytest
 import pytest_asyncio
 
-from moorage.common.errors import ConfigError, StartupError
-from moorage.common.settings import AgentSettings, CommonSettings
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.model.errors import ConfigError, StartupError
 
 
 @pytest_asyncio.fixture

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common import messages as m
-from moorage.common import usage as u
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.deltas import Delta
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.membership import Membership, Peer
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState, SessionType
-from moorage.common.wire import agent_pb2, codec, route_codec, routes_pb2, usage_codec
+from moorage.common.link import codec, route_codec, usage_codec
+from moorage.common.link import messages as m
+from moorage.common.link.deltas import Delta
+from moorage.common.link.pb import agent_pb2, routes_pb2
+from moorage.common.model import usage as u
+from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.status import ObservedState, SessionType
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 WHOLE = st.integers(0, 2**53)

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 import pytest_asyncio
 
-from moorage.common.clock import SystemClock
-from moorage.common.settings import ManagerSettings
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
 from moorage.manager import Manager
 from moorage.manager.postgres import EmbeddedPostgres
 

@@ -16,12 +16,12 @@ from test_usage_wire import eventually
 
 from moorage.agent import Agent
 from moorage.agent.devices import installed
-from moorage.common.api import OfferView
-from moorage.common.clock import SystemClock
-from moorage.common.reasons import Reason
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.spec import SessionSpec
-from moorage.common.status import Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.common.views.resources import OfferView
 from moorage.manager import Manager
 from moorage.sdk import Client
 

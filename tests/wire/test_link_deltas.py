@@ -8,9 +8,9 @@ from pathlib import Path
 import agent_harness as h
 import pytest_asyncio
 
-from moorage.common.exchange import OrdersOut
-from moorage.common.messages import Orders, OrdersDelta, WholeReportWanted
-from moorage.common.status import ObservedState as S
+from moorage.common.link.exchange import OrdersOut
+from moorage.common.link.messages import Orders, OrdersDelta, WholeReportWanted
+from moorage.common.model.status import ObservedState as S
 
 
 @pytest_asyncio.fixture

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 from manager_harness import attach, client, manager, until
 
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
-from moorage.manager.rpc import link
+from moorage.manager.rpc import agent_link
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -19,7 +19,7 @@ __all__ = ["client", "manager"]  # fixtures
 @pytest.fixture
 def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """All orders are looked at once an hour, so that no look is in time for the test."""
-    monkeypatch.setattr(link, "POLL_S", 3600.0)
+    monkeypatch.setattr(agent_link, "POLL_S", 3600.0)
 
 
 @pytest.mark.usefixtures("rare_looks")

@@ -18,16 +18,16 @@ from manager_harness import TOKEN, Stream, attach, client, manager, until
 from structlog.testing import capture_logs
 
 from moorage.agent import Agent
-from moorage.common.clock import SystemClock
-from moorage.common.deltas import Delta
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
-from moorage.common.reasons import Reason
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, Result, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.link.deltas import Delta
+from moorage.common.link.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager import Manager
-from moorage.manager.rpc.faulty import what_is_wrong
+from moorage.manager.rpc.report_validation import what_is_wrong
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures

@@ -11,11 +11,11 @@ import grpc
 import pytest
 from manager_harness import TOKEN, Stream, attach, client, manager, until
 
-from moorage.common.execution import Channel, ExecSpec
-from moorage.common.messages import ExecRequest
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
-from moorage.common.status import ObservedState, SessionType, Status
-from moorage.common.wire import agent_pb2
+from moorage.common.link.messages import ExecRequest
+from moorage.common.link.pb import agent_pb2
+from moorage.common.model.commands import Channel, ExecSpec
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.status import ObservedState, SessionType, Status
 from moorage.manager import Manager
 from moorage.sdk import ApiError, Client
 

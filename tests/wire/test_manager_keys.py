@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 from manager_harness import client, manager
 
-from moorage.common.keys import KeySpec
-from moorage.common.spec import EndpointSpec, SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.keys import KeySpec
 from moorage.manager import Manager
 from moorage.sdk import ApiError, Client
 

@@ -11,20 +11,21 @@ import grpc
 import pytest
 from manager_harness import INFO, TOKEN, Stream, attach, client, manager, until
 
-from moorage.common.clock import SystemClock
-from moorage.common.errors import StartupError
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.messages import (
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.link import route_codec
+from moorage.common.link.messages import (
     LogRequest,
     Observation,
     Report,
     WholeReportWanted,
 )
-from moorage.common.reasons import Reason
-from moorage.common.settings import ManagerSettings
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
-from moorage.common.status import ObservedState, Status
-from moorage.common.wire import agent_pb2, route_codec, routes_pb2, routes_pb2_grpc
+from moorage.common.link.pb import agent_pb2, routes_pb2, routes_pb2_grpc
+from moorage.common.model.errors import StartupError
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
 from moorage.sdk import Client
 

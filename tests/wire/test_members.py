@@ -14,23 +14,17 @@ from manager_harness import Stream, attach
 from member_harness import Off, Site, opened, site
 
 from moorage.agent import Agent
-from moorage.common.certificates import JoinToken
-from moorage.common.clock import SystemClock
-from moorage.common.errors import ConfigError, InvalidInput
-from moorage.common.identity import IdentityFile, identity_file
-from moorage.common.options import GroupOptions
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.status import AgentStatus
-from moorage.common.wire import (
-    agent_pb2_grpc,
-    members_pb2,
-    members_pb2_grpc,
-    routes_pb2,
-    routes_pb2_grpc,
-)
-from moorage.common.wire.dialling import Caller, caller_of
-from moorage.joining import join
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.link.certificates import JoinToken
+from moorage.common.link.dial import Caller, caller_of
+from moorage.common.link.identity import IdentityFile, identity_file
+from moorage.common.link.pb import agent_pb2_grpc, peers_pb2, peers_pb2_grpc, routes_pb2, routes_pb2_grpc
+from moorage.common.model.errors import ConfigError, InvalidInput
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.status import AgentStatus
 from moorage.sdk import ApiError
+from moorage.server.registration import join
 
 __all__ = ["site"]  # fixture
 
@@ -182,13 +176,13 @@ async def test_a_manager_of_another_ca_is_not_spoken_to(site: Site) -> None:
 
 
 def _another_authority() -> str:
-    from moorage.manager.authority import Authority
+    from moorage.manager.pki.authority import Authority
 
     return Authority.make("secret", SystemClock().now()).certificate
 
 
 async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
-    from moorage.manager.authority import Authority, read_csr
+    from moorage.manager.pki.authority import Authority, read_csr
 
     made = await site.join()
     other = Authority(Authority.make("s", SystemClock().now()), "s")
@@ -308,9 +302,9 @@ async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
 async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
     await site.join()
     async with site.caller().channel(()) as channel:
-        stub = members_pb2_grpc.MembersStub(channel)
+        stub = peers_pb2_grpc.MembersStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.Renew(members_pb2.RenewRequest(csr="-----BEGIN NONSENSE-----"))
+            await stub.Renew(peers_pb2.RenewRequest(csr="-----BEGIN NONSENSE-----"))
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from member_harness import Off, Site, site
 
-from moorage import node_doctor
-from moorage.checkup import Line
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, Settings
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, Settings
+from moorage.server.doctor import node as node_doctor
+from moorage.server.doctor.checks import Line
 
 __all__ = ["site"]  # fixture
 

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 import asyncpg
 from manager_harness import attach, client, manager
 
-from moorage.common.spec import SessionSpec
+from moorage.common.model.spec import SessionSpec
 from moorage.manager import Manager
-from moorage.manager.rpc.link import POLL_S
+from moorage.manager.rpc.agent_link import POLL_S
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures

@@ -15,7 +15,7 @@ from apps_harness import ID, PERMIT, SHOW, app_of, apps, newer
 from proxy_harness import serving
 from tests.free_ports import free_port
 
-from moorage.common.sockets import reset
+from moorage.common.aio.sockets import reset
 from moorage.sdk import ApiError, Unreachable, carry
 
 MIB = 1024 * 1024

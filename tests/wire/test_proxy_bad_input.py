@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from proxy_harness import AUTH, GRANT, RouteServer, alone, proxy, routes, serving, target, until
 
-from moorage.common.errors import StartupError
-from moorage.common.messages import KeyGrant, RouteTable
-from moorage.proxy import aiohttp_plane
+from moorage.common.link.messages import KeyGrant, RouteTable
+from moorage.common.model.errors import StartupError
+from moorage.proxy.planes import asyncio_plane
 
 TEN_MB = 10 * 1024 * 1024
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n"
@@ -144,8 +144,8 @@ async def test_ten_megabytes_from_common_clients(tmp_path):
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(aiohttp_plane, "_BODY_WITHIN_S", 0.1)
-    monkeypatch.setattr(aiohttp_plane, "_LINGER_S", 0.1)
+    monkeypatch.setattr(asyncio_plane, "_BODY_WITHIN_S", 0.1)
+    monkeypatch.setattr(asyncio_plane, "_LINGER_S", 0.1)
     async with alone(tmp_path, never) as c:
         head, body = await raw(c, HEAD + b"Content-Length: 100\r\n\r\n{")
         assert head.startswith(b"HTTP/1.1 408 ")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proxy_harness import ENGINE_KEY, Client, routes, serving, target, until
 
-from moorage.demo_model import write_tiny_gguf
+from moorage.demo.model import write_tiny_gguf
 
 SERVER = """
 import sys, time, xllamacpp

@@ -25,12 +25,13 @@ from proxy_harness import (
 )
 from tests.free_ports import free_port
 
-from moorage.common.clock import SystemClock
-from moorage.common.messages import RouteTable
-from moorage.common.settings import CommonSettings, ProxySettings
-from moorage.proxy import Proxy, feed
-from moorage.proxy.news import WITHIN_S
-from moorage.proxy.saved import SavedTable
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import CommonSettings, ProxySettings
+from moorage.common.link.messages import RouteTable
+from moorage.proxy import Proxy
+from moorage.proxy.control import feed
+from moorage.proxy.control.saved_table import SavedTable
+from moorage.proxy.control.updates import WITHIN_S
 
 CHAT = {"model": "tiny", "messages": []}
 CONNECTED = "moorage_proxy_feed_connected"

@@ -18,17 +18,17 @@ import pytest_asyncio
 from played_manager import played
 from typer.testing import CliRunner
 
-from moorage import replay  # noqa: F401 - it registers its commands
 from moorage.cli import app
-from moorage.common.clock import SystemClock
-from moorage.common.keys import KeySpec
-from moorage.common.settings import ManagerSettings
-from moorage.common.spec import SessionSpec
-from moorage.common.status import TERMINAL
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL
+from moorage.common.views.keys import KeySpec
 from moorage.manager import Manager
-from moorage.manager.decisions import Reader, Segment, Writer
+from moorage.manager.decision_log import Reader, Segment, Writer
 from moorage.manager.scheduling import Plan
 from moorage.sdk import ApiError, Client
+from moorage.server.commands import scheduler_replay  # noqa: F401 - it registers its commands
 
 CLOCK = SystemClock()
 NAMES = [f"s{number}" for number in range(12)]

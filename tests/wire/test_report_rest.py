@@ -11,12 +11,12 @@ import agent_harness as h
 import asyncpg
 from manager_harness import attach, client, manager, until
 
-from moorage.common.messages import Orders
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState as S
-from moorage.common.status import Status
-from moorage.common.wire import codec
+from moorage.common.link import codec
+from moorage.common.link.messages import Orders
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import Status
 from moorage.manager import Manager
 from moorage.sdk import Client
 

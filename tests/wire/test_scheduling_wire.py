@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 from played_manager import played
 
-from moorage.common.api import SessionView
-from moorage.common.clock import SystemClock
-from moorage.common.options import GroupOptions, PreemptionOptions, QuotaLimits
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import TERMINAL, Result, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions, QuotaLimits
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL, Result, Status
+from moorage.common.views.resources import SessionView
 from moorage.sdk import ApiError, Client
 
 CLOCK = SystemClock()

@@ -17,15 +17,15 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from moorage.agent.simulate import Cast, Faults, Range, Script, Simulation
-from moorage.agent.simulate.answering import Answering, Refusing
-from moorage.common.api import SessionView
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, ManagerSettings
-from moorage.common.spec import SessionSpec
-from moorage.common.status import TERMINAL, ObservedState, Status
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, ManagerSettings
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL, ObservedState, Status
+from moorage.common.views.resources import SessionView
 from moorage.manager import Manager
 from moorage.sdk import Client
+from moorage.simulator.fleet import Cast, Faults, Range, Script, Simulation
+from moorage.simulator.fleet.listener import Answering, Refusing
 
 CLOCK = SystemClock()
 QUICK = Script(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.2))

@@ -12,9 +12,9 @@ from manager_harness import client as client
 from manager_harness import manager as manager
 
 from moorage.agent import Agent
-from moorage.common.clock import SystemClock
-from moorage.common.settings import AgentSettings, CommonSettings
-from moorage.common.spec import SessionSpec
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings
+from moorage.common.model.spec import SessionSpec
 from moorage.manager import Manager
 from moorage.sdk import Client
 

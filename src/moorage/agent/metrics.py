@@ -17,12 +17,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from moorage import __version__
-from moorage.agent.usage import Sampler
-from moorage.common.addresses import split_address
-from moorage.common.errors import StartupError
-from moorage.common.ids import KernelId
-from moorage.common.messages import SlotOffer
-from moorage.common.status import ObservedState
+from moorage.agent.devices.usage import Sampler
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import StartupError
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState
 
 # Of each kernel: the field, what the metric is called, by what it is divided, and what it says.
 _USES = (

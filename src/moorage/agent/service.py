@@ -16,30 +16,30 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage import __version__
-from moorage.agent import inventory, preflight
-from moorage.agent.containers import Presence, docker_runtime, tidy
-from moorage.agent.devices import Care, Devices, Fenced, Nvidia, installed
-from moorage.agent.keeper import Keeper
-from moorage.agent.ledger import Begun, Ledger
-from moorage.agent.link import Link
-from moorage.agent.logs import LogStore
-from moorage.agent.ports import Ports
+from moorage.agent.devices import Care, Devices, Fenced, Nvidia, installed, inventory
+from moorage.agent.devices.usage import Sampler
+from moorage.agent.execution.workspaces import WorkspaceAnswers
+from moorage.agent.kernel import preflight
+from moorage.agent.kernel.context import Surroundings
+from moorage.agent.kernel.manager import Keeper
+from moorage.agent.link.client import Link
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
-from moorage.agent.surroundings import Surroundings
-from moorage.agent.usage import Sampler
-from moorage.agent.workspace_answers import WorkspaceAnswers
-from moorage.agent.workspaces import Workspaces
-from moorage.common.clock import Clock
-from moorage.common.errors import ConfigError, StartupError
-from moorage.common.ids import AgentId
-from moorage.common.loop import Loop
-from moorage.common.messages import AgentInfo, Report, SlotOffer
-from moorage.common.slots import parse_size
-from moorage.common.tasks import cancel_and_wait, spawn
-from moorage.common.wire.dialling import RENEWAL_LOOK_S, Caller, caller_of
+from moorage.agent.runtimes.docker.availability import Presence, docker_runtime, tidy
+from moorage.agent.state.checkpoint import Begun, Ledger
+from moorage.agent.state.logs import LogStore
+from moorage.agent.state.ports import Ports
+from moorage.agent.state.workspaces import Workspaces
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.dial import RENEWAL_LOOK_S, Caller, caller_of
+from moorage.common.link.messages import AgentInfo, Report, SlotOffer
+from moorage.common.model.errors import ConfigError, StartupError
+from moorage.common.model.ids import AgentId
+from moorage.common.model.slots import parse_size
 
 if TYPE_CHECKING:
-    from moorage.common.settings import AgentSettings, CommonSettings
+    from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent")
 _INVENTORY_S, _LOOK_AROUND_S, _TIDY_S, _DEVICES_S = 30.0, 60.0, 60.0, 5.0

@@ -1,4 +1,4 @@
-"""The command line. ``app`` is complete but for the daemons' verbs, which ``moorage.daemons`` adds."""
+"""Command line. The daemon commands are registered by ``moorage.server.commands.daemons``."""
 
 from moorage.cli.app import app
 from moorage.cli.context import Cli, verb

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from moorage.common.errors import MoorageError
+from moorage.common.model.errors import MoorageError
 
 # What the one thing that is sent is called in its tar.
 SENT = "it"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moorage.common.errors import ConfigError
+from moorage.common.model.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from moorage.cli.connection import Connection, find_connection
-from moorage.common.clock import Clock, SystemClock
+from moorage.common.aio.clock import Clock, SystemClock
 from moorage.sdk import Client
 
 P = ParamSpec("P")

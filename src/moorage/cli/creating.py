@@ -11,11 +11,11 @@ from moorage.cli import parse
 from moorage.cli.context import Cli
 from moorage.cli.render import printable
 from moorage.cli.verbs.placement import where
-from moorage.common.api import SessionView
-from moorage.common.apps import read_port
-from moorage.common.errors import InvalidInput
-from moorage.common.spec import SessionSpec
-from moorage.common.status import SessionType
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.service_ports import read_port
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
+from moorage.common.views.resources import SessionView
 from moorage.sdk import Client, Unreachable
 
 Name = Annotated[str | None, typer.Option(help="Name of the session; else one is made up.")]

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from moorage.cli.render import printable
-from moorage.common.errors import (
+from moorage.common.model.errors import (
     BodyTooLarge,
     ConfigError,
     Forbidden,

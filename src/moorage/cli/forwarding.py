@@ -10,10 +10,10 @@ from typing import Self
 import aiohttp
 
 from moorage.cli.render import printable
-from moorage.common.errors import InvalidInput, MoorageError
-from moorage.common.permits import AppView, NewPermitView
-from moorage.common.sockets import reset
-from moorage.common.tasks import cancel_and_wait
+from moorage.common.aio.sockets import reset
+from moorage.common.aio.tasks import cancel_and_wait
+from moorage.common.model.errors import InvalidInput, MoorageError
+from moorage.common.views.access_tokens import AppView, NewPermitView
 from moorage.sdk import ApiError, Client, carry
 
 _UNAUTHORIZED = 401

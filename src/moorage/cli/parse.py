@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from moorage.common.errors import InvalidInput
+from moorage.common.model.errors import InvalidInput
 
 # What a workload gets that names only some of its resources.
 BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from moorage.common.api import AgentView, EndpointView, KernelView, SessionView
-from moorage.common.slots import WHOLE_DEVICE, show_amount, show_slots
+from moorage.common.model.slots import WHOLE_DEVICE, show_amount, show_slots
+from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
 
 _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),

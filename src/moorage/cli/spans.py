@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from moorage.common.errors import InvalidInput
+from moorage.common.model.errors import InvalidInput
 
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h|d)$")
 _TEN_YEARS_S = 315_360_000

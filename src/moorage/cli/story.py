@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.common.api import EndpointView, HistoryEntry, ReplicaView, SessionView
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.spec import Port
-from moorage.common.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import Port
+from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.views.resources import EndpointView, HistoryEntry, ReplicaView, SessionView
 
 _WORDS = {
     Status.PENDING: "queued",

@@ -11,7 +11,7 @@ import tty
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from moorage.common.execution import PIECE, Channel
+from moorage.common.model.commands import PIECE, Channel
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from moorage.cli.failures import TookTooLong
 from moorage.cli.progress import Progress
 from moorage.cli.story import doing_now, ended, failed_replica, stages, waiting_note, watched
-from moorage.common.api import EndpointView, ReplicaView, SessionView
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict
-from moorage.common.status import LIVE, Status
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict
+from moorage.common.model.status import LIVE, Status
+from moorage.common.views.resources import EndpointView, ReplicaView, SessionView
 from moorage.sdk import ApiError, Client, Unreachable
 
 LOOK_AGAIN_S = 0.2

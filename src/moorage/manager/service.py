@@ -13,15 +13,13 @@ import structlog
 from aiohttp import web
 
 import moorage
-from moorage.common.addresses import is_loopback, split_address
-from moorage.common.clock import Clock
-from moorage.common.config import kept_secret
-from moorage.common.errors import ConfigError, StartupError, StoreUnavailable
-from moorage.common.members import JoinTokenSpec
-from moorage.common.settings import ManagerSettings
+from moorage.common.aio.clock import Clock
+from moorage.common.config.loader import kept_secret
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.model.addresses import is_loopback, split_address
+from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiDeps, build_runner
-from moorage.manager.authority import Authority
-from moorage.manager.enrolment import Enrolment, ManagerCertificate
 from moorage.manager.loops import (
     Drainer,
     Leader,
@@ -33,6 +31,8 @@ from moorage.manager.loops import (
     UsageKeeper,
 )
 from moorage.manager.metrics import Metrics
+from moorage.manager.pki.authority import Authority
+from moorage.manager.pki.registration import Enrolment, ManagerCertificate
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker, WorkspaceBroker
 from moorage.manager.store import Store, migrate

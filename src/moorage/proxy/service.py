@@ -11,19 +11,19 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from moorage.common.addresses import split_address
-from moorage.common.clock import Clock
-from moorage.common.errors import StartupError
-from moorage.common.loop import Loop
-from moorage.common.settings import CommonSettings, ProxySettings
-from moorage.common.wire.dialling import RENEWAL_LOOK_S, caller_of
-from moorage.proxy.aiohttp_plane import AiohttpPlane
-from moorage.proxy.decider import Decider
-from moorage.proxy.feed import Feed
-from moorage.proxy.internal import internal_app
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.config.settings import CommonSettings, ProxySettings
+from moorage.common.link.dial import RENEWAL_LOOK_S, caller_of
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import StartupError
+from moorage.proxy.control.feed import Feed
+from moorage.proxy.control.internal import internal_app
+from moorage.proxy.control.saved_table import SavedTable
+from moorage.proxy.core.request_router import Decider
 from moorage.proxy.metrics import Metrics
-from moorage.proxy.plane import DataPlane
-from moorage.proxy.saved import SavedTable
+from moorage.proxy.planes.asyncio_plane import AiohttpPlane
+from moorage.proxy.planes.base import DataPlane
 
 log = structlog.get_logger("moorage.proxy")
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import aiohttp
 
-from moorage.common.api import Problem
+from moorage.common.views.resources import Problem
 from moorage.sdk.errors import ApiError, Unreachable, why
 
 

@@ -13,7 +13,16 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 import moorage
-from moorage.common.api import (
+from moorage.common.model.commands import ExecSpec
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import (
     AgentView,
     EndpointView,
     GroupOptions,
@@ -27,16 +36,7 @@ from moorage.common.api import (
     View,
     WorkspaceList,
 )
-from moorage.common.decisions import DecisionPage, RunView
-from moorage.common.errors import InvalidInput
-from moorage.common.execution import ExecSpec
-from moorage.common.keys import KeySpec, KeyView, NewKeyView
-from moorage.common.options import QuotaLimits, Scope
-from moorage.common.outlook import PlanView, WhyView
-from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
-from moorage.common.spec import EndpointSpec, SessionSpec
-from moorage.common.stats import AgentStats, SessionStats, SessionUse
-from moorage.common.status import SessionType, Status
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
 from moorage.sdk.errors import ApiError, Unreachable, not_moorage, problem_of, why
 from moorage.sdk.execution import RunningCommand, run_command
 from moorage.sdk.nodes import Nodes, part

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from moorage.common.api import Problem
-from moorage.common.errors import MoorageError
+from moorage.common.model.errors import MoorageError
+from moorage.common.views.resources import Problem
 
 
 class ApiError(MoorageError):

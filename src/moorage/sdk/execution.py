@@ -12,7 +12,7 @@ import aiohttp
 from pydantic import ValidationError
 from yarl import URL
 
-from moorage.common.execution import (
+from moorage.common.model.commands import (
     MESSAGE_MAX,
     PIECE,
     PROTOCOL,

@@ -8,9 +8,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from moorage.common.api import AgentEvent, AgentView, Cordon, Page
-from moorage.common.errors import InvalidInput
-from moorage.common.members import (
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.peers import (
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
@@ -19,6 +18,7 @@ from moorage.common.members import (
     MemberView,
     NewJoinTokenView,
 )
+from moorage.common.views.resources import AgentEvent, AgentView, Cordon, Page
 
 M = TypeVar("M", bound=BaseModel)
 

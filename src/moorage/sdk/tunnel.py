@@ -6,9 +6,9 @@ import asyncio
 
 import aiohttp
 
-from moorage.common.api import Problem
-from moorage.common.apps import TUNNEL_EOF, TUNNEL_PROTOCOL
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.service_ports import TUNNEL_EOF, TUNNEL_PROTOCOL
+from moorage.common.views.resources import Problem
 from moorage.sdk.errors import ApiError, Unreachable, why
 
 _PIECE = 64 * 1024

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.execs import Opened, serve_exec
-from moorage.common.messages import ExecRequest
-from moorage.common.wire import agent_pb2
+from moorage.agent.execution.commands import Opened, serve_exec
+from moorage.common.link.messages import ExecRequest
+from moorage.common.link.pb import agent_pb2
 
 REQUEST = ExecRequest("r1", "k1", ("tool",), False, True, 0, 0, {})
 

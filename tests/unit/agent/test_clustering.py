@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.agent.clustering import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
 from moorage.agent.engines import ENGINES, Site
-from moorage.agent.launching import Place, invocation, launch
+from moorage.agent.kernel.cluster import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
+from moorage.agent.kernel.launch import Place, invocation, launch
 from moorage.agent.runtimes import Launch
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.membership import Membership, Peer
-from moorage.common.status import SessionType
+from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
 
 PEERS = (Peer("main1", "192.0.2.1"), Peer("sub1", "192.0.2.2"), Peer("sub2", "192.0.2.3"))
 SUB2 = Membership(

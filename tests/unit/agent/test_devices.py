@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.devices.gate import Gate, Neighbour
-from moorage.agent.devices.nvidia_health import NvidiaHealth
-from moorage.agent.devices.rules import Fence, Held, fences, held, is_the_devices, what_holds
-from moorage.agent.devices.watch import Fenced, Watch
-from moorage.agent.usage.rates import GpuSeen
-from moorage.common.clock import ManualClock, SystemClock
-from moorage.common.ids import DeviceId, KernelId
-from moorage.common.messages import SlotOffer
-from moorage.common.reasons import Reason
+from moorage.agent.devices.health.memory_release import Gate, Neighbour
+from moorage.agent.devices.health.monitor import Fenced, Watch
+from moorage.agent.devices.health.nvidia import NvidiaHealth
+from moorage.agent.devices.health.rules import Fence, Held, fences, held, is_the_devices, what_holds
+from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import DeviceId, KernelId
+from moorage.common.model.reasons import Reason
 
 GIB = 1024**3
 D0, D1 = DeviceId("GPU-0"), DeviceId("GPU-1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.runtimes.docker.garbage import YOUNG_S, Disk, GcRules, Image, begins, enough, may_go
+from moorage.agent.runtimes.docker.image_gc import YOUNG_S, Disk, GcRules, Image, begins, enough, may_go
 
 NOW = 1_000_000.0
 OLD, OLDER, NEW = NOW - YOUNG_S, NOW - 9000, NOW - YOUNG_S + 1

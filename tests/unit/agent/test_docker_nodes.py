@@ -7,13 +7,13 @@ from typing import Any, Literal
 import pytest
 
 from moorage.agent.engines import Site
-from moorage.agent.launching import Place, launch
+from moorage.agent.kernel.launch import Place, launch
 from moorage.agent.runtimes.base import Launch
 from moorage.agent.runtimes.docker import Rules
-from moorage.agent.runtimes.docker import rules as policy
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.status import SessionType
+from moorage.agent.runtimes.docker import container_config as policy
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
 
 CACHED = Rules(model_cache="/var/models", mounts=("/data",))
 

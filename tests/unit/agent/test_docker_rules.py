@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from moorage.agent.runtimes.base import Launch, Seen
 from moorage.agent.runtimes.docker import Rules
-from moorage.agent.runtimes.docker import rules as policy
-from moorage.agent.runtimes.docker.inside import needs_accounts, owner_of
-from moorage.agent.runtimes.docker.seal import OWNER, SEAL, Sealer, load_sealer
-from moorage.common.apps import AppPort
-from moorage.common.clock import SystemClock
-from moorage.common.ids import KernelId
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.status import ObservedState as S
+from moorage.agent.runtimes.docker import container_config as policy
+from moorage.agent.runtimes.docker.files import needs_accounts, owner_of
+from moorage.agent.runtimes.docker.labels import OWNER, SEAL, Sealer, load_sealer
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.service_ports import AppPort
+from moorage.common.model.status import ObservedState as S
 
 ID = KernelId("01900000-0000-7000-8000-000000000001")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
 from moorage.agent.runtimes.docker.streams import stream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -10,9 +10,9 @@ import pytest
 from moorage.agent.engines import ENGINES, Site, environment, needs_port
 from moorage.agent.engines import llamacpp_server as server
 from moorage.agent.engines.base import is_path, visible_devices
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.status import SessionType
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.status import SessionType
 
 SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub")
 BASE = KernelSpec(

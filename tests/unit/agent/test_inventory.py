@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from moorage.agent import inventory
-from moorage.agent.inventory.node import NodeInventory
-from moorage.agent.inventory.nvidia import NvidiaInventory
-from moorage.common.errors import ConfigError
+from moorage.agent.devices import inventory
+from moorage.agent.devices.inventory.host import NodeInventory
+from moorage.agent.devices.inventory.nvidia import NvidiaInventory
+from moorage.common.model.errors import ConfigError
 
 CORES = len(os.sched_getaffinity(0)) * 1000
 GIB = 1024**3

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from moorage.agent import inventory
-from moorage.agent.inventory.chosen import Chosen
-from moorage.agent.inventory.nvidia import NvidiaInventory
-from moorage.common.errors import ConfigError
-from moorage.common.messages import SlotOffer
+from moorage.agent.devices import inventory
+from moorage.agent.devices.inventory.nvidia import NvidiaInventory
+from moorage.agent.devices.inventory.selection import Chosen
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.errors import ConfigError
 
 GIB = 1024**3
 

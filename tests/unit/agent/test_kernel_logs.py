@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes.process.shim import Log
-from moorage.common.ids import KernelId
+from moorage.agent.state.logs import LogStore
+from moorage.common.model.ids import KernelId
 
 K = KernelId("k")
 

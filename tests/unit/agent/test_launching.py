@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from moorage.agent.engines import ENGINES, Site
-from moorage.agent.fetching import fetch
-from moorage.agent.launching import Place, invocation, launch
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.status import SessionType
+from moorage.agent.kernel.cancellable import fetch
+from moorage.agent.kernel.launch import Place, invocation, launch
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.status import SessionType
 
 SPEC = KernelSpec(
     KernelId("k1"),

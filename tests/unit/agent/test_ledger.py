@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.ledger import Entry, Ledger
-from moorage.agent.outcome import Doom, Outcome
+from moorage.agent.kernel.outcome import Doom, Outcome
 from moorage.agent.runtimes import Handle
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.errors import InvalidInput
-from moorage.common.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.membership import Membership, Peer
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState, SessionType
+from moorage.agent.state.checkpoint import Entry, Ledger
+from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.status import ObservedState, SessionType
 
 MEMBERSHIP = Membership(
     "main1", "main", 1, "single-node", KernelId("k4"), (Peer("main1", "here"),), "private", "public"

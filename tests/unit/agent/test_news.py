@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.agent.news import AT_ONCE, HOUSEKEEPING, PASSING, may_wait
-from moorage.common.status import ObservedState
+from moorage.agent.link.report_timing import AT_ONCE, HOUSEKEEPING, PASSING, may_wait
+from moorage.common.model.status import ObservedState
 
 
 @pytest.mark.parametrize(

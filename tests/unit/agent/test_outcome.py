@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.agent.outcome import Doom, judge
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
+from moorage.agent.kernel.outcome import Doom, judge
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage.agent.ports import NoPort, Ports
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.clock import ManualClock
-from moorage.common.errors import StartupError
+from moorage.agent.state.ports import NoPort, Ports
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.errors import StartupError
+from moorage.common.model.service_ports import AppPort, ServicePort
 
 HOST = "127.0.0.1"
 

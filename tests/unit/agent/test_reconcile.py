@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import Orders
-from moorage.common.status import ObservedState as S
-from moorage.common.status import SessionType
+from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
+from moorage.common.link.messages import Orders
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
 
 
 def spec(name: str) -> KernelSpec:

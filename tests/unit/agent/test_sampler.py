@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from moorage.agent.logs import LogStore
+from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.agent.devices.usage.sampler import Measured, Sampler
 from moorage.agent.runtimes import Counters, FakeRuntime, Handle, Launch, RuntimeFailed
-from moorage.agent.usage.rates import GpuSeen
-from moorage.agent.usage.sampler import Measured, Sampler
-from moorage.common.clock import ManualClock
-from moorage.common.ids import AgentId, DeviceId, KernelId
-from moorage.common.usage import UsageReport
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.ids import AgentId, DeviceId, KernelId
+from moorage.common.model.usage import UsageReport
 
 K, D0 = KernelId("k"), DeviceId("GPU-0")
 

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.news import AT_ONCE
-from moorage.agent.simulate.node import Node, Stage
-from moorage.agent.simulate.script import Range, Script
-from moorage.agent.simulate.tally import Progress, Tally, summary
-from moorage.common.clock import ManualClock
-from moorage.common.errors import NotFound
-from moorage.common.ids import AgentId, KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import AgentInfo, LogRequest, Observation, Orders
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState as S
-from moorage.common.status import SessionType
+from moorage.agent.link.report_timing import AT_ONCE
+from moorage.common.aio.clock import ManualClock
+from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
+from moorage.simulator.fleet.node import Node, Stage
+from moorage.simulator.fleet.script import Range, Script
+from moorage.simulator.fleet.statistics import Progress, Tally, summary
 
 INFO = AgentInfo(AgentId("sim-0"), "default", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), ())
 EXACT = Script(start_s=Range(0.1, 0.1), run_s=Range(3, 3), stop_s=Range(0.2, 0.2))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.simulate import Range, Script, parse_range
-from moorage.agent.simulate.script import Fate, fate
-from moorage.common.errors import InvalidInput
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.status import SessionType
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
+from moorage.simulator.fleet import Range, Script, parse_range
+from moorage.simulator.fleet.script import Fate, fate
 
 EXACT = Script(start_s=Range(0.02, 0.02), run_s=Range(3, 3), stop_s=Range(0.01, 0.01))
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from moorage.agent.devices.usage.host import node_counters
+from moorage.agent.devices.usage.nvidia import GpuMeter
 from moorage.agent.runtimes import Counters, procfs
 from moorage.agent.runtimes.docker import usage as containers
 from moorage.agent.runtimes.process.usage import Meter
-from moorage.agent.usage.gpus import GpuMeter
-from moorage.agent.usage.node import node_counters
-from moorage.common.ids import DeviceId, KernelId
+from moorage.common.model.ids import DeviceId, KernelId
 
 K, OTHER = KernelId("k"), KernelId("other")
 _TREE = """

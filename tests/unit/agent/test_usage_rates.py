@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.agent.devices.usage.rates import GpuSeen, Minutes, attribute, use
 from moorage.agent.runtimes import Counters
-from moorage.agent.usage.rates import GpuSeen, Minutes, attribute, use
-from moorage.common.ids import DeviceId, KernelId
-from moorage.common.usage import KernelMinute, Use
+from moorage.common.model.ids import DeviceId, KernelId
+from moorage.common.model.usage import KernelMinute, Use
 
 GIB = 1024**3
 D0, D1 = DeviceId("GPU-0"), DeviceId("GPU-1")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.workspace_answers import WorkspaceAnswers
-from moorage.agent.workspaces import Workspaces
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import WorkspaceRequest
-from moorage.common.status import SessionType
+from moorage.agent.execution.workspaces import WorkspaceAnswers
+from moorage.agent.state.workspaces import Workspaces
+from moorage.common.link.messages import WorkspaceRequest
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
 
 SPEC = KernelSpec(
     KernelId("k1"),

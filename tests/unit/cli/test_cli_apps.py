@@ -9,7 +9,7 @@ from played_apps import PERMIT
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.permits import AppView
+from moorage.common.views.access_tokens import AppView
 
 LAB = AppView(name="jupyter", protocol="http", ready=True, path="/apps/id-lab/jupyter")
 DB = AppView(name="db", protocol="tcp", ready=True, path="/apps/id-lab/db")

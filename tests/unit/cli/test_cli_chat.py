@@ -10,7 +10,7 @@ from pathlib import Path
 from rest_manager import KEY, RestManager
 
 from conftest import Run
-from moorage.common.spec import EndpointSpec, Probe
+from moorage.common.model.spec import EndpointSpec, Probe
 
 
 def serve(manager: RestManager, *names: str) -> None:

@@ -6,7 +6,7 @@ from played import Played, runs
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.reasons import Reason
+from moorage.common.model.reasons import Reason
 
 
 def made(manager: RestManager) -> Played:

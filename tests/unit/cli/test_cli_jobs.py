@@ -7,9 +7,9 @@ from played import batch, runs
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.reasons import Reason
-from moorage.common.spec import EndpointSpec, Probe
-from moorage.common.status import SessionType, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import SessionType, Status
 
 
 def custom(name: str) -> EndpointSpec:

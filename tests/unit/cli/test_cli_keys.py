@@ -10,7 +10,7 @@ from rest_manager import RestManager
 
 from conftest import Run
 from moorage.cli import parse
-from moorage.common.errors import InvalidInput
+from moorage.common.model.errors import InvalidInput
 
 
 def test_a_key_is_made_listed_and_revoked(manager: RestManager, moorage: Run) -> None:

@@ -7,11 +7,11 @@ from played import BORN, batch, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.api import Hold, OfferView
-from moorage.common.options import GroupOptions, PreemptionOptions
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.spec import EndpointSpec, Probe
-from moorage.common.status import Status
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import Status
+from moorage.common.views.resources import Hold, OfferView
 
 
 def tiny() -> EndpointSpec:

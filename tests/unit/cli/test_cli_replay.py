@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from conftest import Run
-from moorage import replay
 from moorage.cli import spans
-from moorage.common.errors import InvalidInput
-from moorage.common.options import GroupOptions, PreemptionOptions
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.manager.scheduling import Policy
 from moorage.manager.store.groups import options_of, policy_of
+from moorage.server.commands import scheduler_replay
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 AWAY = {"MOORAGE_URL": "http://127.0.0.1:9"}  # whoever asks a manager is told that there is none
@@ -69,7 +69,9 @@ def test_a_policy_is_the_recorded_one_but_for_what_was_asked() -> None:
     recorded = Policy(
         strategy="lifo", hol="skip", num_retries_to_skip=4, weights={"ann": 3}, max_skip_age=None
     )
-    found = replay.asked_policies(["strict, drf", "max_bypasses=7 weights.bob=2", "greedy"], recorded)
+    found = scheduler_replay.asked_policies(
+        ["strict, drf", "max_bypasses=7 weights.bob=2", "greedy"], recorded
+    )
     assert list(found) == ["strict", "drf", "max_bypasses=7 weights.bob=2", "greedy"]
     assert found["strict"] == Policy("strict", 4, strategy="lifo", weights={"ann": 3}, max_skip_age=None)
     assert found["drf"].strategy == "drf"

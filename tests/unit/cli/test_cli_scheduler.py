@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Run
-from moorage import rehearse  # noqa: F401 - it registers its commands
+from moorage.server.commands import scheduler_simulate  # noqa: F401 - it registers its commands
 
 TRACE = """
 {"at_s": 0, "gpus": 1, "run_s": 100, "limit_s": 100}

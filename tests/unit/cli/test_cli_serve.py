@@ -8,9 +8,9 @@ from played import BORN, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.api import Hold, Problem
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.status import Status
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.status import Status
+from moorage.common.views.resources import Hold, Problem
 
 
 def test_it_waits_with_progress_and_prints_how_to_ask(

@@ -17,7 +17,7 @@ from conftest import Run
 from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
 from moorage.cli.render import show_duration
-from moorage.common.errors import ConfigError
+from moorage.common.model.errors import ConfigError
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 

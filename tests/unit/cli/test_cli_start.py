@@ -7,8 +7,8 @@ from played import Played, batch, fails_with
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.reasons import Reason
-from moorage.common.status import SessionType, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import SessionType, Status
 
 
 def started(manager: RestManager) -> Played:

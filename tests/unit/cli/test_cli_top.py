@@ -19,9 +19,9 @@ from rest_manager import KEY, RestManager
 
 from conftest import Run
 from moorage.cli.verbs.top import Sort, by_most
-from moorage.common.spec import EndpointSpec, Probe
-from moorage.common.stats import AgentStats
-from moorage.common.status import AgentStatus, Status
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.usage import AgentStats
 
 
 def test_sessions(manager: RestManager, moorage: Run) -> None:

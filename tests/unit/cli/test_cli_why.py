@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from rest_manager import RestManager
 
 from conftest import Run
-from moorage.common.api import DeviceView
-from moorage.common.outlook import Condition, KernelPlaceView, PlanView, WhyView
-from moorage.common.status import Status
+from moorage.common.model.status import Status
+from moorage.common.views.pending import Condition, KernelPlaceView, PlanView, WhyView
+from moorage.common.views.resources import DeviceView
 
 AT = datetime(2026, 1, 1, 14, 20, tzinfo=UTC)
 VIEW = WhyView(

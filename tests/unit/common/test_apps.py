@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from moorage.common import apps
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.errors import InvalidInput
-from moorage.common.spec import SessionSpec
+from moorage.common.model import service_ports
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.spec import SessionSpec
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?", fullmatch=True)
 GIVEN = st.builds(
@@ -37,7 +37,7 @@ GIVEN = st.builds(
     ],
 )
 def test_a_port_as_written(text: str, expected: ServicePort) -> None:
-    assert apps.read_port(text) == expected
+    assert service_ports.read_port(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,47 +59,47 @@ def test_a_port_as_written(text: str, expected: ServicePort) -> None:
 )
 def test_what_is_no_port(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told.replace("(", r"\(")):
-        apps.read_port(text)
+        service_ports.read_port(text)
 
 
 def test_a_label_declares_several() -> None:
-    assert apps.read_label("jupyter:8888,ssh:22/tcp,") == (
+    assert service_ports.read_label("jupyter:8888,ssh:22/tcp,") == (
         ServicePort("jupyter", 8888),
         ServicePort("ssh", 22, "tcp"),
     )
-    assert apps.read_label("") == ()
+    assert service_ports.read_label("") == ()
     with pytest.raises(InvalidInput, match="'a' is there twice"):
-        apps.read_label("a:1,a:2")
+        service_ports.read_label("a:1,a:2")
     with pytest.raises(InvalidInput, match="more than 16"):
-        apps.read_label(",".join(f"a{n}" for n in range(17)))
+        service_ports.read_label(",".join(f"a{n}" for n in range(17)))
 
 
 def test_what_is_asked_for_wins_over_what_the_image_says() -> None:
     asked = (ServicePort("lab", 9000), ServicePort("db", 5432, "tcp"))
     image = (ServicePort("lab", 8888), ServicePort("other", 5432), ServicePort("ssh", 22, "tcp"))
-    assert apps.merged(asked, image) == (*asked, ServicePort("ssh", 22, "tcp"))
+    assert service_ports.merged(asked, image) == (*asked, ServicePort("ssh", 22, "tcp"))
 
 
 def test_how_a_program_is_told() -> None:
     ports = (AppPort("tensor-board", 21001, inner=6006), AppPort("db", 21002, "tcp", inner=21002))
-    assert apps.environment("s1", ports) == {
+    assert service_ports.environment("s1", ports) == {
         "MOORAGE_PORT_TENSOR_BOARD": "6006",
         "MOORAGE_PATH_TENSOR_BOARD": "/apps/s1/tensor-board",
         "MOORAGE_PORT_DB": "21002",
     }
-    assert apps.words("s1", ports)["{port:tensor-board}"] == "6006"
-    assert apps.words("s1", ports)["{path:tensor-board}"] == "/apps/s1/tensor-board"
+    assert service_ports.words("s1", ports)["{port:tensor-board}"] == "6006"
+    assert service_ports.words("s1", ports)["{path:tensor-board}"] == "/apps/s1/tensor-board"
 
 
 @given(st.lists(GIVEN, max_size=5).map(tuple))
 def test_a_mark_is_read_as_it_was_written(ports: tuple[AppPort, ...]) -> None:
-    assert apps.from_mark(apps.to_mark(ports)) == ports
+    assert service_ports.from_mark(service_ports.to_mark(ports)) == ports
 
 
 @given(st.text(max_size=40))
 def test_a_mark_of_another_make_is_a_value_error_at_most(text: str) -> None:
     try:
-        apps.from_mark(text)
+        service_ports.from_mark(text)
     except ValueError:
         pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import UTC, datetime
 
-from moorage.common.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock, SystemClock
 
 
 def test_ids_are_version_7_and_sort_by_age() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from moorage.common import config
-from moorage.common.clock import ManualClock
-from moorage.common.config import link_token, load, resolve_home
-from moorage.common.errors import ConfigError, StartupError
-from moorage.common.settings import Settings
+from moorage.common.aio.clock import ManualClock
+from moorage.common.config import loader
+from moorage.common.config.loader import link_token, load, resolve_home
+from moorage.common.config.settings import Settings
+from moorage.common.model.errors import ConfigError, StartupError
 
 FILE = """
 [manager]
@@ -25,7 +25,7 @@ labels = { zone = "a" }
 
 @pytest.fixture(autouse=True)
 def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(config, "_SYSTEM_FILE", tmp_path / "etc" / "moorage.toml")
+    monkeypatch.setattr(loader, "_SYSTEM_FILE", tmp_path / "etc" / "moorage.toml")
 
 
 def written(tmp_path: Path, text: str = FILE) -> Path:

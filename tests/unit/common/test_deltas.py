@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.deltas import Delta, Truth
+from moorage.common.link.deltas import Delta, Truth
 
 worlds = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), min_size=1, max_size=12)
 

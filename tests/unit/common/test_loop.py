@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import structlog
 
-from moorage.common.clock import ManualClock
-from moorage.common.loop import Loop
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.clock import ManualClock
+from moorage.common.aio.loop import Loop
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 FAR = 3600.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.reasons import Reason
-from moorage.common.settings import Settings
-from moorage.common.status import AgentStatus, Status
-from moorage.manager.store.check import CHECKS
+from moorage.common.config.settings import Settings
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import AgentStatus, Status
+from moorage.manager.store.integrity import CHECKS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from moorage.common.execution import Channel, frame, unframe
-from moorage.common.pipe import Pipe
+from moorage.common.aio.pipe import Pipe
+from moorage.common.model.commands import Channel, frame, unframe
 
 
 async def test_who_writes_waits_for_who_reads() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.errors import InvalidInput
-from moorage.common.slots import parse_amount, parse_size, parse_slots, show_amount, show_slots
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.slots import parse_amount, parse_size, parse_slots, show_amount, show_slots
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.spec import SessionSpec
+from moorage.common.model.spec import SessionSpec
 
 
 def spec(cluster: dict[str, Any], **more: Any) -> SessionSpec:

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
-from moorage.common.status import SessionType
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.status import SessionType
 
 
 def test_only_an_interactive_session_may_idle() -> None:

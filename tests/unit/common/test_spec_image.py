@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.spec import EndpointSpec, Probe, SessionSpec
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 
 DIGEST = "sha256:" + "0" * 64
 

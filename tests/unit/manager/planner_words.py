@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.model import KernelAsk
+from moorage.manager.scheduling.core.model import KernelAsk
 
 NOW = 1_000_000
 

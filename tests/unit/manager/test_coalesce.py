@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from moorage.common.clock import Clock, SystemClock
-from moorage.common.errors import StoreUnavailable
-from moorage.manager.store import coalesce
-from moorage.manager.store.coalesce import BATCH_MAX, ENOUGH, Coalescer
+from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.store import batch_writer
+from moorage.manager.store.batch_writer import BATCH_MAX, ENOUGH, Coalescer
 
 
 class Writer:
@@ -55,7 +55,7 @@ class SlowClock(SystemClock):
 
 
 async def test_after_a_write_the_next_waits_for_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "REST_MAX_S", 0.2)
+    monkeypatch.setattr(batch_writer, "REST_MAX_S", 0.2)
     writer = Writer(clock=SlowClock())
     assert await writer.coalescer.submit(1) == 10
     first = asyncio.create_task(writer.coalescer.submit(2))
@@ -65,7 +65,7 @@ async def test_after_a_write_the_next_waits_for_company(monkeypatch: pytest.Monk
 
 
 async def test_enough_company_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalesce, "REST_MAX_S", 60.0)
+    monkeypatch.setattr(batch_writer, "REST_MAX_S", 60.0)
     writer = Writer(clock=SlowClock())
     assert await writer.coalescer.submit(1) == 10
     async with asyncio.timeout(10):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from test_lifecycle import BATCH, INFERENCE, INTERACTIVE, NOW, STUBBORN, facts
 
-from moorage.common.reasons import Reason
-from moorage.common.status import Status
-from moorage.manager.judging import judge
-from moorage.manager.lifecycle import Event, SessionFacts
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import Status
+from moorage.manager.lifecycle.reconcile import judge
+from moorage.manager.lifecycle.transitions import Event, SessionFacts
 
 R, C = Status.RUNNING, Status.CREATING
 

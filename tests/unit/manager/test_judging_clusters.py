@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import TERMINAL, Result, Status
-from moorage.manager.judging import judge, preempt
-from moorage.manager.lifecycle import Event, KernelFacts, Move, SessionFacts
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL, Result, Status
+from moorage.manager.lifecycle.reconcile import judge, preempt
+from moorage.manager.lifecycle.transitions import Event, KernelFacts, Move, SessionFacts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 P, S, R, T = Status.PREPARING, Status.SCHEDULED, Status.RUNNING, Status.TERMINATING

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from moorage.manager.keypair import key_pair
+from moorage.manager.pki.ssh_keys import key_pair
 
 
 def test_the_halves_belong_together_and_follow_from_the_secret() -> None:

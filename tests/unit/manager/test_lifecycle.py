@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.messages import Observation
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import LIVE, STARTING, TERMINAL, ObservedState, Result, SessionType, Status
-from moorage.manager.drawing import document
-from moorage.manager.judging import judge, preempt, stop
-from moorage.manager.lifecycle import (
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, STARTING, TERMINAL, ObservedState, Result, SessionType, Status
+from moorage.manager.lifecycle.diagram import document
+from moorage.manager.lifecycle.reconcile import judge, preempt, stop
+from moorage.manager.lifecycle.transitions import (
     DEADLINES,
     TRANSITIONS,
     Event,

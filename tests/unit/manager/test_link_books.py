@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from moorage.common.ids import AgentId, KernelId, SessionId
-from moorage.common.kernel import KernelSpec
-from moorage.common.messages import AgentInfo, Orders, Report
-from moorage.common.status import SessionType
-from moorage.manager.rpc.admission import Peer
-from moorage.manager.rpc.link import Attached
+from moorage.common.link.messages import AgentInfo, Orders, Report
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
+from moorage.manager.rpc.agent_link import Attached
+from moorage.manager.rpc.authentication import Peer
 
 A, B = KernelId("a"), KernelId("b")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from planner_words import node, wants
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.outlook import Outlook
-from moorage.manager.outlook import at_time, look, words
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.views.pending import Outlook
+from moorage.manager.explain.pending import at_time, look, words
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Quota, Running, Take
 
 MINUTE = 60_000_000
 NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.manager.rpc.pace import LEAST_S, LONGEST_S, Pace
+from moorage.manager.rpc.report_interval import LEAST_S, LONGEST_S, Pace
 
 WAITS = st.floats(0, 60, allow_nan=False)
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from planner_words import NOW, decide, hold, node, wants, where
 
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
-from moorage.manager.scheduling.answer import Hold
-from moorage.manager.scheduling.model import Quota, Running, Take
-from moorage.manager.scheduling.resident import Planner
+from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.results import Hold
+from moorage.manager.scheduling.incremental.planner import Planner
 
 
 def used_of(held: Hold) -> list[int]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.ids import AgentId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.model import Quota
-from moorage.manager.scheduling.planners import Planners
+from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.scheduling.incremental.planner_cache import Planners
 
 FULL = AgentState(
     AgentId("a"), frozenset({"process"}), frozenset({"custom"}), free={"cpu": 0}, capacity={"cpu": 4000}

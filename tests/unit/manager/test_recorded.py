@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.common.decisions import RunView, TakeView
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.manager.decisions import Decision
-from moorage.manager.rehearsal import POLICIES, Floor, Played, figures
-from moorage.manager.rehearsal import play as simulate
-from moorage.manager.rehearsal.recorded import Arrival, Recorded, empty, gather
-from moorage.manager.rehearsal.replaying import as_it_was, play
-from moorage.manager.rehearsal.traces import SECOND, Job
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.views.decisions import RunView, TakeView
+from moorage.manager.decision_log import Decision
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.model import KernelAsk, Quota
+from moorage.manager.scheduling.core.model import KernelAsk, Quota
+from moorage.simulator.scheduler import POLICIES, Floor, Played, figures
+from moorage.simulator.scheduler import play as simulate
+from moorage.simulator.scheduler.recording import Arrival, Recorded, empty, gather
+from moorage.simulator.scheduler.replay import as_it_was, play
+from moorage.simulator.scheduler.traces import SECOND, Job
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

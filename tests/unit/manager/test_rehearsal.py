@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.common.errors import InvalidInput
-from moorage.manager.rehearsal import POLICIES, SHAPES, Floor, Played, figures, generate, play, read_trace
-from moorage.manager.rehearsal.measures import jain, percentile
-from moorage.manager.rehearsal.traces import HOUR, SECOND, Job
+from moorage.common.model.errors import InvalidInput
+from moorage.simulator.scheduler import POLICIES, SHAPES, Floor, Played, figures, generate, play, read_trace
+from moorage.simulator.scheduler.statistics import jain, percentile
+from moorage.simulator.scheduler.traces import HOUR, SECOND, Job
 
 
 def job(name: str, at_s: int, gpus: int, run_s: int, user: str = "ann", **more: int | None) -> Job:

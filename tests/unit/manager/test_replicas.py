@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.ids import EndpointId, SessionId
-from moorage.common.reasons import Reason
-from moorage.common.spec import EndpointSpec
-from moorage.common.status import EndpointStatus, Status
-from moorage.manager.replicas import (
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import EndpointStatus, Status
+from moorage.manager.serving.replicas import (
     FAILURES_MAX,
     EndpointFacts,
     ReplicaFacts,

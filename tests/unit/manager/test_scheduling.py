@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
-from moorage.manager.scheduling.answer import Hold, Place, Plan, Refusal, RefusalKind
-from moorage.manager.scheduling.order import order
+from moorage.manager.scheduling.core.order import order
+from moorage.manager.scheduling.core.results import Hold, Place, Plan, Refusal, RefusalKind
 
 GIB = 1024**3
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from planner_words import cluster, decide, hold, node, wants, where
 
-from moorage.common.ids import AgentId, EndpointId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, Pending
-from moorage.manager.scheduling.explain import explain
-from moorage.manager.scheduling.model import Running
+from moorage.manager.scheduling.core.explain import explain
+from moorage.manager.scheduling.core.model import Running
 
 LOW = node("low", 8, 16384, free_cpu=2, free_mem=4096)
 MEDIUM = node("medium", 8, 16384, free_cpu=4, free_mem=8192)

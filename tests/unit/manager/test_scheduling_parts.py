@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, plan
-from moorage.manager.scheduling.model import KernelAsk
+from moorage.manager.scheduling.core.model import KernelAsk
 
 
 @pytest.mark.parametrize("fraction", ["even", "fill"])

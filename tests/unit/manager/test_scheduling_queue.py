@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from planner_words import NOW, decide, hold, node, wants, where
 
-from moorage.common.errors import InvalidInput
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import Pending, Policy
-from moorage.manager.scheduling.model import Quota, Running, Take
-from moorage.manager.scheduling.order import order
+from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.order import order
 
 
 def tried(*retries: int) -> list[Pending]:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from planner_words import NOW, cluster, decide, hold, node, wants, where
 
-from moorage.common.ids import DeviceId, KernelId, SessionId
-from moorage.common.reasons import Reason
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, Pending
-from moorage.manager.scheduling.answer import RefusalKind
-from moorage.manager.scheduling.explain import explain_unmet
-from moorage.manager.scheduling.model import Quota, Running, Take
-from moorage.manager.scheduling.policy import Preemption
+from moorage.manager.scheduling.core.explain import explain_unmet
+from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.core.results import RefusalKind
 
 
 def limits(scope: str = "user", name: str = "ann", **more: Any) -> Quota:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.messages import KeyGrant, ModelRoute, RouteTable, Target
-from moorage.proxy.admit import (
+from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.admission import (
     FORWARDED,
     Answer,
     Forward,
@@ -22,8 +22,8 @@ from moorage.proxy.admit import (
     admit_head,
     admit_model,
 )
-from moorage.proxy.refusal import Refuse, may_pass
-from moorage.proxy.routes import Stale, Table, replace
+from moorage.proxy.core.error_response import Refuse, may_pass
+from moorage.proxy.core.routes import Stale, Table, replace
 
 NOW = 1_000_000.0
 RULES = Rules(needs_key=True, max_body_bytes=1000)

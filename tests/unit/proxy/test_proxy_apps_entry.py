@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.ids import SessionId
-from moorage.common.messages import AppRoute, KeyGrant, PermitGrant, RouteTable
-from moorage.proxy.apps import address, headers, refusal
+from moorage.common.link.messages import AppRoute, KeyGrant, PermitGrant, RouteTable
+from moorage.common.model.ids import SessionId
+from moorage.proxy.apps import address, error_response, headers
 from moorage.proxy.apps.address import Asked, Shown
-from moorage.proxy.apps.admit import Entry, admit, still_open
-from moorage.proxy.refusal import Refuse
-from moorage.proxy.routes import Table
+from moorage.proxy.apps.admission import Entry, admit, still_open
+from moorage.proxy.core.error_response import Refuse
+from moorage.proxy.core.routes import Table
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
 OTHER = "01a1fe3c-5331-77ad-8599-a7c43705bf83"
@@ -271,14 +271,14 @@ def test_the_cookie_is_for_one_app_and_no_script() -> None:
 
 def test_a_refusal_is_a_page_for_browsers_and_says_what_to_do() -> None:
     asked = Asked("<script>", "lab", "/", "/")
-    refused = refusal.no_permit(asked, given=False)
-    body, kind = refusal.body_of(refused, "text/html,*/*")
+    refused = error_response.no_permit(asked, given=False)
+    body, kind = error_response.body_of(refused, "text/html,*/*")
     assert kind == "text/html"
     assert b"<script>" not in body
     assert b"<code>moorage open &lt;script&gt; lab</code>" in body
     assert b"http-equiv" not in body
-    assert b"http-equiv" in refusal.body_of(refusal.not_ready(asked), "text/html")[0], (
+    assert b"http-equiv" in error_response.body_of(error_response.not_ready(asked), "text/html")[0], (
         "it asks again by itself"
     )
-    assert refusal.body_of(refused, "*/*")[1] == "application/json"
-    assert "2 min ago" in refusal.permit_expired(asked, 121).message
+    assert error_response.body_of(refused, "*/*")[1] == "application/json"
+    assert "2 min ago" in error_response.permit_expired(asked, 121).message

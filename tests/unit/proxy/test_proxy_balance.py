@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.ids import KernelId, SessionId
-from moorage.common.messages import Target
-from moorage.proxy.balance import Ejections, pick
-from moorage.proxy.failover import Failure, another
+from moorage.common.link.messages import Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.balancer import Ejections, pick
+from moorage.proxy.core.retry import Failure, another
 
 
 def target(name: str, draining: bool = False) -> Target:

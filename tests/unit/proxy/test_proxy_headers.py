@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.proxy.headers import is_event_stream, to_client, to_replica, usable_request_id
+from moorage.proxy.core.headers import is_event_stream, to_client, to_replica, usable_request_id
 
 
 def test_to_the_replica_go_its_key_and_nothing_of_the_connection():

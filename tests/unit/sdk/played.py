@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from moorage.common.api import HistoryEntry, Hold, KernelView, ReplicaView, SessionView
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import LIVE, TERMINAL, Result, SessionType, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
+from moorage.common.views.resources import HistoryEntry, Hold, KernelView, ReplicaView, SessionView
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 STARTS = (Status.PENDING, Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING)

@@ -8,8 +8,8 @@ from aiohttp import web
 from played import BORN
 from pydantic import BaseModel
 
-from moorage.common.api import Page
-from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.resources import Page
 
 PERMIT = "flp-just-this-once"
 

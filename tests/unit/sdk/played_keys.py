@@ -6,8 +6,8 @@ from aiohttp import web
 from played import BORN
 from pydantic import BaseModel
 
-from moorage.common.api import Page, Problem
-from moorage.common.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.resources import Page, Problem
 
 SECRET = "mg-just-this-once"
 

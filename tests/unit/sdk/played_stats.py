@@ -5,9 +5,9 @@ from typing import Any
 from aiohttp import web
 from played import BORN
 
-from moorage.common.api import Page
-from moorage.common.stats import AgentStats, DeviceStats, KernelStats, SessionStats, SessionUse, UseNow
-from moorage.common.status import AgentStatus, Status
+from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.resources import Page
+from moorage.common.views.usage import AgentStats, DeviceStats, KernelStats, SessionStats, SessionUse, UseNow
 
 GIB = 1024**3
 USED = UseNow(at=BORN, cpu=1500, memory=2 * GIB, rx=2048, tx=1024, gpu=750, gpu_memory=40 * GIB)

@@ -16,7 +16,17 @@ from played_keys import routes as key_routes
 from played_stats import routes as stats_routes
 from pydantic import BaseModel, ValidationError
 
-from moorage.common.api import (
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.reasons import Reason
+from moorage.common.model.slots import parse_amount
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import (
+    AgentStatus,
+    EndpointStatus,
+    Status,
+)
+from moorage.common.views.keys import KeyView
+from moorage.common.views.resources import (
     AgentView,
     EndpointView,
     GroupOptions,
@@ -29,16 +39,6 @@ from moorage.common.api import (
     QuotaView,
     Scale,
     SessionView,
-)
-from moorage.common.keys import KeyView
-from moorage.common.options import QuotaLimits
-from moorage.common.reasons import Reason
-from moorage.common.slots import parse_amount
-from moorage.common.spec import EndpointSpec, SessionSpec
-from moorage.common.status import (
-    AgentStatus,
-    EndpointStatus,
-    Status,
 )
 
 KEY = "test-key"

@@ -6,10 +6,10 @@ import pytest
 from played import batch
 from rest_manager import KEY, RestManager
 
-from moorage.common.api import GroupOptions, Problem
-from moorage.common.errors import InvalidInput
-from moorage.common.spec import EndpointSpec, Probe
-from moorage.common.status import LIVE, EndpointStatus, Status
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import LIVE, EndpointStatus, Status
+from moorage.common.views.resources import GroupOptions, Problem
 from moorage.sdk import ApiError, Client, Unreachable
 
 

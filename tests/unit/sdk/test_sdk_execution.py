@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from moorage.common.execution import PROTOCOL, Channel, ExecSpec, frame
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.commands import PROTOCOL, Channel, ExecSpec, frame
 from moorage.sdk.errors import Unreachable
 from moorage.sdk.execution import run_command
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.agent.devices.nvidia_health import NvidiaHealth
+from moorage.agent.devices.health.nvidia import NvidiaHealth
+from moorage.agent.devices.inventory.nvidia import NvidiaInventory
+from moorage.agent.devices.usage.nvidia import GpuMeter
+from moorage.agent.devices.usage.rates import GpuSeen
 from moorage.agent.devices.vendor import Asked
-from moorage.agent.inventory.nvidia import NvidiaInventory
-from moorage.agent.usage.gpus import GpuMeter
-from moorage.agent.usage.rates import GpuSeen
-from moorage.common.ids import DeviceId
-from moorage.common.messages import SlotOffer
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import DeviceId
 
 
 class Nvidia:

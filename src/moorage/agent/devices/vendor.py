@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from moorage.agent.usage.rates import GpuSeen
-from moorage.common.ids import DeviceId
-from moorage.common.messages import SlotOffer
+from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import DeviceId
 
 T = TypeVar("T")
 log = structlog.get_logger("moorage.agent.devices")

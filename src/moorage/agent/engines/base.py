@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from moorage.common.ids import DeviceId
-from moorage.common.kernel import KernelSpec
-from moorage.common.status import SessionType
+from moorage.common.model.ids import DeviceId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import SessionType
 
 # What the agent must not hand down: its own settings, database secrets, and what a service manager told it.
 _WITHHELD_PREFIXES = ("MOORAGE_", "LISTEN_", "WATCHDOG_")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.agent.engines.base import Invocation, Probe, Site, bearer, fill
-from moorage.common.kernel import KernelSpec
+from moorage.common.model.kernel import KernelSpec
 
 # A session in which somebody only works. Nearly every image has it, and by SIGTERM it ends at once.
 IDLE = ("sleep", "infinity")

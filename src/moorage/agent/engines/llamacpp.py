@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.agent.engines.base import Invocation, Site, embedding_probe, generation_probe
-from moorage.common.kernel import KernelSpec
+from moorage.common.model.kernel import KernelSpec
 
 # Run as a file, not as a module: a module would first import the whole agent (0.8 s). -P keeps this
 # folder, with its file names, out of the engine's import path.

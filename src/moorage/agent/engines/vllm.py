@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from moorage.agent.engines.base import Invocation, Site, embedding_probe, generation_probe, granted_gpus
-from moorage.common.kernel import KernelSpec
-from moorage.common.slots import WHOLE_DEVICE
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.slots import WHOLE_DEVICE
 
 _PARALLEL = (
     *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),

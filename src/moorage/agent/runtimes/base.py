@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moorage.agent.runtimes.execution import Command, Execution
-from moorage.common.apps import AppPort, ServicePort
-from moorage.common.errors import MoorageError
-from moorage.common.ids import KernelId
-from moorage.common.reasons import Reason
-from moorage.common.status import ObservedState
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import AppPort, ServicePort
+from moorage.common.model.status import ObservedState
 
 # Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
 # where it listens.

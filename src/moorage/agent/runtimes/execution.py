@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from moorage.common.errors import MoorageError
+from moorage.common.model.errors import MoorageError
 
 STDOUT, STDERR = 1, 2
 # After a hang-up so much time to end by itself.

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes.base import (
     Capabilities,
     Counters,
@@ -25,10 +24,11 @@ from moorage.agent.runtimes.base import (
     silence,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
-from moorage.agent.runtimes.fake_exec import FakeExecution
-from moorage.common.apps import ServicePort
-from moorage.common.ids import KernelId
-from moorage.common.status import ObservedState
+from moorage.agent.runtimes.fake_execution import FakeExecution
+from moorage.agent.state.logs import LogStore
+from moorage.common.model.ids import KernelId
+from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.status import ObservedState
 
 _SIGTERM, _SIGKILL = -15, -9
 

@@ -1,4 +1,4 @@
-"""``moorage agent forget``. Alone, ``moorage agent`` starts one: ``moorage.daemons`` adds that."""
+"""``moorage agent forget``. ``moorage.server.commands.daemons`` adds the daemon itself."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from moorage.cli import parse, render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb, with_shared_options
 from moorage.cli.verbs import details
-from moorage.common.api import AgentView, Cordon
-from moorage.common.errors import InvalidInput
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.resources import AgentView, Cordon
 
 A = TypeVar("A")
 B = TypeVar("B")

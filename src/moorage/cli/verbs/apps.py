@@ -12,8 +12,8 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.forwarding import Forwarding
-from moorage.common.errors import InvalidInput, NotFound
-from moorage.common.permits import MONTH_S, WORKING_DAY_S, AppView, PermitSpec
+from moorage.common.model.errors import InvalidInput, NotFound
+from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AppView, PermitSpec
 from moorage.sdk import Client
 
 Session = Annotated[str, typer.Argument(help="The session's name or id.")]

@@ -31,10 +31,10 @@ from moorage.cli.render import current_kernel, printable
 from moorage.cli.story import ended, why_failed
 from moorage.cli.verbs.placement import Arch, Image, Labels, On, Priority
 from moorage.cli.waiting import until_session
-from moorage.common.api import SessionView
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import LIVE, STARTING, Result, SessionType, Status
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, STARTING, Result, SessionType, Status
+from moorage.common.views.resources import SessionView
 from moorage.sdk import ApiError, Client, Unreachable
 
 _NOT_YET = frozenset({Status.PENDING, *STARTING})

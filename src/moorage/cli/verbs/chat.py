@@ -12,7 +12,7 @@ from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.render import printable
 from moorage.cli.waiting import all_endpoints
-from moorage.common.errors import InvalidInput, NotFound
+from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.sdk import Client, Message
 from moorage.sdk import chat as ask
 

@@ -21,9 +21,9 @@ from moorage.cli.archive import Copied
 from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.render import printable
-from moorage.common.errors import Conflict, InvalidInput, MoorageError, NotFound
-from moorage.common.execution import Channel, ExecSpec
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.commands import Channel, ExecSpec
+from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.sdk import Client, RunningCommand
 
 _MISSING, _NO_PROGRAM = 3, (126, 127)

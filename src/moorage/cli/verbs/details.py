@@ -20,12 +20,12 @@ from moorage.cli.render import (
 )
 from moorage.cli.story import doing_now, next_steps, why_failed
 from moorage.cli.verbs.top import use_facts
-from moorage.common.api import AgentView, EndpointView, HistoryEntry, SessionView
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.slots import WHOLE_DEVICE, show_amount, show_slots
-from moorage.common.spec import SessionSpec, Workload
-from moorage.common.stats import AgentStats, DeviceStats, SessionStats
-from moorage.common.status import LIVE, Status
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.slots import WHOLE_DEVICE, show_amount, show_slots
+from moorage.common.model.spec import SessionSpec, Workload
+from moorage.common.model.status import LIVE, Status
+from moorage.common.views.resources import AgentView, EndpointView, HistoryEntry, SessionView
+from moorage.common.views.usage import AgentStats, DeviceStats, SessionStats
 
 
 def print_session(

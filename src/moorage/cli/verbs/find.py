@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moorage.common.api import EndpointView, SessionView
-from moorage.common.errors import NotFound
+from moorage.common.model.errors import NotFound
+from moorage.common.views.resources import EndpointView, SessionView
 from moorage.sdk import ApiError, Client
 
 

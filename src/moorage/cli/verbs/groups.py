@@ -10,9 +10,9 @@ from rich.text import Text
 from moorage.cli import parse, render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb, with_shared_options
-from moorage.common.api import GroupView
-from moorage.common.errors import InvalidInput
-from moorage.common.options import GroupOptions
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.views.resources import GroupView
 from moorage.sdk import Client
 
 groups = typer.Typer(invoke_without_command=True)

@@ -14,9 +14,9 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, verb
 from moorage.cli.failures import FAILURE, INTERRUPTED
 from moorage.cli.render import printable
-from moorage.common.errors import InvalidInput
-from moorage.common.execution import ExecEnd, ExecSpec, Size
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.commands import ExecEnd, ExecSpec, Size
+from moorage.common.model.errors import InvalidInput
 from moorage.sdk import Client, RunningCommand
 
 _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended

@@ -9,7 +9,7 @@ import typer
 from moorage.cli import parse, render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.keys import KeySpec, KeyView
+from moorage.common.views.keys import KeySpec, KeyView
 
 key = typer.Typer(no_args_is_help=True)
 app.add_typer(key, name="key", help="API keys, their owners and projects. For administrators.")

@@ -13,7 +13,7 @@ from moorage.cli.context import Cli, Output, verb
 from moorage.cli.verbs import details
 from moorage.cli.verbs.find import find
 from moorage.cli.waiting import all_endpoints, all_sessions, live_sessions
-from moorage.common.api import EndpointView
+from moorage.common.views.resources import EndpointView
 from moorage.sdk import Client
 
 A = TypeVar("A")

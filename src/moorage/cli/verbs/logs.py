@@ -11,8 +11,8 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.verbs.find import find
-from moorage.common.api import EndpointView
-from moorage.common.errors import NotFound
+from moorage.common.model.errors import NotFound
+from moorage.common.views.resources import EndpointView
 from moorage.sdk import Client
 
 

@@ -12,9 +12,9 @@ from yarl import URL
 from moorage.cli import parse, render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.addresses import is_loopback
-from moorage.common.errors import InvalidInput
-from moorage.common.members import JoinTokenSpec, JoinTokenView, MemberKind, MemberView
+from moorage.common.model.addresses import is_loopback
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, MemberKind, MemberView
 
 tokens = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens, name="join-token", help="Let agents and proxies join. For administrators.")

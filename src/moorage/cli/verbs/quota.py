@@ -9,10 +9,10 @@ import typer
 from moorage.cli import parse, render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.api import QuotaView
-from moorage.common.errors import InvalidInput
-from moorage.common.options import QuotaLimits, Scope
-from moorage.common.slots import show_amount
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.slots import show_amount
+from moorage.common.views.resources import QuotaView
 from moorage.sdk import ApiError, Client
 
 quota = typer.Typer(no_args_is_help=True)

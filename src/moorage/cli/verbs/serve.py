@@ -19,9 +19,9 @@ from moorage.cli.render import print_facts, printable
 from moorage.cli.story import why_failed
 from moorage.cli.verbs.placement import Arch, Image, Labels, On, Priority, Runtime, where
 from moorage.cli.waiting import until_ready
-from moorage.common.api import EndpointView, ReplicaView
-from moorage.common.kernel import ENGINES
-from moorage.common.spec import EndpointSpec
+from moorage.common.model.kernel import ENGINES
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.views.resources import EndpointView, ReplicaView
 from moorage.sdk import ApiError, Client, Unreachable
 
 

@@ -29,8 +29,8 @@ from moorage.cli.render import current_kernel, printable
 from moorage.cli.story import next_steps, why_failed
 from moorage.cli.verbs.placement import Arch, Image, Labels, On, Priority
 from moorage.cli.waiting import until_session
-from moorage.common.api import SessionView
-from moorage.common.status import STARTING, SessionType, Status
+from moorage.common.model.status import STARTING, SessionType, Status
+from moorage.common.views.resources import SessionView
 from moorage.sdk import Client
 
 _NOT_YET = frozenset({Status.PENDING, *STARTING})

@@ -11,8 +11,8 @@ from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.verbs.find import find
 from moorage.cli.waiting import live_sessions, until_ended
-from moorage.common.api import EndpointView, SessionView
-from moorage.common.errors import InvalidInput
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.resources import EndpointView, SessionView
 from moorage.sdk import Client
 
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
 from moorage.cli.render import make_table, print_table, show_age
-from moorage.common.slots import WHOLE_DEVICE, show_amount
-from moorage.common.stats import AgentStats, SessionUse, UseView
+from moorage.common.model.slots import WHOLE_DEVICE, show_amount
+from moorage.common.views.usage import AgentStats, SessionUse, UseView
 from moorage.sdk import Client
 
 

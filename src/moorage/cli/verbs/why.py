@@ -11,8 +11,8 @@ from rich.console import Console
 from moorage.cli import render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.outlook import Outlook
-from moorage.common.status import Status
+from moorage.common.model.status import Status
+from moorage.common.views.pending import Outlook
 
 
 @verb(app)

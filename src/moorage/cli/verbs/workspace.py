@@ -9,8 +9,8 @@ import typer
 from moorage.cli import render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.api import WorkspaceView
-from moorage.common.slots import show_amount
+from moorage.common.model.slots import show_amount
+from moorage.common.views.resources import WorkspaceView
 
 workspace = typer.Typer(no_args_is_help=True)
 app.add_typer(workspace, name="workspace", help="Directories that sessions have kept on their nodes.")

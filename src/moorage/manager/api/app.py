@@ -12,15 +12,15 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from moorage.common.errors import MoorageError, NotFound, Unauthenticated
-from moorage.manager.api.access import Access, check_admin
-from moorage.manager.api.deps import ApiDeps
+from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
+from moorage.manager.api.authentication import Access, check_admin
+from moorage.manager.api.dependencies import ApiDeps
+from moorage.manager.api.health import DESCRIPTION
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import InternalError, MethodNotAllowed, did_you_mean, problem_response
-from moorage.manager.api.reading import fits, read_body, read_query
+from moorage.manager.api.request import fits, read_body, read_query
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
-from moorage.manager.api.service import DESCRIPTION
 from moorage.manager.api.sessions import STREAM
 
 log = structlog.get_logger("moorage.api")

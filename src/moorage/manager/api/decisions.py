@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from moorage.common.api import Page
-from moorage.common.decisions import DecisionPage, RunView
-from moorage.common.spec import NoNul
+from moorage.common.model.spec import NoNul
+from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.resources import Page
 from moorage.manager.api.route import Call
 from moorage.manager.api.sessions import PageQuery
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from moorage.common.api import EndpointView, Page, Scale
-from moorage.common.spec import EndpointSpec
-from moorage.manager.api import rights
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.views.resources import EndpointView, Page, Scale
+from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import PageQuery
 
@@ -22,9 +22,9 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.store.delete_endpoint(await rights.changed_endpoint(call), actor=call.actor)
+    return await call.deps.store.delete_endpoint(await authorization.changed_endpoint(call), actor=call.actor)
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
-    name = await rights.changed_endpoint(call)
+    name = await authorization.changed_endpoint(call)
     return await call.deps.store.scale_endpoint(name, call.body.replicas, actor=call.actor)

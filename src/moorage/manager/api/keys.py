@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.manager.api.route import Call, Items, NoQuery
 
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from moorage.common.api import Problem
+from moorage.common.views.resources import Problem
 from moorage.manager.api.problems import PROBLEM_JSON
-from moorage.manager.api.reading import IDEMPOTENCY_KEY, KEY_MAX
+from moorage.manager.api.request import IDEMPOTENCY_KEY, KEY_MAX
 from moorage.manager.api.route import Route
 
 _REF = "#/components/schemas/{model}"

@@ -14,8 +14,8 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from moorage.common.api import Problem
-from moorage.common.errors import InvalidInput, MoorageError
+from moorage.common.model.errors import InvalidInput, MoorageError
+from moorage.common.views.resources import Problem
 
 PROBLEM_JSON = "application/problem+json"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from moorage.common.api import QuotaView
-from moorage.common.options import QuotaLimits, Scope
-from moorage.common.spec import Model, Name
-from moorage.manager.api.reading import read_path
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.resources import QuotaView
+from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
 
 

@@ -9,11 +9,11 @@ from typing import Any, Generic, Literal, TypeVar
 from aiohttp import web
 from pydantic import BaseModel
 
-from moorage.common.api import View
-from moorage.common.spec import Model
-from moorage.manager.api.deps import ApiDeps
-from moorage.manager.api.reading import read_idempotency_key
-from moorage.manager.keys import ApiKey, Once, Owner
+from moorage.common.model.spec import Model
+from moorage.common.views.resources import View
+from moorage.manager.api.dependencies import ApiDeps
+from moorage.manager.api.request import read_idempotency_key
+from moorage.manager.identity.keys import ApiKey, Once, Owner
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)

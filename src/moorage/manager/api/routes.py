@@ -6,7 +6,21 @@ before a shorter one, and only an encoded slash reaches a thing whose name ends 
 
 from __future__ import annotations
 
-from moorage.common.api import (
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.peers import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberView,
+    NewJoinTokenView,
+)
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
     Cordon,
@@ -21,34 +35,20 @@ from moorage.common.api import (
     SessionView,
     WorkspaceList,
 )
-from moorage.common.decisions import DecisionPage, RunView
-from moorage.common.keys import KeySpec, KeyView, NewKeyView
-from moorage.common.members import (
-    JoinReply,
-    JoinRequest,
-    JoinTokenSpec,
-    JoinTokenView,
-    MemberView,
-    NewJoinTokenView,
-)
-from moorage.common.options import QuotaLimits
-from moorage.common.outlook import PlanView, WhyView
-from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
-from moorage.common.spec import EndpointSpec, SessionSpec
-from moorage.common.stats import AgentStats, SessionStats, SessionUse
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.manager.api import agents as cluster
 from moorage.manager.api import (
-    apps,
-    cluster,
+    commands,
     decisions,
     endpoints,
-    execs,
-    explaining,
-    joining,
+    explain,
+    health,
     keys,
+    peers,
     quotas,
-    service,
+    service_ports,
     sessions,
-    stats,
+    usage,
     workspaces,
 )
 from moorage.manager.api.route import Items, Route, route
@@ -86,7 +86,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET",
         f"{_SESSION}/why",
-        explaining.get_why,
+        explain.get_why,
         "Why a session waits, and until when",
         WhyView,
     ),
@@ -108,34 +108,38 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET",
         f"{_SESSION}/stats",
-        stats.session_stats,
+        usage.session_stats,
         "What a session's kernels use, and used",
         SessionStats,
-        query=stats.SpanChoice,
+        query=usage.SpanChoice,
     ),
     route(
         "GET",
         f"{_SESSION}/exec",
-        execs.exec_in_session,
+        commands.exec_in_session,
         "Run a command in a session: a WebSocket with the subprotocol exec.v1.moorage",
         "application/octet-stream",
         status=101,
     ),
     route(
-        "GET", f"{_SESSION}/apps", apps.list_apps, "What a session offers: its service ports", Items[AppView]
+        "GET",
+        f"{_SESSION}/apps",
+        service_ports.list_apps,
+        "What a session offers: its service ports",
+        Items[AppView],
     ),
     route(
         "POST",
         _PERMITS,
-        apps.create_permit,
+        service_ports.create_permit,
         "Make a permit to an app; it is in this answer and nowhere else",
         NewPermitView,
         body=PermitSpec,
         status=201,
         location="/v1/sessions/{session_id}/apps/{app}/permits/{id}",
     ),
-    route("GET", _PERMITS, apps.list_permits, "Permits that open an app", Items[PermitView]),
-    route("DELETE", f"{_PERMITS}/{{id}}", apps.revoke_permit, "Revoke a permit", PermitView),
+    route("GET", _PERMITS, service_ports.list_permits, "Permits that open an app", Items[PermitView]),
+    route("DELETE", f"{_PERMITS}/{{id}}", service_ports.revoke_permit, "Revoke a permit", PermitView),
     route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
     route(
         "POST",
@@ -187,16 +191,16 @@ ROUTES: tuple[Route, ...] = (
         WorkspaceList,
     ),
     route("GET", "/v1/agents", cluster.list_agents, "List agents", Items[AgentView]),
-    route("GET", "/v1/agents/{id}/stats", stats.agent_stats, "What a node and its devices use", AgentStats),
+    route("GET", "/v1/agents/{id}/stats", usage.agent_stats, "What a node and its devices use", AgentStats),
     route(
         "GET",
         "/v1/stats/sessions",
-        stats.top_sessions,
+        usage.top_sessions,
         "Sessions that run, with what they use, those that use most first",
         Items[SessionUse],
-        query=stats.TopQuery,
+        query=usage.TopQuery,
     ),
-    route("GET", "/v1/stats/agents", stats.top_agents, "What nodes and devices use", Items[AgentStats]),
+    route("GET", "/v1/stats/agents", usage.top_agents, "What nodes and devices use", Items[AgentStats]),
     route(
         "PUT",
         "/v1/agents/{id}/cordon",
@@ -289,7 +293,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "POST",
         "/v1/join-tokens",
-        joining.create_join_token,
+        peers.create_join_token,
         "Make a join token; its secret is in this answer and nowhere else",
         NewJoinTokenView,
         body=JoinTokenSpec,
@@ -299,7 +303,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "GET",
         "/v1/join-tokens",
-        joining.list_join_tokens,
+        peers.list_join_tokens,
         "List join tokens that still work",
         Items[JoinTokenView],
         access="admin",
@@ -307,7 +311,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "DELETE",
         "/v1/join-tokens/{id}",
-        joining.remove_join_token,
+        peers.remove_join_token,
         "Remove a join token: nothing joins by it any more",
         JoinTokenView,
         access="admin",
@@ -315,25 +319,25 @@ ROUTES: tuple[Route, ...] = (
     route(
         "POST",
         "/v1/join",
-        joining.join,
+        peers.join,
         "Join as an agent or a proxy, with a request that is signed by a join token",
         JoinReply,
         body=JoinRequest,
         access="open",
     ),
-    route("GET", "/v1/members", joining.list_members, "What has joined", Items[MemberView], access="admin"),
+    route("GET", "/v1/members", peers.list_members, "What has joined", Items[MemberView], access="admin"),
     route(
         "DELETE",
         "/v1/members/{kind}/{name}",
-        joining.revoke_member,
+        peers.revoke_member,
         "Revoke the certificates of an agent or a proxy: its links end",
         MemberView,
         access="admin",
     ),
-    route("GET", "/livez", service.livez, "Is the process alive", Health, access="open"),
-    route("GET", "/readyz", service.readyz, "Can it serve: its parts, one by one", Health, access="open"),
-    route("GET", "/metrics", service.metrics, "Prometheus metrics", "text/plain", access="open"),
-    route("GET", "/version", service.version, "The manager's version", service.Version, access="open"),
-    route("GET", "/openapi.json", service.openapi, "This description", "application/json", access="open"),
-    route("GET", "/", service.start, "Where to go from here", service.Start, access="open"),
+    route("GET", "/livez", health.livez, "Is the process alive", Health, access="open"),
+    route("GET", "/readyz", health.readyz, "Can it serve: its parts, one by one", Health, access="open"),
+    route("GET", "/metrics", health.metrics, "Prometheus metrics", "text/plain", access="open"),
+    route("GET", "/version", health.version, "The manager's version", health.Version, access="open"),
+    route("GET", "/openapi.json", health.openapi, "This description", "application/json", access="open"),
+    route("GET", "/", health.start, "Where to go from here", health.Start, access="open"),
 )

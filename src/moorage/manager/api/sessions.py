@@ -9,15 +9,15 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import BeforeValidator, Field
 
-from moorage.common.api import HistoryEntry, Page, SessionView
-from moorage.common.errors import MoorageError, NeverFits
-from moorage.common.membership import MAIN
-from moorage.common.outlook import PlanView
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.spec import Model, NoNul, SessionSpec
-from moorage.common.status import SessionType, Status
-from moorage.common.tasks import cancel_and_wait, spawn
-from moorage.manager.api import rights
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.cluster import MAIN
+from moorage.common.model.errors import MoorageError, NeverFits
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import Model, NoNul, SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.pending import PlanView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView
+from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 
 # A log that stays silent is answered with a status all the same, so that a follower knows it is connected.
@@ -107,27 +107,27 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
         type=query.type,
         name=query.name,
         endpoint=query.endpoint,
-        project=rights.project_of(call),
+        project=authorization.project_of(call),
         cursor=query.cursor,
         limit=query.limit,
     )
 
 
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await rights.seen(call)
+    return await authorization.seen(call)
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.store.stop_session(await rights.changed_ref(call), actor=call.actor)
+    return await call.deps.store.stop_session(await authorization.changed_ref(call), actor=call.actor)
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](items=await call.deps.store.history(await rights.seen_ref(call)))
+    return Items[HistoryEntry](items=await call.deps.store.history(await authorization.seen_ref(call)))
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk get a status of their own; later ones cut the stream off."""
-    session = await rights.seen(call)
+    session = await authorization.seen(call)
     query = call.query
     chunks = call.deps.logs.read(
         session,

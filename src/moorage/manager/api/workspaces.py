@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from moorage.common.api import WorkspaceList, WorkspaceView
-from moorage.common.errors import AgentUnreachable, Conflict, NotFound
-from moorage.common.status import LIVE
+from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
+from moorage.common.model.status import LIVE
+from moorage.common.views.resources import WorkspaceList, WorkspaceView
 from moorage.manager.api.route import Call, NoQuery
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from moorage.common.clock import Clock
-from moorage.common.errors import StoreUnavailable
-from moorage.common.loop import Loop
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.leader")

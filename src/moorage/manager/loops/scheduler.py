@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import structlog
 
-from moorage.common.clock import Clock
-from moorage.common.loop import Loop
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.manager.loops.decision_recorder import Recorder
 from moorage.manager.loops.leader import Leader
-from moorage.manager.loops.recorder import Recorder
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
-from moorage.manager.scheduling.planners import Planners
-from moorage.manager.selectors import Selectors
+from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.selector_plugins import Selectors
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.scheduler")

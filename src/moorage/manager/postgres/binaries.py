@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.common.errors import StartupError
+from moorage.common.model.errors import StartupError
 
 # Where things go that the server's user could not reach where they are: below a home of mode 700, say.
 PLACES = Path("/var/lib/moorage-postgres")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import structlog
 
-from moorage.common.clock import Clock
-from moorage.common.errors import StartupError
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.errors import StartupError
 from moorage.manager.postgres.binaries import PLACES, User, find, make_places, reaches, server_user
 
 log = structlog.get_logger("moorage.postgres")

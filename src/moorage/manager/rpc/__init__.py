@@ -1,10 +1,10 @@
 """The gRPC side of the manager: agents and proxies dial in here."""
 
-from moorage.manager.rpc.admission import Admission
-from moorage.manager.rpc.execs import ExecBroker
-from moorage.manager.rpc.feed import Feed
-from moorage.manager.rpc.link import Links
+from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.authentication import Admission
+from moorage.manager.rpc.commands import ExecBroker
 from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.route_feed import Feed
 from moorage.manager.rpc.server import LinkServer
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 

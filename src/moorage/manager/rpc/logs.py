@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 
 import structlog
 
-from moorage.common.api import KernelView, SessionView
-from moorage.common.clock import Clock
-from moorage.common.errors import AgentUnreachable, NotFound
-from moorage.common.ids import KernelId
-from moorage.common.membership import MAIN
-from moorage.common.messages import LogRequest
-from moorage.common.pipe import Pipe
-from moorage.common.status import TERMINAL
-from moorage.common.wire import agent_pb2
-from moorage.manager.rpc.link import Links
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.pipe import Pipe
+from moorage.common.link.messages import LogRequest
+from moorage.common.link.pb import agent_pb2
+from moorage.common.model.cluster import MAIN
+from moorage.common.model.errors import AgentUnreachable, NotFound
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import TERMINAL
+from moorage.common.views.resources import KernelView, SessionView
+from moorage.manager.rpc.agent_link import Links
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.logs")

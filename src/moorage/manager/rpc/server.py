@@ -9,26 +9,25 @@ import grpc
 import structlog
 
 import moorage
-from moorage.common.addresses import split_address
-from moorage.common.errors import InvalidInput, StartupError, StoreUnavailable
-from moorage.common.members import MemberKind
-from moorage.common.usage import UsageReport
-from moorage.common.wire import (
+from moorage.common.link import route_codec, usage_codec
+from moorage.common.link.pb import (
     agent_pb2,
     agent_pb2_grpc,
-    members_pb2,
-    members_pb2_grpc,
-    route_codec,
+    peers_pb2,
+    peers_pb2_grpc,
     routes_pb2,
     routes_pb2_grpc,
-    usage_codec,
 )
-from moorage.manager.enrolment import Enrolment, ManagerCertificate
-from moorage.manager.rpc.admission import Admission, Peer
-from moorage.manager.rpc.execs import ExecBroker
-from moorage.manager.rpc.feed import Feed
-from moorage.manager.rpc.link import Links
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import InvalidInput, StartupError, StoreUnavailable
+from moorage.common.model.usage import UsageReport
+from moorage.common.views.peers import MemberKind
+from moorage.manager.pki.registration import Enrolment, ManagerCertificate
+from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.authentication import Admission, Peer
+from moorage.manager.rpc.commands import ExecBroker
 from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.route_feed import Feed
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")
@@ -52,7 +51,7 @@ OPTIONS = [
 class LinkServer(
     agent_pb2_grpc.AgentLinkServicer,
     routes_pb2_grpc.RouteFeedServicer,
-    members_pb2_grpc.MembersServicer,
+    peers_pb2_grpc.MembersServicer,
 ):
     """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``certificate``: this
     manager's own, for mTLS; None: without TLS. ``usage`` takes what agents say that is used, and returns at
@@ -116,7 +115,7 @@ class LinkServer(
             async for table in self._feed.watch():
                 await context.write(route_codec.routes_to_wire(table))
 
-    async def Renew(self, request: members_pb2.RenewRequest, context: Any) -> members_pb2.RenewReply:
+    async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         peer = await self._admit(context, "agent", "proxy")
         enrolment = self._enrolment
         if peer.member is None or enrolment is None:
@@ -132,12 +131,12 @@ class LinkServer(
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
         log.info("certificate renewed", kind=peer.member.kind, name=peer.member.name)
         now_ms = round(enrolment.now().timestamp() * 1000)
-        return members_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
+        return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
 
-    async def Hello(self, request: members_pb2.HelloRequest, context: Any) -> members_pb2.HelloReply:
+    async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:
         await self._admit(context, "agent", "proxy")
         now_ms = round(self._admission.now().timestamp() * 1000)
-        return members_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
+        return peers_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
 
     async def _admit(self, context: Any, *kinds: MemberKind) -> Peer:
         try:
@@ -150,7 +149,7 @@ class LinkServer(
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-        members_pb2_grpc.add_MembersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        peers_pb2_grpc.add_MembersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
         try:
             if self._certificate is None:

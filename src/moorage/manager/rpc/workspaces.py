@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from moorage.common.api import WorkspaceList, WorkspaceView
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict
-from moorage.common.ids import AgentId
-from moorage.common.messages import WorkspaceRequest
-from moorage.common.wire import agent_pb2
-from moorage.manager.rpc.admission import Peer
-from moorage.manager.rpc.link import Links
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import WorkspaceRequest
+from moorage.common.link.pb import agent_pb2
+from moorage.common.model.errors import Conflict
+from moorage.common.model.ids import AgentId
+from moorage.common.views.resources import WorkspaceList, WorkspaceView
+from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.authentication import Peer
 
 # To list is to look at every file: a node with many is slow.
 ANSWER_S = 15.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from moorage.common import api
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict, NotFound
-from moorage.common.ids import AgentId, KernelId, SessionId
-from moorage.common.kernel import KernelSpec
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.views import resources
 from moorage.manager.store import rows
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.db import Database
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.reports import Reports
 
@@ -74,7 +74,7 @@ class Agents(Reports):
         if silent or lost:
             self._bell.ring([Topic.ROUTES])
 
-    async def forget_agent(self, agent_id: str, *, actor: str) -> api.AgentView:
+    async def forget_agent(self, agent_id: str, *, actor: str) -> resources.AgentView:
         """Give up a silent agent, its kernels with it; whoever comes under its id is taken in. Returns it as
         it was. Raises ``NotFound``, or ``Conflict`` while it is alive."""
         view = await self.get_agent(agent_id)
@@ -89,18 +89,18 @@ class Agents(Reports):
 
     async def cordon_agent(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
-    ) -> api.AgentView:
+    ) -> resources.AgentView:
         """Nothing new goes there. ``drain``: replicas are replaced elsewhere, and what is left after
         ``stop_after_s`` seconds is stopped or moved (None: it may end by itself). Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
-    async def uncordon_agent(self, agent_id: str, *, actor: str) -> api.AgentView:
+    async def uncordon_agent(self, agent_id: str, *, actor: str) -> resources.AgentView:
         """It gets new work again. Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "", None, actor)
 
     async def _set_cordon(
         self, agent_id: str, cordon: str, stop_after_s: float | None, actor: str
-    ) -> api.AgentView:
+    ) -> resources.AgentView:
         view = await self.get_agent(agent_id)
         if not await self._report_line.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
             raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
@@ -113,19 +113,19 @@ class Agents(Reports):
         found = await self._db.fetch(SQL["drain_left"])
         return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in found]
 
-    async def agent_history(self, agent_id: str, limit: int = 50) -> list[api.AgentEvent]:
+    async def agent_history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
         """What was done to an agent, newest first. Raises ``NotFound``."""
         await self.get_agent(agent_id)
         found = await self._db.fetch(SQL["agent_history"], agent_id, limit)
-        return [api.AgentEvent.model_validate(dict(row)) for row in found]
+        return [resources.AgentEvent.model_validate(dict(row)) for row in found]
 
     async def forget_agent_history(self, days: int) -> None:
         await self._report_line.fetch(SQL["agent_history_sweep"], days)
 
-    async def list_agents(self) -> list[api.AgentView]:
+    async def list_agents(self) -> list[resources.AgentView]:
         return [rows.agent_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
 
-    async def get_agent(self, agent_id: str) -> api.AgentView:
+    async def get_agent(self, agent_id: str) -> resources.AgentView:
         row = await self._db.fetchrow(SQL["agent_list"], agent_id)
         if row is None:
             raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
-from moorage.common.api import Page
-from moorage.common.decisions import DecisionPage, RunView, SegmentView, TakeView
-from moorage.common.errors import InvalidInput
-from moorage.manager.decisions import FORMAT, Segment
-from moorage.manager.store.db import Database
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.decisions import DecisionPage, RunView, SegmentView, TakeView
+from moorage.common.views.resources import Page
+from moorage.manager.decision_log import FORMAT, Segment
+from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, as_id
 

@@ -7,27 +7,27 @@ from typing import Any
 
 from sqlalchemy import select
 
-from moorage.common import api
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict, InvalidInput, NotFound
-from moorage.common.ids import EndpointId, SessionId
-from moorage.common.messages import RouteTable
-from moorage.common.reasons import Reason
-from moorage.common.spec import EndpointSpec
-from moorage.common.status import TERMINAL, EndpointStatus, Status
-from moorage.manager.desired import route_table
-from moorage.manager.keys import Owner
-from moorage.manager.replicas import (
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import RouteTable
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import TERMINAL, EndpointStatus, Status
+from moorage.common.views import resources
+from moorage.manager.identity.keys import Owner
+from moorage.manager.serving.replicas import (
     EndpointFacts,
     ReplicaFacts,
     endpoint_status,
     failures_in_a_row,
     plan_replicas,
 )
+from moorage.manager.serving.routes import route_table
 from moorage.manager.store import rows, tables
-from moorage.manager.store.access import Access
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.db import Database
+from moorage.manager.store.database import Database
+from moorage.manager.store.keys import Access
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
 
 
@@ -40,7 +40,7 @@ class Endpoints:
 
     async def create_endpoint(
         self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None
-    ) -> api.EndpointView:
+    ) -> resources.EndpointView:
         """Durable when it returns. Raises ``Conflict`` for a name in use, ``NotFound`` for the group."""
         owner = owner or Owner(actor)
         row = (
@@ -69,7 +69,7 @@ class Endpoints:
         self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
         return await self.get_endpoint(spec.name)
 
-    async def get_endpoint(self, name: str) -> api.EndpointView:
+    async def get_endpoint(self, name: str) -> resources.EndpointView:
         """Raises ``NotFound``; a deleted endpoint is not found, its sessions still are."""
         e = tables.endpoints.c
         found = await self._db.select(select(tables.endpoints).where(e.name == name, e.deleted_at.is_(None)))
@@ -79,7 +79,7 @@ class Endpoints:
 
     async def list_endpoints(
         self, *, cursor: str | None = None, limit: int = 50
-    ) -> api.Page[api.EndpointView]:
+    ) -> resources.Page[resources.EndpointView]:
         """By name. The cursor is the last name of the page before."""
         e = tables.endpoints.c
         wanted: list[Any] = [e.deleted_at.is_(None)]
@@ -93,16 +93,18 @@ class Endpoints:
             select(tables.endpoints).where(*wanted).order_by(e.name).limit(limit + 1)
         )
         views = await self._views(found[:limit])
-        return api.Page[api.EndpointView](items=views, next=views[-1].name if len(found) > limit else None)
+        return resources.Page[resources.EndpointView](
+            items=views, next=views[-1].name if len(found) > limit else None
+        )
 
-    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> api.EndpointView:
+    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> resources.EndpointView:
         """Also starts again an endpoint that was given up after repeated failure. Raises ``NotFound``."""
         if not await self._line.fetch(SQL["endpoint_scale"], name, replicas):
             raise _no_endpoint(name)
         self._bell.ring([Topic.ENDPOINTS])
         return await self.get_endpoint(name)
 
-    async def delete_endpoint(self, name: str, *, actor: str) -> api.EndpointView:
+    async def delete_endpoint(self, name: str, *, actor: str) -> resources.EndpointView:
         """Its replicas are stopped soon after; the name is free at once. Raises ``NotFound``."""
         view = await self.get_endpoint(name)
         if not await self._line.fetch(SQL["endpoint_delete"], name):
@@ -124,17 +126,17 @@ class Endpoints:
     async def _replicas(self, found: Sequence[Mapping[str, Any]]) -> list[Any]:
         return await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]) if found else []
 
-    async def _views(self, found: Sequence[Mapping[str, Any]]) -> list[api.EndpointView]:
+    async def _views(self, found: Sequence[Mapping[str, Any]]) -> list[resources.EndpointView]:
         replicas = await self._replicas(found)
         return [self._view(row, replicas) for row in found]
 
-    def _view(self, row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> api.EndpointView:
+    def _view(self, row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> resources.EndpointView:
         facts = _facts(row, replicas)
         plan = plan_replicas(facts, self._clock.now())
         failed = failures_in_a_row(facts.replicas, facts.changed_at)
         shown = [rows.replica_view(r) for r in replicas if r["endpoint_id"] == row["id"]]
         last = next((v for v in shown if failed and v.session_id == failed[0].session_id), None)
-        return api.EndpointView(
+        return resources.EndpointView(
             id=row["id"],
             name=row["name"],
             status=endpoint_status(facts),

@@ -8,14 +8,14 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from moorage.common import api
-from moorage.common.errors import MoorageError, NotFound
-from moorage.common.ids import AgentId
-from moorage.common.options import GroupOptions
+from moorage.common.model.errors import MoorageError, NotFound
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.ids import AgentId
+from moorage.common.views import resources
 from moorage.manager.scheduling import Policy
-from moorage.manager.scheduling.policy import Preemption
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.db import Database
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
 
 log = structlog.get_logger("moorage.store.groups")
@@ -29,17 +29,17 @@ class Groups:
         self._group_line, self._pass_line = db.line(), db.line()
         self.limited = True  # whether there is any quota, as far as the last look says
 
-    async def list_groups(self) -> list[api.GroupView]:
+    async def list_groups(self) -> list[resources.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
 
-    async def get_group(self, name: str) -> api.GroupView:
+    async def get_group(self, name: str) -> resources.GroupView:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         if row is None:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         return _view(row)
 
-    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> api.GroupView:
+    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
         """Create it or change its options; takes effect with the next pass."""
         await self._group_line.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
         self._bell.ring([Topic.PENDING])
@@ -130,5 +130,5 @@ def _policy_in(row: Any) -> Policy | None:
         return None
 
 
-def _view(row: Any) -> api.GroupView:
-    return api.GroupView.model_validate(dict(row))
+def _view(row: Any) -> resources.GroupView:
+    return resources.GroupView.model_validate(dict(row))

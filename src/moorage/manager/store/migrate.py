@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from moorage.common.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 
 # Any constant: it only has to be ours. Held for the length of the migration's transaction.
 _LOCK = 0x6661_6972

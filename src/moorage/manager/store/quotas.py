@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moorage.common import api
-from moorage.common.errors import NotFound
-from moorage.common.options import QuotaLimits, Scope
-from moorage.common.slots import parse_amount
+from moorage.common.model.errors import NotFound
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.slots import parse_amount
+from moorage.common.views import resources
 from moorage.manager.scheduling import Policy
-from moorage.manager.scheduling.model import Quota
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.db import Database
+from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
 
 _OF: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
@@ -31,17 +31,19 @@ class Quotas:
         self._db, self._bell = db, bell
         self._quota_line = db.line()
 
-    async def list_quotas(self) -> list[api.QuotaView]:
+    async def list_quotas(self) -> list[resources.QuotaView]:
         return await self._quota_views(await self._db.fetch(SQL["quota_list"], None, None))
 
-    async def get_quota(self, scope: Scope, name: str) -> api.QuotaView:
+    async def get_quota(self, scope: Scope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""
         found = await self._quota_views(await self._db.fetch(SQL["quota_list"], scope, name))
         if not found:
             raise _no_quota(scope, name)
         return found[0]
 
-    async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> api.QuotaView:
+    async def put_quota(
+        self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str
+    ) -> resources.QuotaView:
         """Set it whole; takes effect with the next pass and the next request. Raises ``NotFound`` for a group
         that does not exist; users and projects may come later."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
@@ -51,7 +53,7 @@ class Quotas:
         self._bell.ring([Topic.PENDING])
         return await self.get_quota(scope, name)
 
-    async def delete_quota(self, scope: Scope, name: str) -> api.QuotaView:
+    async def delete_quota(self, scope: Scope, name: str) -> resources.QuotaView:
         """No limit any more; returns it as it was. Raises ``NotFound``."""
         view = await self.get_quota(scope, name)
         if not await self._quota_line.fetch(SQL["quota_delete"], scope, name):
@@ -75,7 +77,7 @@ class Quotas:
             _by(holds, "project" if policy.share_by == "project" else "owner") if fair else None,
         )
 
-    async def _quota_views(self, rows: Iterable[Any]) -> list[api.QuotaView]:
+    async def _quota_views(self, rows: Iterable[Any]) -> list[resources.QuotaView]:
         rows = list(rows)
         if not rows:
             return []
@@ -90,7 +92,7 @@ class Quotas:
             has = dict(used.get(name, {}))
             running = has.pop(_SESSIONS, 0)
             counts = {"used": has, "running": running, "waiting": waiting.get(name, 0)}
-            views.append(api.QuotaView.model_validate(dict(row) | counts))
+            views.append(resources.QuotaView.model_validate(dict(row) | counts))
         return views
 
 

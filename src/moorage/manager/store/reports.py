@@ -13,17 +13,17 @@ from typing import Any
 
 import structlog
 
-from moorage.common.clock import Clock
-from moorage.common.errors import StoreUnavailable
-from moorage.common.ids import AgentId, KernelId, SessionId
-from moorage.common.messages import AgentInfo, Report
-from moorage.common.status import TERMINAL, ObservedState, Status
-from moorage.manager.lifecycle import KernelChange, kernel_changes
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.coalesce import Coalescer
-from moorage.manager.store.db import Database
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import AgentInfo, Report
+from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.status import TERMINAL, ObservedState, Status
+from moorage.manager.lifecycle.transitions import KernelChange, kernel_changes
+from moorage.manager.store.batch_writer import Coalescer
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.speaking import ReportRefused, why_refused
+from moorage.manager.store.report_fencing import ReportRefused, why_refused
 
 log = structlog.get_logger("moorage.store.reports")
 REFRESH_S = 20.0

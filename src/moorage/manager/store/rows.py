@@ -10,24 +10,24 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from moorage.common import api
-from moorage.common.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.kernel import DeviceGrant, KernelSpec
-from moorage.common.reasons import REASONS, Reason
-from moorage.common.slots import WHOLE_DEVICE
-from moorage.common.spec import SessionSpec
-from moorage.common.status import ObservedState, SessionType, Status
-from moorage.manager.lifecycle import KernelFacts, SessionFacts
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.slots import WHOLE_DEVICE
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, SessionType, Status
+from moorage.common.views import resources
+from moorage.manager.lifecycle.transitions import KernelFacts, SessionFacts
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
-from moorage.manager.scheduling.model import Running, Take
-from moorage.manager.store import gangs
+from moorage.manager.scheduling.core.model import Running, Take
+from moorage.manager.store import cluster_rows
 
 Row = Mapping[str, Any]
 
 
-def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.SessionView:
+def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
     spec = SessionSpec.model_validate(row["spec"])
-    return api.SessionView(
+    return resources.SessionView(
         id=row["id"],
         name=row["name"],
         type=row["type"],
@@ -54,20 +54,22 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> api.
     )
 
 
-def _hold(row: Row) -> api.Hold | None:
+def _hold(row: Row) -> resources.Hold | None:
     """What the scheduler said last; before it was asked at all, until when nobody asks it."""
     if row["hold"] is not None:
-        return api.Hold(**row["hold"])
+        return resources.Hold(**row["hold"])
     return waits_until(row["not_before"], row["starts_at"], row["status_since"])
 
 
-def waits_until(not_before: datetime | None, starts_at: datetime | None, since: datetime) -> api.Hold | None:
+def waits_until(
+    not_before: datetime | None, starts_at: datetime | None, since: datetime
+) -> resources.Hold | None:
     """The hold of a session for which the scheduler is not asked yet."""
     reason, until = Reason.RETRY_PAUSE if not_before else Reason.STARTS_LATER, not_before or starts_at
     if until is None:
         return None
     words = f"{REASONS[reason].text}: not before {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return api.Hold(reason=reason, text=words, attempts=0, at=since)
+    return resources.Hold(reason=reason, text=words, attempts=0, at=since)
 
 
 def as_id(ref: str) -> str | None:
@@ -78,8 +80,8 @@ def as_id(ref: str) -> str | None:
         return None
 
 
-def kernel_view(row: Row) -> api.KernelView:
-    return api.KernelView(
+def kernel_view(row: Row) -> resources.KernelView:
+    return resources.KernelView(
         id=row["id"],
         role=row["cluster_role"],
         index=row["cluster_index"],
@@ -94,7 +96,7 @@ def kernel_view(row: Row) -> api.KernelView:
         reason=row["reason"],
         detail=row["detail"],
         log_tail=row["log_tail"],
-        devices=[api.DeviceView(**d) for d in row["devices"]],
+        devices=[resources.DeviceView(**d) for d in row["devices"]],
         status_since=row["status_since"],
     )
 
@@ -148,7 +150,7 @@ def kernel_spec(row: Row) -> KernelSpec:
     """What an agent is told, from a row of ``agent_orders.sql``."""
     asked = _spec(row["spec"])
     main = row["cluster_role"] == "main"
-    spec = asked if main else gangs.as_sub(asked)
+    spec = asked if main else cluster_rows.as_sub(asked)
     probe = spec.probe
     return KernelSpec(
         kernel_id=KernelId(row["id"]),
@@ -168,13 +170,13 @@ def kernel_spec(row: Row) -> KernelSpec:
         env=dict(spec.env),
         probe_path=probe.path if probe else "",
         probe_period_s=probe.period_s if probe else 0.5,
-        slots=gangs.main_slots(asked) if main else gangs.sub_slots(asked),
+        slots=cluster_rows.main_slots(asked) if main else cluster_rows.sub_slots(asked),
         devices=tuple(DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]),
         secret=row["secret"],
         start_timeout_s=spec.start_timeout_s,
         stop_grace_s=spec.stop_grace_s,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
-        cluster=gangs.membership(row, asked),
+        cluster=cluster_rows.membership(row, asked),
     )
 
 
@@ -197,8 +199,8 @@ def pending(row: Row) -> Pending:
         retries=row["retries"],
         runtime=row["runtime"],
         engine=row["engine"],
-        slots=gangs.main_slots(cluster) if cluster else row["slots"],
-        others=gangs.asks(cluster, row["subs"]) if cluster else (),
+        slots=cluster_rows.main_slots(cluster) if cluster else row["slots"],
+        others=cluster_rows.asks(cluster, row["subs"]) if cluster else (),
         mode=cluster.cluster.mode if cluster and cluster.cluster else "single-node",
         avoid=frozenset(AgentId(a) for a in row["avoid"]),
         user=row["owner"],
@@ -341,8 +343,8 @@ def agent_states(
     return tuple(found)
 
 
-def replica_view(row: Row) -> api.ReplicaView:
-    return api.ReplicaView(
+def replica_view(row: Row) -> resources.ReplicaView:
+    return resources.ReplicaView(
         session_id=row["id"],
         name=row["name"],
         status=row["status"],
@@ -354,8 +356,8 @@ def replica_view(row: Row) -> api.ReplicaView:
     )
 
 
-def agent_view(row: Row) -> api.AgentView:
-    return api.AgentView(
+def agent_view(row: Row) -> resources.AgentView:
+    return resources.AgentView(
         id=row["id"],
         status=row["status"],
         resource_group=row["resource_group"],
@@ -372,7 +374,7 @@ def agent_view(row: Row) -> api.AgentView:
         stop_at=row["stop_at"],
         connected_since=row["connected_at"],
         last_seen=row["last_seen"],
-        offers=[api.OfferView(**offer) for offer in row["offers"]],
+        offers=[resources.OfferView(**offer) for offer in row["offers"]],
         kernels=row["kernels"],
         max_kernels=row["max_kernels"],
     )

@@ -11,23 +11,23 @@ from typing import Any
 
 from sqlalchemy import literal, select, text, tuple_
 
-from moorage.common import api
-from moorage.common.clock import Clock
-from moorage.common.errors import InvalidInput, NotFound
-from moorage.common.ids import AgentId, SessionId
-from moorage.common.reasons import Reason
-from moorage.common.spec import SessionSpec
-from moorage.common.status import LIVE, TERMINAL, SessionType, Status
-from moorage.manager import judging
-from moorage.manager.keys import Once, Owner
-from moorage.manager.lifecycle import Move, SessionFacts
-from moorage.manager.scheduling.answer import Victim
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import InvalidInput, NotFound
+from moorage.common.model.ids import AgentId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.views import resources
+from moorage.manager.identity.keys import Once, Owner
+from moorage.manager.lifecycle import reconcile
+from moorage.manager.lifecycle.transitions import Move, SessionFacts
+from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import rows, tables
-from moorage.manager.store.bell import Bell, Topic
-from moorage.manager.store.coalesce import Coalescer
-from moorage.manager.store.creates import Creates
-from moorage.manager.store.db import Database
+from moorage.manager.store.batch_writer import Coalescer
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.session_create import Creates
 
 # As the index sessions_live_newest has it: Postgres cannot work it out from a list of parameters.
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
@@ -43,7 +43,7 @@ class Sessions(Creates):
 
     async def create_session_once(
         self, spec: SessionSpec, *, actor: str, once: Once, owner: Owner | None = None
-    ) -> tuple[api.SessionView, bool]:
+    ) -> tuple[resources.SessionView, bool]:
         """As ``create_session``, and safe to send again: then the session that was made before, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
@@ -59,7 +59,7 @@ class Sessions(Creates):
             raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
         return SessionId(row["id"])
 
-    async def get_session(self, ref: str, *, project: str | None = None) -> api.SessionView:
+    async def get_session(self, ref: str, *, project: str | None = None) -> resources.SessionView:
         """By id, else by name: the live one, else the newest. ``project``: only of that one. Raises
         ``NotFound``."""
         page = await self._list(tables.sessions.c.id == await self._find(ref, project), limit=1)
@@ -78,7 +78,7 @@ class Sessions(Creates):
         project: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
-    ) -> api.Page[api.SessionView]:
+    ) -> resources.Page[resources.SessionView]:
         """Newest first. ``cursor`` is the ``next`` of the page before; any other raises ``InvalidInput``."""
         s = tables.sessions.c
         wanted: list[Any] = []
@@ -100,7 +100,7 @@ class Sessions(Creates):
             )
         return await self._list(*wanted, limit=limit)
 
-    async def _list(self, *wanted: Any, limit: int) -> api.Page[api.SessionView]:
+    async def _list(self, *wanted: Any, limit: int) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
         statement = (
             select(s, e.c.name.label("endpoint_name"))
@@ -117,12 +117,14 @@ class Sessions(Creates):
             for r in shown
         ]
         more = len(found) > limit
-        return api.Page[api.SessionView](items=views, next=_make_cursor(shown[-1]) if more else None)
+        return resources.Page[resources.SessionView](
+            items=views, next=_make_cursor(shown[-1]) if more else None
+        )
 
-    async def history(self, ref: str) -> list[api.HistoryEntry]:
+    async def history(self, ref: str) -> list[resources.HistoryEntry]:
         """The whole story, oldest first. Raises ``NotFound``."""
         found = await self._db.fetch(SQL["history_list"], await self._find(ref))
-        return [api.HistoryEntry(**dict(row)) for row in found]
+        return [resources.HistoryEntry(**dict(row)) for row in found]
 
     # -- move --
 
@@ -144,13 +146,13 @@ class Sessions(Creates):
 
     async def stop_session(
         self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED
-    ) -> api.SessionView:
+    ) -> resources.SessionView:
         """Accepted in every status; one that is ending or has ended stays as it is. Raises ``NotFound``."""
         session_id = await self._find(ref)
         # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
         for _ in range(20):
             facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], [session_id]))
-            move = judging.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
+            move = reconcile.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
             if move is None or await self.move(move):
                 break
         return await self.get_session(session_id)
@@ -162,7 +164,7 @@ class Sessions(Creates):
         moves = []
         for one in facts:
             victim = causes[one.session_id]
-            move = judging.preempt(one, victim.how, victim.for_session, self._lost_grace_s)
+            move = reconcile.preempt(one, victim.how, victim.for_session, self._lost_grace_s)
             if move is not None:
                 moves.append(move)
         done = await self.move_all(moves)
@@ -191,7 +193,7 @@ class Sessions(Creates):
             if move.revision > rival.revision:
                 newest[move.session_id] = move
         items = list(newest.values())
-        again = [i.event in judging.AGAIN for i in items]
+        again = [i.event in reconcile.AGAIN for i in items]
         subs = [(i.session_id, n) for i in items for n in range(1, i.subs + 1)]
         found = await self._move_line.fetch(
             SQL["session_move"],

@@ -5,27 +5,27 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from moorage.common.clock import Clock
-from moorage.common.loop import Loop
-from moorage.common.messages import RouteTable
-from moorage.manager.store.access import Access
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.link.messages import RouteTable
+from moorage.manager.store.access_tokens import Permits
 from moorage.manager.store.agents import Agents
-from moorage.manager.store.bell import Bell
-from moorage.manager.store.check import Checks
-from moorage.manager.store.db import Database
+from moorage.manager.store.database import Database
 from moorage.manager.store.decisions import Decisions
 from moorage.manager.store.endpoints import Endpoints
-from moorage.manager.store.fits import Fits
+from moorage.manager.store.explain import Whys
+from moorage.manager.store.feasibility import Fits
 from moorage.manager.store.groups import Groups
-from moorage.manager.store.members import Members
-from moorage.manager.store.permits import Permits
-from moorage.manager.store.planning import Planning
+from moorage.manager.store.integrity import Checks
+from moorage.manager.store.keys import Access
+from moorage.manager.store.notifier import Bell
+from moorage.manager.store.peers import Members
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import Quotas
 from moorage.manager.store.reports import BEATS_EVERY_S
+from moorage.manager.store.scheduling import Planning
 from moorage.manager.store.sessions import Sessions
 from moorage.manager.store.usage import UsageStore
-from moorage.manager.store.whys import Whys
 
 
 class Store(

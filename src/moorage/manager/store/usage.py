@@ -9,9 +9,10 @@ from dataclasses import astuple
 from datetime import datetime
 from typing import Any, Protocol
 
-from moorage.common import api
-from moorage.common.errors import NotFound
-from moorage.common.stats import (
+from moorage.common.model.errors import NotFound
+from moorage.common.model.usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
+from moorage.common.views import resources
+from moorage.common.views.usage import (
     AgentStats,
     DeviceStats,
     KernelStats,
@@ -21,8 +22,7 @@ from moorage.common.stats import (
     UseNow,
     UseView,
 )
-from moorage.common.usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
-from moorage.manager.store.db import Database
+from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
@@ -34,7 +34,7 @@ MINUTES_KEPT_S, SLICE = 2 * HOUR_S, 20_000
 
 
 class _Sessions(Protocol):
-    async def get_session(self, ref: str) -> api.SessionView: ...
+    async def get_session(self, ref: str) -> resources.SessionView: ...
 
 
 class UsageStore:

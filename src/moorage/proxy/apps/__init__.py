@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from moorage.proxy.apps.serve import Apps
+from moorage.proxy.apps.handler import Apps
 
 __all__ = ["Apps"]

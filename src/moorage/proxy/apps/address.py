@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from moorage.common.apps import app_path
+from moorage.common.model.service_ports import app_path
 
 COOKIE = "moorage-permit"
 PERMIT = "permit"

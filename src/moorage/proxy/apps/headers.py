@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from moorage.proxy import headers
 from moorage.proxy.apps.address import COOKIE, Asked
-from moorage.proxy.apps.admit import Entry
+from moorage.proxy.apps.admission import Entry
+from moorage.proxy.core import headers
 
 Pairs = Iterable[tuple[str, str]]
 _SET_PATH = re.compile(r"(;\s*path=)(/[^;]*)", re.IGNORECASE)

@@ -6,9 +6,9 @@ import asyncio
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from moorage.common.apps import TUNNEL_EOF, TUNNEL_PROTOCOL
-from moorage.common.sockets import reset
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.common.aio.sockets import reset
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.service_ports import TUNNEL_EOF, TUNNEL_PROTOCOL
 
 _PIECE = 64 * 1024
 _LARGEST_MESSAGE = 1024 * 1024

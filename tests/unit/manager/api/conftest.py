@@ -11,7 +11,7 @@ from memory_execs import MemoryExecs
 from memory_store import MemoryLogs, MemoryStore
 from served_api import MAX_BODY, Api
 
-from moorage.common.clock import ManualClock
+from moorage.common.aio.clock import ManualClock
 from moorage.manager.api import ApiDeps, ApiStore, LogSource, build_runner
 
 

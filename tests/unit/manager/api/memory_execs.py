@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from moorage.common.api import SessionView, WorkspaceList, WorkspaceView
-from moorage.common.errors import Conflict
-from moorage.common.execution import Channel, ExecEnd, ExecSpec, Size
-from moorage.common.pipe import Pipe
+from moorage.common.aio.pipe import Pipe
+from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
+from moorage.common.model.errors import Conflict
+from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
 
 
 class Echo:

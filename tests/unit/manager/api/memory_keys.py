@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict, InvalidInput, NotFound
-from moorage.common.keys import KeySpec, KeyView, NewKeyView
-from moorage.manager.keys import ApiKey, Owner
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.manager.identity.keys import ApiKey, Owner
 
 ADMIN_KEY, MEMBER_KEY = "flk-admin-secret", "flk-member-secret"
 

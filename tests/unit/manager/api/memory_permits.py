@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from moorage.common.api import SessionView
-from moorage.common.apps import app_path
-from moorage.common.clock import Clock
-from moorage.common.errors import NotFound
-from moorage.common.permits import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import NotFound
+from moorage.common.model.service_ports import app_path
+from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.resources import SessionView
 
 
 class MemoryPermits:

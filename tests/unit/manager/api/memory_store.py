@@ -12,7 +12,15 @@ from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
 from memory_permits import MemoryPermits
 
-from moorage.common.api import (
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound, StoreUnavailable
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.reasons import Reason
+from moorage.common.model.slots import parse_amount, parse_slots
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
+from moorage.common.views.pending import KernelPlaceView, PlanView, WhyView
+from moorage.common.views.resources import (
     AgentView,
     EndpointView,
     GroupOptions,
@@ -22,15 +30,7 @@ from moorage.common.api import (
     QuotaView,
     SessionView,
 )
-from moorage.common.clock import Clock
-from moorage.common.errors import Conflict, InvalidInput, MoorageError, NotFound, StoreUnavailable
-from moorage.common.options import QuotaLimits, Scope
-from moorage.common.outlook import KernelPlaceView, PlanView, WhyView
-from moorage.common.reasons import Reason
-from moorage.common.slots import parse_amount, parse_slots
-from moorage.common.spec import EndpointSpec, SessionSpec
-from moorage.common.status import LIVE, AgentStatus, EndpointStatus, Result, SessionType, Status
-from moorage.manager.keys import ApiKey, Once, Owner
+from moorage.manager.identity.keys import ApiKey, Once, Owner
 
 _V = TypeVar("_V")
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
-from moorage.common.clock import ManualClock
+from moorage.common.aio.clock import ManualClock
 
 MAX_BODY = 64 * 1024
 

@@ -12,7 +12,7 @@ import pytest
 from memory_store import ADMIN_KEY, MEMBER_KEY
 from served_api import MAX_BODY, Api, check_problem
 
-from moorage.common.options import GroupOptions
+from moorage.common.model.group_options import GroupOptions
 
 BATCH = {"name": "job", "command": ["true"]}
 JSON = {"Content-Type": "application/json"}

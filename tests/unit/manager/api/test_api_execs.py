@@ -14,7 +14,7 @@ import pytest
 from memory_store import ADMIN_KEY
 from served_api import Api, check_problem
 
-from moorage.common.execution import PROTOCOL, Channel, ExecEnd, frame, unframe
+from moorage.common.model.commands import PROTOCOL, Channel, ExecEnd, frame, unframe
 
 AUTH = {"Authorization": f"Bearer {ADMIN_KEY}"}
 SPEC = {"command": ["cat"], "stdin": True}

@@ -9,7 +9,7 @@ import pytest
 from memory_store import ADMIN_KEY
 from served_api import Api
 
-from moorage.common.errors import AgentUnreachable
+from moorage.common.model.errors import AgentUnreachable
 
 HEADERS = {"Authorization": f"Bearer {ADMIN_KEY}"}
 

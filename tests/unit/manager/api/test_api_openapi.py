@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from aiohttp import web
 
-from moorage.common.spec import SessionSpec
+from moorage.common.model.spec import SessionSpec
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES

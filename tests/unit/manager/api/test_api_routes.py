@@ -8,8 +8,8 @@ import pytest
 from memory_store import MEMBER_KEY
 from served_api import Api
 
-from moorage.common.options import GroupOptions
-from moorage.common.status import AgentStatus
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.status import AgentStatus
 
 BATCH = {"name": "job", "command": ["true"]}
 MODEL = {"engine": "vllm", "model": "Qwen/Qwen3-0.6B"}

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from moorage.agent.runtimes.base import RuntimeFailed
-from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
+from moorage.agent.runtimes.docker.container_config import Frames, lists_gpus
+from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
 from moorage.agent.runtimes.docker.progress import PullProgress
-from moorage.agent.runtimes.docker.rules import Frames, lists_gpus
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")

@@ -12,11 +12,11 @@ import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import readable
+from moorage.agent.runtimes.docker.container_config import Frames
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
-from moorage.agent.runtimes.docker.rules import Frames
+from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
 from moorage.agent.runtimes.execution import HANG_UP_GRACE_S, STDERR, STDOUT, Command, ExecFailed
-from moorage.common.tasks import spawn
+from moorage.common.aio.tasks import spawn
 
 log = structlog.get_logger("moorage.agent.docker")
 _CHUNK = 32 * 1024

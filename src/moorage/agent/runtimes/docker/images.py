@@ -10,13 +10,13 @@ from typing import Any
 import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, Tell
+from moorage.agent.runtimes.docker.container_config import Rules, meaning
+from moorage.agent.runtimes.docker.disk import Pulled
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.failures import Missing, Refused
-from moorage.agent.runtimes.docker.housekeeping import Pulled
-from moorage.agent.runtimes.docker.rules import Rules, meaning
-from moorage.common.apps import IMAGE_LABEL, ServicePort, read_label
-from moorage.common.errors import InvalidInput
-from moorage.common.reasons import Reason
+from moorage.agent.runtimes.docker.errors import Missing, Refused
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, read_label
 
 log = structlog.get_logger("moorage.agent.docker")
 

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, Launch
+from moorage.agent.runtimes.docker.container_config import ISOLATED, Rules
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.failures import Missing, Refused
-from moorage.agent.runtimes.docker.rules import ISOLATED, Rules
-from moorage.agent.runtimes.docker.seal import OWNER, Sealer
-from moorage.common.reasons import Reason
+from moorage.agent.runtimes.docker.errors import Missing, Refused
+from moorage.agent.runtimes.docker.labels import OWNER, Sealer
+from moorage.common.model.reasons import Reason
 
 log = structlog.get_logger("moorage.agent.docker")
 SHARED = "moorage-isolated"

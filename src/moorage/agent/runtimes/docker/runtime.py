@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.logs import LogStore, tail_text
 from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import (
     Capabilities,
@@ -26,29 +25,30 @@ from moorage.agent.runtimes.base import (
     Tell,
     silence,
 )
-from moorage.agent.runtimes.docker.admission import as_create_failed, check
-from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.execution import execute
-from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
-from moorage.agent.runtimes.docker.housekeeping import Housekeeping
-from moorage.agent.runtimes.docker.images import Images
-from moorage.agent.runtimes.docker.inside import put_inside
-from moorage.agent.runtimes.docker.networks import Networks, network_of, resolved
-from moorage.agent.runtimes.docker.rules import (
+from moorage.agent.runtimes.docker.container_config import (
     Rules,
     container_config,
     container_name,
     host_config,
     look,
 )
-from moorage.agent.runtimes.docker.seal import OWNER, Marks, Sealer
+from moorage.agent.runtimes.docker.disk import Housekeeping
+from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
+from moorage.agent.runtimes.docker.events import Watch
+from moorage.agent.runtimes.docker.execution import execute
+from moorage.agent.runtimes.docker.files import put_inside
+from moorage.agent.runtimes.docker.images import Images
+from moorage.agent.runtimes.docker.labels import OWNER, Marks, Sealer
+from moorage.agent.runtimes.docker.networks import Networks, network_of, resolved
 from moorage.agent.runtimes.docker.usage import Meter
-from moorage.agent.runtimes.docker.watch import Watch
+from moorage.agent.runtimes.docker.validation import as_create_failed, check
 from moorage.agent.runtimes.execution import Command, Execution
-from moorage.common.apps import ServicePort
-from moorage.common.ids import KernelId
-from moorage.common.status import ObservedState
-from moorage.common.tasks import cancel_and_wait, spawn
+from moorage.agent.state.logs import LogStore, tail_text
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.ids import KernelId
+from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.docker")
 _LOOK_S, _ACT_S, _DIE_S = 5.0, 40.0, 5

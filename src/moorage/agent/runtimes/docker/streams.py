@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import h11
 
-from moorage.agent.runtimes.docker.failures import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
 
 _CONNECT_S = 5.0
 _CHUNK = 64 * 1024

@@ -12,8 +12,8 @@ from typing import Any
 
 from moorage.agent.runtimes.base import Counters
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.failures import Away, Refused
-from moorage.common.ids import KernelId
+from moorage.agent.runtimes.docker.errors import Away, Refused
+from moorage.common.model.ids import KernelId
 
 _ASK_S = 5.0
 

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import structlog
 
-from moorage.agent.logs import LogStore
 from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import (
     APPS_MARK,
@@ -36,15 +35,16 @@ from moorage.agent.runtimes.base import (
     silence,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
-from moorage.agent.runtimes.process import execs
-from moorage.agent.runtimes.process.folders import NAME, Folders, kernel_id_of
+from moorage.agent.runtimes.process import execution
+from moorage.agent.runtimes.process.directories import NAME, Folders, kernel_id_of
+from moorage.agent.runtimes.process.prestarted_shim import SAY_TIMEOUT_MS, Spares
+from moorage.agent.runtimes.process.process_tree import Tree
 from moorage.agent.runtimes.process.shim import SHIM_MARK
-from moorage.agent.runtimes.process.spare import SAY_TIMEOUT_MS, Spares
-from moorage.agent.runtimes.process.tree import Tree
 from moorage.agent.runtimes.process.usage import Meter
-from moorage.common.apps import ServicePort, to_mark
-from moorage.common.ids import KernelId
-from moorage.common.status import ObservedState
+from moorage.agent.state.logs import LogStore
+from moorage.common.model.ids import KernelId
+from moorage.common.model.service_ports import ServicePort, to_mark
+from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.process")
 _HURRY_S = 3.0
@@ -62,7 +62,7 @@ class ProcessRuntime:
         self._logs = logs
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
         self._shim = state / "process_shim.pyc"
-        self._exec_shim = state / "exec_shim.pyc"
+        self._command_shim = state / "command_shim.pyc"
         self._compile = threading.Lock()
         self._meter = Meter()
         marks = {KERNEL_MARK: "", OWNER_MARK: self._kept.owner, PORT_MARK: "65535"}
@@ -148,7 +148,7 @@ class ProcessRuntime:
         if (seen := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {seen.state}")
         shim = self._kept.shim_of(handle)
-        return execs.start(self._exec_shim, self._kept.folder_of(handle), shim, command)
+        return execution.start(self._command_shim, self._kept.folder_of(handle), shim, command)
 
     # Looking.
 
@@ -193,7 +193,7 @@ class ProcessRuntime:
         # Compiled once per start of the agent: a script that is run is compiled anew each time (4 ms).
         with self._compile:
             self._shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for compiled, name in ((self._shim, "shim.py"), (self._exec_shim, "exec_shim.py")):
+            for compiled, name in ((self._shim, "shim.py"), (self._command_shim, "command_shim.py")):
                 source = Path(__file__).with_name(name)
                 py_compile.compile(str(source), cfile=str(compiled), doraise=True)
 
@@ -246,7 +246,7 @@ class ProcessRuntime:
                 PORT_MARK: str(launch.port),
             }
             env = launch.env | marks
-            execs.keep_environment(folder, env)
+            execution.keep_environment(folder, env)
             if launch.apps:  # a spare has no room for them
                 env[APPS_MARK] = to_mark(launch.apps)
             elif done := self._spares.order(arguments, env, marks):
@@ -306,7 +306,7 @@ class ProcessRuntime:
         folder = self._kept.folder_of(handle)
         if not (folder / "exit").exists():
             self._tree(handle).kill()
-        execs.wait_until_none(folder / "execs")
+        execution.wait_until_none(folder / "execs")
         shutil.rmtree(folder, ignore_errors=True)
 
     def _await_end(self, pid: int, start: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import Counters
-from moorage.common.ids import KernelId
+from moorage.common.model.ids import KernelId
 
 _ANEW_EVERY = 12
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,1 @@
+"""Device health: faults, fencing, and the release of device memory."""

@@ -1,0 +1,1 @@
+"""Execution inside sessions: commands and workspace requests."""

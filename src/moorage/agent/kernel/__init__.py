@@ -1,0 +1,1 @@
+"""Kernels of one agent: reconciliation, and one supervised task per kernel."""

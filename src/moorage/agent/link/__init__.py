@@ -1,0 +1,1 @@
+"""Agent side of the gRPC link to the manager."""

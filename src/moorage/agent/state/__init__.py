@@ -1,0 +1,1 @@
+"""Agent state on disk: checkpoint, logs, ports and workspaces."""

@@ -1,5 +1,0 @@
-"""What kernels and devices use: measured now and then, told to the manager, never waited for."""
-
-from moorage.agent.usage.sampler import Sampler
-
-__all__ = ["Sampler"]

@@ -1,0 +1,1 @@
+"""Asyncio building blocks: clock, periodic loop, supervised tasks, bounded pipe."""

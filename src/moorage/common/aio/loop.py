@@ -1,0 +1,84 @@
+"""One base for all background loops: interval, jitter, nudge, a guarded tick, and a signal for tests.
+
+A tick takes no input (level beats edge): a nudge only means "sooner". There are no retries inside a
+tick; the next tick is the retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+
+log = structlog.get_logger("moorage.loop")
+
+# The longest rest between two ticks, however long the first took.
+REST_MAX_S = 0.04
+
+
+class Loop:
+    """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and at once after ``nudge()``.
+
+    An exception in a tick is logged and counted, and the loop goes on: the world may be better at the
+    next tick. ``await loop.ticked()`` waits for the end of the next whole tick (for tests).
+
+    ``rest``: a nudge waits until the last tick is over for so many times as long as it took, at most
+    ``REST_MAX_S``. Under load, what comes meanwhile shares the next tick and its statements.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], Awaitable[None]],
+        *,
+        interval_s: float,
+        clock: Clock,
+        rest: float = 0.0,
+    ) -> None:
+        self.name, self.ticks, self.failures = name, 0, 0
+        self._tick, self._interval_s, self._clock, self._rest = tick, interval_s, clock, rest
+        self._nudged = asyncio.Event()
+        self._ticked = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+    async def __aenter__(self) -> Loop:
+        self._task = spawn(f"loop.{self.name}", self._run())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await cancel_and_wait(self._task)
+
+    async def ticked(self, timeout_s: float = 5.0) -> None:
+        """Wait until a tick that starts after this call has ended."""
+        async with self._ticked:
+            goal = self.ticks + 2 if self._nudged.is_set() else self.ticks + 1
+            self.nudge()
+            await asyncio.wait_for(self._ticked.wait_for(lambda: self.ticks >= goal), timeout_s)
+
+    async def _run(self) -> None:
+        while True:
+            self._nudged.clear()
+            begun = self._clock.monotonic()
+            try:
+                await self._tick()
+            except Exception as error:
+                self.failures += 1
+                log.warning("tick failed", loop=self.name, error=repr(error), exc_info=self.failures <= 3)
+                await asyncio.sleep(min(self._interval_s, 0.5))
+            async with self._ticked:
+                self.ticks += 1
+                self._ticked.notify_all()
+            if self._rest:
+                await asyncio.sleep(min(self._rest * (self._clock.monotonic() - begun), REST_MAX_S))
+            try:
+                async with asyncio.timeout(self._interval_s * self._clock.jitter(0.1)):
+                    await self._nudged.wait()
+            except TimeoutError:
+                pass

@@ -1,0 +1,234 @@
+"""Settings from flags, environment and file, each with its origin. Flags > environment > file > default."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from moorage.common.aio.clock import Clock
+from moorage.common.config.settings import Settings
+from moorage.common.model.errors import ConfigError, StartupError
+
+# Kept out of listings and messages. Each may also be given as a file that holds it: ``dsn_file`` in the
+# configuration file, MOORAGE_MANAGER__DSN_FILE in the environment.
+SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn"})
+
+_SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
+_KEYS: dict[str, dict[str, Any]] = {
+    section: dict(type(getattr(Settings(), section)).model_fields) for section in Settings.model_fields
+}
+_ALL_KEYS = [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """``origins`` maps every ``section.key`` to ``default``, ``file PATH``, ``env NAME`` or ``flag --x``."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+    def redacted(self) -> list[tuple[str, str, str]]:
+        """Every setting as (``section.key``, value as JSON, origin); secrets that are set as ``***``."""
+        rows = []
+        for name, origin in self.origins.items():
+            section, _, key = name.partition(".")
+            value = getattr(getattr(self.settings, section), key)
+            hidden = name in SECRETS and value is not None
+            rows.append((name, "***" if hidden else json.dumps(value, default=str), origin))
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    value: Any
+    origin: str
+
+
+def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> Loaded:
+    """All settings. ``flags`` by ``section.key``. Environment: MOORAGE_SECTION__KEY, and MOORAGE_HOME for
+    ``common.home``; an empty variable counts as not set.
+
+    The file: ``file``, else $MOORAGE_CONFIG, else moorage.toml in the state directory, else
+    /etc/moorage/moorage.toml; the last two only if they exist. Raises ``ConfigError`` that names the
+    setting, the value, its origin and what is allowed.
+    """
+    upper = _from_env(env) | _from_flags(flags)
+    home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
+    path = _find_file(file, env, Path(home))
+    given = (_from_file(path) if path else {}) | upper
+    sections: dict[str, dict[str, Any]] = {section: {} for section in _KEYS}
+    for name, item in given.items():
+        section, _, key = name.partition(".")
+        sections[section][key] = item.value
+    try:
+        settings = Settings.model_validate(sections)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
+    return Loaded(settings, {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS})
+
+
+def resolve_home(settings: Settings) -> Path:
+    """The state directory, absolute; made (mode 700) if it is not there. Raises ``StartupError``."""
+    home = Path(os.path.abspath(settings.common.home.expanduser()))
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartupError(
+            f"common.home = {str(home)!r} cannot be used: {error.strerror}",
+            next_step="set MOORAGE_HOME to a directory that you may write to",
+        ) from error
+    return home
+
+
+def link_token(settings: Settings, home: Path, clock: Clock) -> str:
+    """The secret of the gRPC links: the one given, else the one kept in ``home``, made at first use."""
+    return settings.common.link_token or kept_secret("common.link_token", home / "link-token", clock)
+
+
+def kept_secret(name: str, path: Path, clock: Clock) -> str:
+    """The secret in ``path``, made at first use; ``name`` is the setting that it stands for."""
+    if not path.exists():
+        mine = path.with_name(f".{path.name}.{clock.new_id()}")
+        with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{clock.secret()}\n")
+        try:
+            os.link(mine, path)  # unlike a rename it does not replace the one that another process made first
+        except FileExistsError:
+            pass
+        finally:
+            mine.unlink()
+    return _read_secret(name, path)
+
+
+# Where they come from
+
+
+def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
+    given = {}
+    for name, value in flags.items():
+        origin = f"flag --{name.partition('.')[2].replace('_', '-')}"
+        _check_name(name, origin)
+        given[name] = _Given(_decoded(name, value, origin), origin)
+    return given
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    single = {f"MOORAGE_{name.replace('.', '_').upper()}": name for name in _ALL_KEYS}
+    for variable, value in sorted(env.items()):
+        if not variable.startswith("MOORAGE_") or not value:
+            continue
+        if variable == "MOORAGE_HOME":
+            name = "common.home"
+        elif "__" in variable:
+            name = variable.removeprefix("MOORAGE_").lower().replace("__", ".", 1)
+        elif variable in single:
+            right = f"MOORAGE_{single[variable].replace('.', '__').upper()}"
+            raise ConfigError(f"{variable} is not a setting", next_step=f"did you mean {right}?")
+        else:
+            continue  # the command line's own, and what agents tell their kernels
+        _add(given, name, value, f"env {variable}", Path.cwd())
+    return given
+
+
+def _find_file(file: Path | None, env: Mapping[str, str], home: Path) -> Path | None:
+    named = file or (Path(env["MOORAGE_CONFIG"]) if env.get("MOORAGE_CONFIG") else None)
+    if named:
+        return named.expanduser()
+    candidates = (home.expanduser() / "moorage.toml", _SYSTEM_FILE)
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _from_file(path: Path) -> dict[str, _Given]:
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    given: dict[str, _Given] = {}
+    for section, keys in document.items():
+        if section not in _KEYS:
+            _check_name(section, f"file {path}")
+        if not isinstance(keys, dict):
+            raise ConfigError(
+                f"{section!r} in {path} must be a section", next_step=f"write [{section}] on its own line"
+            )
+        for key, value in keys.items():
+            _add(given, f"{section}.{key}", value, f"file {path}", path.parent)
+    return given
+
+
+def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:
+    """Check the name, and read the file that a secret is in (relative to ``base``)."""
+    if (secret := name.removesuffix("_file")) in SECRETS and secret != name:
+        name, value = secret, _read_secret(secret, base / Path(str(value)).expanduser())
+    _check_name(name, origin)
+    value = _decoded(name, value, origin)
+    if name in given and given[name].value != value:
+        raise ConfigError(
+            f"{name} is given twice, by {given[name].origin} and by {origin}", next_step="keep one of them"
+        )
+    given[name] = _Given(value, origin)
+
+
+def _read_secret(name: str, path: Path) -> str:
+    try:
+        text = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read {name} from {path}: {error.strerror}") from error
+    if not text:
+        raise ConfigError(f"{path}, which should hold {name}, is empty")
+    return text
+
+
+def _decoded(name: str, value: Any, origin: str) -> Any:
+    """Tables and lists can be written as JSON where only text can be written."""
+    section, _, key = name.partition(".")
+    default = _KEYS[section][key].get_default()
+    if isinstance(value, str) and isinstance(default, dict | tuple):
+        example = '{"zone": "a"}' if isinstance(default, dict) else '["a", "b"]'
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ConfigError(
+                f"{name} = {value!r} from {origin} is not JSON", next_step=f"write it like {example}"
+            ) from None
+    return value
+
+
+# What is said when they are wrong
+
+
+def _check_name(name: str, origin: str) -> None:
+    if name in _ALL_KEYS:
+        return
+    section, _, key = name.partition(".")
+    if section in _KEYS:
+        same_section = [f"{section}.{match}" for match in difflib.get_close_matches(key, _KEYS[section])]
+        elsewhere = [other for other in _ALL_KEYS if other.partition(".")[2] == key]
+        close = same_section + elsewhere
+        choice = f"[{section}] has {', '.join(_KEYS[section])}"
+    else:
+        close = [match + (f".{key}" if key else "") for match in difflib.get_close_matches(section, _KEYS)]
+        choice = f"sections are {', '.join(_KEYS)}"
+    raise ConfigError(
+        f"unknown setting {name!r} from {origin}",
+        next_step=f"did you mean {close[0]}?" if close else choice,
+    )
+
+
+def _explain(problem: Any, given: Mapping[str, _Given]) -> str:
+    name = ".".join(str(part) for part in problem["loc"][:2])
+    item = given[name]
+    value = "***" if name in SECRETS else repr(item.value)
+    return f"{name} = {value} from {item.origin}: {problem['msg'].removeprefix('Value error, ')}"

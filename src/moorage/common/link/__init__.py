@@ -1,0 +1,1 @@
+"""gRPC links between the components: messages, deltas, codecs, identities and TLS."""

@@ -1,0 +1,1 @@
+"""Generated gRPC code. Do not edit; run ``make proto``."""

@@ -1,0 +1,1 @@
+"""Domain model shared by all components: identifiers, statuses, reasons, resource slots, specs and errors."""

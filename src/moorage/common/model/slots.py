@@ -1,0 +1,92 @@
+"""Exact resource vectors: whole numbers in base units, never floats or Decimals.
+
+Units: ``cpu`` in milli-cpu; ``mem`` in bytes; ``<family>.device`` in whole devices;
+``<family>.shares`` in 1/1000 of a device. A slot left out counts as zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation, Overflow
+
+from moorage.common.model.errors import InvalidInput
+
+Slots = Mapping[str, int]
+
+# One whole device, in the units of device capacity and of ``.shares``.
+WHOLE_DEVICE = 1000
+
+# The most of anything: what fits in a database's 64 bits even when two are added.
+MOST = 2**62
+
+_NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))$")
+_SIZE = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
+_FACTORS = {"": 1} | {
+    f"{letter}{binary}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for binary, base in (("", 1000), ("i", 1024))
+}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes from ``"512MiB"``, ``"2g"``, ``"1.5 GB"`` or a whole number of bytes.
+
+    Raises ``InvalidInput`` for anything else, negative numbers included.
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
+        return text
+    match = _SIZE.match(str(text))
+    size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
+    if size is None or size > MOST:
+        raise InvalidInput(
+            f"{text!r} is not a size", next_step="write it like 512MiB, 16GiB or a number of bytes"
+        )
+    return int(size)
+
+
+def parse_amount(slot: str, value: str | int | float) -> int:
+    """The amount of one slot in base units. Raises ``InvalidInput`` naming the slot and the value."""
+    if not _NAME.match(slot):
+        raise InvalidInput(
+            f"unknown slot {slot!r}",
+            next_step="slots are cpu, mem, and family.device or family.shares, like cuda.device",
+        )
+    if slot == "mem":
+        return parse_size(value if isinstance(value, int) else str(value))
+    scale = 1 if slot.endswith(".device") else 1000
+    try:
+        number = Decimal(str(value))
+        amount = number * scale
+    except (InvalidOperation, Overflow):
+        number = amount = Decimal(-1)
+    if not number.is_finite() or not 0 <= amount <= MOST or amount != int(amount):
+        allowed = "a whole number" if scale == 1 else "a number with at most three decimals"
+        raise InvalidInput(
+            f"{slot} = {value!r} is not allowed", next_step=f"{slot} takes {allowed}, 0 or more"
+        )
+    return int(amount)
+
+
+def parse_slots(given: Mapping[str, str | int | float]) -> dict[str, int]:
+    """A request as people write it (``{"cpu": 2, "mem": "4GiB"}``) in base units, zeros dropped."""
+    parsed = {slot: parse_amount(slot, value) for slot, value in given.items()}
+    return {slot: amount for slot, amount in sorted(parsed.items()) if amount}
+
+
+def show_amount(slot: str, amount: int) -> str:
+    """``amount`` in base units as people read it: ``1.5`` cpus, ``4.0GiB``."""
+    if slot == "mem":
+        for factor, unit in ((1024**4, "TiB"), (1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
+            if amount >= factor:
+                return f"{amount / factor:.3g}{unit}"
+        return f"{amount}B"
+    if slot.endswith(".device"):
+        return str(amount)
+    return f"{Decimal(amount) / 1000:f}".rstrip("0").rstrip(".") if amount % 1000 else str(amount // 1000)
+
+
+def show_slots(slots: Slots) -> str:
+    return (
+        " ".join(f"{slot}={show_amount(slot, amount)}" for slot, amount in sorted(slots.items())) or "nothing"
+    )

@@ -1,0 +1,1 @@
+"""REST API models, shared by the manager that serves them and the SDK that reads them."""

@@ -1,1 +1,0 @@
-"""Generated gRPC code (never edited; ``make proto``) and ``codec``, where messages meet protobuf."""

@@ -1,0 +1,1 @@
+"""Demonstration: serves a tiny model through every component."""

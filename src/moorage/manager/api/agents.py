@@ -1,0 +1,54 @@
+"""Handlers for agents and resource groups."""
+
+from __future__ import annotations
+
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.resources import AgentEvent, AgentView, Cordon, GroupOptions, GroupView
+from moorage.manager import selector_plugins
+from moorage.manager.api.request import read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+class _Named(Model):
+    name: Name
+
+
+async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
+    return Items[AgentView](items=await call.deps.store.list_agents())
+
+
+async def get_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.get_agent(call.path("id"))
+
+
+async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.forget_agent(call.path("id"), actor=call.actor)
+
+
+async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
+    asked = call.body
+    return await call.deps.store.cordon_agent(
+        call.path("id"), actor=call.actor, drain=asked.drain, stop_after_s=asked.stop_after_s
+    )
+
+
+async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
+    return await call.deps.store.uncordon_agent(call.path("id"), actor=call.actor)
+
+
+async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
+    return Items[AgentEvent](items=await call.deps.store.agent_history(call.path("id")))
+
+
+async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
+    return Items[GroupView](items=await call.deps.store.list_groups())
+
+
+async def get_group(call: Call[None, NoQuery]) -> GroupView:
+    return await call.deps.store.get_group(call.path("name"))
+
+
+async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
+    name = read_path({"name": call.path("name")}, _Named).name
+    selector_plugins.check(call.body)
+    return await call.deps.store.put_group(name, call.body, actor=call.actor)

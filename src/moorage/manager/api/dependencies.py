@@ -1,0 +1,253 @@
+"""What the API needs from the rest of the manager, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
+from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.peers import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberView,
+    NewJoinTokenView,
+)
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import (
+    AgentEvent,
+    AgentView,
+    EndpointView,
+    GroupOptions,
+    GroupView,
+    HistoryEntry,
+    Page,
+    QuotaView,
+    SessionView,
+    WorkspaceList,
+)
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.manager.identity.keys import ApiKey, Once, Owner
+
+
+class ApiStore(Protocol):
+    """The store as the API sees it. All may raise ``StoreUnavailable``; unknown names raise ``NotFound``.
+
+    A ``ref`` is a session's id, else the name of a live session, else the newest session of that name.
+    ``actor`` goes into the history; ``owner`` is whose it is. A ``cursor`` is what the page before gave as
+    ``next``.
+    """
+
+    async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView: ...
+
+    async def create_session_once(
+        self, spec: SessionSpec, *, actor: str, owner: Owner, once: Once
+    ) -> tuple[SessionView, bool]:
+        """The same; asked for again under ``once`` it gives the first one's session, and True. Raises
+        ``Conflict`` if something else was asked for under it."""
+        ...
+
+    async def never_fits(self, spec: SessionSpec) -> list[str]:
+        """Why no agent of its group could ever hold it, line by line; nothing if one could."""
+        ...
+
+    async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
+        """``project``: only one of that."""
+        ...
+
+    async def list_sessions(
+        self,
+        *,
+        statuses: frozenset[Status] | None,
+        resource_group: str | None,
+        type: SessionType | None,
+        name: str | None,
+        endpoint: str | None,
+        project: str | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[SessionView]: ...
+
+    async def stop_session(self, ref: str, *, actor: str) -> SessionView: ...
+
+    async def why(self, ref: str) -> WhyView: ...
+
+    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+        """Where it would go now, or what is missing. Nothing is written."""
+        ...
+
+    async def history(self, ref: str) -> list[HistoryEntry]: ...
+
+    async def create_endpoint(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView: ...
+
+    async def get_endpoint(self, name: str) -> EndpointView: ...
+
+    async def list_endpoints(self, *, cursor: str | None, limit: int) -> Page[EndpointView]: ...
+
+    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> EndpointView: ...
+
+    async def delete_endpoint(self, name: str, *, actor: str) -> EndpointView: ...
+
+    async def list_agents(self) -> list[AgentView]: ...
+
+    async def get_agent(self, agent_id: str) -> AgentView: ...
+    async def cordon_agent(
+        self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
+    ) -> AgentView: ...
+
+    async def uncordon_agent(self, agent_id: str, *, actor: str) -> AgentView: ...
+
+    async def agent_history(self, agent_id: str, limit: int = 50) -> list[AgentEvent]: ...
+
+    async def forget_agent(self, agent_id: str, *, actor: str) -> AgentView: ...
+
+    async def session_stats(self, ref: str, *, seconds: int, limit: int) -> SessionStats: ...
+
+    async def agent_stats(self, agent_id: str) -> AgentStats: ...
+
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None) -> list[SessionUse]: ...
+
+    async def top_agents(self) -> list[AgentStats]: ...
+
+    async def list_groups(self) -> list[GroupView]: ...
+
+    async def get_group(self, name: str) -> GroupView: ...
+
+    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> GroupView: ...
+
+    async def list_quotas(self) -> list[QuotaView]: ...
+
+    async def get_quota(self, scope: Scope, name: str) -> QuotaView: ...
+
+    async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView: ...
+
+    async def delete_quota(self, scope: Scope, name: str) -> QuotaView: ...
+
+    async def list_decisions(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+    ) -> DecisionPage: ...
+
+    async def list_runs(
+        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+    ) -> Page[RunView]: ...
+
+    async def create_key(self, spec: KeySpec, *, actor: str) -> NewKeyView: ...
+
+    async def list_keys(self) -> list[KeyView]: ...
+
+    async def get_key(self, name: str) -> KeyView: ...
+
+    async def revoke_key(self, name: str, *, actor: str) -> KeyView: ...
+
+    async def list_apps(self, session_id: str) -> list[AppView]: ...
+
+    async def create_permit(
+        self, session_id: str, app: str, spec: PermitSpec, *, actor: str
+    ) -> NewPermitView: ...
+
+    async def list_permits(self, session_id: str, app: str) -> list[PermitView]: ...
+
+    async def revoke_permit(self, session_id: str, app: str, permit_id: str, *, actor: str) -> PermitView: ...
+
+    def on_keys(self, heard: Callable[[], None]) -> object:
+        """Call ``heard`` when a key was made or revoked, here or by another manager."""
+        ...
+
+    async def list_join_tokens(self) -> list[JoinTokenView]: ...
+
+    async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView: ...
+
+    async def list_members(self) -> list[MemberView]: ...
+
+    async def revoke_member(self, kind: str, name: str, *, actor: str) -> MemberView: ...
+
+    async def find_key(self, sha256: str) -> ApiKey | None: ...
+
+    async def ping(self) -> None: ...
+
+
+class LogSource(Protocol):
+    def read(
+        self,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None,
+        hostname: str,
+    ) -> AsyncIterator[bytes]:
+        """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
+        ``tail_lines`` lines (0: all that is kept), then what is to come.
+
+        Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the reader leaves.
+        """
+        ...
+
+
+class Joins(Protocol):
+    """Who joins the links. Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
+
+    async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView: ...
+
+    async def join(self, request: JoinRequest) -> JoinReply: ...
+
+
+class Conversing(Protocol):
+    """A command that runs in a session. ``end``: how it ended, None while it is not known."""
+
+    end: ExecEnd | None
+
+    async def send(self, data: bytes) -> None: ...
+    async def end_input(self) -> None: ...
+    async def resize(self, size: Size) -> None: ...
+
+    async def read(self) -> tuple[Channel, bytes] | None:
+        """The next of what it said; None: it has ended."""
+        ...
+
+
+class ExecSource(Protocol):
+    def check(self, session: SessionView) -> None:
+        """Raises ``Conflict`` or ``AgentUnreachable`` when no command can be run in it now."""
+        ...
+
+    def open(
+        self, session: SessionView, spec: ExecSpec, *, actor: str
+    ) -> AbstractAsyncContextManager[Conversing]:
+        """Run it; leaving hangs it up. Raises as ``check``."""
+        ...
+
+
+class WorkspaceSource(Protocol):
+    async def ask(self, remove: str = "") -> WorkspaceList:
+        """What all attached agents keep; or what was removed of session ``remove``. Without the names. Raises
+        ``Conflict`` where it is in use."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDeps:
+    """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
+    by part. ``metrics``: Prometheus text."""
+
+    store: ApiStore
+    logs: LogSource
+    execs: ExecSource
+    workspaces: WorkspaceSource
+    checks: Callable[[], Awaitable[dict[str, str]]]
+    metrics: Callable[[], bytes]
+    max_body_bytes: int
+    version: str
+    clock: Clock
+    joins: Joins | None = None

@@ -1,0 +1,11 @@
+"""Handlers for questions about the scheduler's decisions."""
+
+from __future__ import annotations
+
+from moorage.common.views.pending import WhyView
+from moorage.manager.api import authorization
+from moorage.manager.api.route import Call, NoQuery
+
+
+async def get_why(call: Call[None, NoQuery]) -> WhyView:
+    return await call.deps.store.why(await authorization.seen_ref(call))

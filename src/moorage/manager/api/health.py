@@ -1,0 +1,62 @@
+"""Handlers about the manager itself; open to all, so that probes and scrapers need no key."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from moorage.common.views.resources import Health, View
+from moorage.manager.api.route import Call, NoQuery
+
+DESCRIPTION = web.AppKey("description", bytes)
+
+
+class Version(View):
+    version: str
+
+
+class Start(View):
+    """Where to go from here."""
+
+    name: str
+    version: str
+    openapi: str
+    next_step: str
+
+
+async def livez(call: Call[None, NoQuery]) -> Health:
+    return Health(status="ok")
+
+
+async def readyz(call: Call[None, NoQuery]) -> web.Response:
+    checks = await call.deps.checks()
+    ready = all(text == "ok" for text in checks.values())
+    health = Health(status="ok" if ready else "unavailable", checks=checks)
+    return web.Response(
+        status=200 if ready else 503,
+        body=health.model_dump_json().encode(),
+        content_type="application/json",
+        headers={} if ready else {"Retry-After": "2"},
+    )
+
+
+async def metrics(call: Call[None, NoQuery]) -> web.Response:
+    return web.Response(
+        body=call.deps.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )
+
+
+async def version(call: Call[None, NoQuery]) -> Version:
+    return Version(version=call.deps.version)
+
+
+async def openapi(call: Call[None, NoQuery]) -> web.Response:
+    return web.Response(body=call.request.app[DESCRIPTION], content_type="application/json")
+
+
+async def start(call: Call[None, NoQuery]) -> Start:
+    return Start(
+        name="moorage",
+        version=call.deps.version,
+        openapi="/openapi.json",
+        next_step="all of /v1 needs 'Authorization: Bearer KEY'; /openapi.json describes it",
+    )

@@ -1,0 +1,51 @@
+"""Handlers for join tokens, joining, and what has joined."""
+
+from __future__ import annotations
+
+from moorage.common.model.errors import Conflict
+from moorage.common.views.peers import (
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    JoinTokenView,
+    MemberView,
+    NewJoinTokenView,
+)
+from moorage.manager.api.dependencies import Joins
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenView:
+    call.answer_headers["Cache-Control"] = "no-store"
+    return await _joins(call.deps.joins).create_token(call.body, actor=call.actor)
+
+
+async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
+    return Items[JoinTokenView](items=await call.deps.store.list_join_tokens())
+
+
+async def remove_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
+    return await call.deps.store.remove_join_token(call.path("id"), actor=call.actor)
+
+
+async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
+    return await _joins(call.deps.joins).join(call.body)
+
+
+async def list_members(call: Call[None, NoQuery]) -> Items[MemberView]:
+    return Items[MemberView](items=await call.deps.store.list_members())
+
+
+async def revoke_member(call: Call[None, NoQuery]) -> MemberView:
+    return await call.deps.store.revoke_member(call.path("kind"), call.path("name"), actor=call.actor)
+
+
+def _joins(joins: Joins | None) -> Joins:
+    if joins is None:
+        raise Conflict(
+            "the links of this manager have no TLS, so there is nothing to join: agents and proxies on this "
+            "machine use common.link_token",
+            next_step="let it listen for other machines (manager.link_listen = 0.0.0.0:8701), or set "
+            "common.link_tls to on",
+        )
+    return joins

@@ -1,0 +1,100 @@
+"""Taking a request apart: its body and its query, validated by the models that describe them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBody
+from moorage.manager.api.problems import UnsupportedMediaType, invalid_fields
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+KEY_MAX = 255
+
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
+    """The JSON body as a ``model``.
+
+    Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody`` or ``InvalidFields``. What is left
+    unread of a body that is too large is drained by the server after the answer, so that a client which
+    sends everything before it reads gets the answer and no reset connection.
+    """
+    if request.content_type != "application/json" or (request.charset or "utf-8").lower() != "utf-8":
+        given = request.headers.get("Content-Type", "none")
+        raise UnsupportedMediaType(
+            f"the body must be JSON in UTF-8, but its Content-Type is {given!r}",
+            next_step="send 'Content-Type: application/json'",
+        )
+    raw = await _read(request, max_bytes)
+    if not raw.strip():
+        raise MalformedBody("the body is empty", next_step=f"send a {model.__name__} as a JSON object")
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "json_invalid":
+            raise MalformedBody(
+                f"the body is not valid JSON: {first['ctx']['error']}", next_step="correct it there"
+            ) from None
+        raise invalid_fields(error, model, "body") from None
+
+
+async def _read(request: web.Request, max_bytes: int) -> bytes:
+    if not fits(request, max_bytes):
+        raise _too_large(max_bytes)
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise _too_large(max_bytes) from None
+    except web.RequestPayloadError as error:
+        raise MalformedBody(f"the body could not be read: {error}") from None
+
+
+def fits(request: web.Request, max_bytes: int) -> bool:
+    """Whether the announced length, if any, is within the limit."""
+    return (request.content_length or 0) <= max_bytes
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"the body is larger than {max_bytes} bytes",
+        next_step="send less, or raise the setting manager.max_body_bytes",
+    )
+
+
+def read_query(request: web.Request, model: type[M]) -> M:
+    """The query as a ``model``; a parameter given several times is a list. Raises ``InvalidFields``."""
+    given: dict[str, Any] = {}
+    for name in request.query:
+        values = request.query.getall(name)
+        given[name] = values[0] if len(values) == 1 else values
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise invalid_fields(error, model, "query") from None
+
+
+def read_path(given: dict[str, str], model: type[M]) -> M:
+    """Names in the path, where something is made of them. Raises ``InvalidFields``."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise invalid_fields(error, model, "path") from None
+
+
+def read_idempotency_key(request: web.Request) -> str | None:
+    """The key under which a request may be sent again; None without one. Raises ``InvalidInput``."""
+    given = request.headers.getall(IDEMPOTENCY_KEY, [])
+    if not given:
+        return None
+    key = given[0].strip()
+    if len(given) > 1 or not 0 < len(key) <= KEY_MAX or not all(" " <= letter <= "~" for letter in key):
+        raise InvalidInput(
+            f"{IDEMPOTENCY_KEY} is not valid: it is given once, as 1 to {KEY_MAX} printable ASCII characters",
+            next_step="send a UUID, a new one for each new request",
+        )
+    return key

@@ -1,0 +1,45 @@
+"""Handlers for what sessions, agents and devices use."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moorage.common.model.spec import Model
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.manager.api import authorization
+from moorage.manager.api.route import Call, Items, NoQuery
+
+_SECONDS = {"none": 0, "minutes": 60, "hours": 3600}
+
+
+class SpanChoice(Model):
+    spans: Literal["none", "minutes", "hours"] = "none"
+    limit: Annotated[int, Field(ge=1, le=1000, description="So many of the newest, of each kernel.")] = 60
+
+
+class TopQuery(Model):
+    sort: Literal["cpu", "memory", "rx", "tx", "gpu", "gpu_memory", "created_at"] = "cpu"
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 100
+
+
+async def session_stats(call: Call[None, SpanChoice]) -> SessionStats:
+    asked = call.query
+    ref = await authorization.seen_ref(call)
+    return await call.deps.store.session_stats(ref, seconds=_SECONDS[asked.spans], limit=asked.limit)
+
+
+async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
+    return await call.deps.store.agent_stats(call.path("id"))
+
+
+async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUse]:
+    found = await call.deps.store.top_sessions(
+        sort=call.query.sort, limit=call.query.limit, project=authorization.project_of(call)
+    )
+    return Items[SessionUse](items=found)
+
+
+async def top_agents(call: Call[None, NoQuery]) -> Items[AgentStats]:
+    return Items[AgentStats](items=await call.deps.store.top_agents())

@@ -1,0 +1,259 @@
+"""The parts of a snapshot as JSON knows them, and back: what is written once and referred to by number.
+
+Sessions that come in numbers differ in their ids and the time, agents from one moment to the next in what is
+free: the rest of each is its *kind* and its *make*, written when it is first met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
+from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.policy import Preemption
+
+Key = tuple[Any, ...]
+Json = dict[str, Any]
+
+
+def kind_key(item: Pending) -> Key:
+    """Equal for those of one kind."""
+    return (
+        item.user,
+        tuple(item.slots.items()),
+        item.runs_for,
+        item.priority,
+        item.project,
+        item.session_type,
+        item.runtime,
+        item.engine,
+        item.endpoint_id,
+        item.arch,
+        item.mode,
+        tuple(item.labels.items()) if item.labels else (),
+        item.designated,
+        tuple(tuple(kernel.slots.items()) for kernel in item.others) if item.others else (),
+    )
+
+
+def kind(item: Pending) -> Json:
+    return {
+        "user": item.user,
+        "slots": dict(item.slots),
+        "runs_for": item.runs_for,
+        "priority": item.priority,
+        "project": item.project,
+        "session_type": item.session_type,
+        "runtime": item.runtime,
+        "engine": item.engine,
+        "endpoint_id": item.endpoint_id,
+        "arch": item.arch,
+        "mode": item.mode,
+        "labels": dict(item.labels),
+        "designated": sorted(item.designated),
+        "others": [dict(kernel.slots) for kernel in item.others],
+    }
+
+
+def rest(item: Pending) -> Json:
+    """Of what has neither kind nor column, that which is there."""
+    found: Json = {}
+    if item.retries:
+        found["retries"] = item.retries
+    if item.bypassed:
+        found["bypassed"] = item.bypassed
+    if item.dependencies != "met":
+        found["dependencies"] = item.dependencies
+    if item.waits_on:
+        found["waits_on"] = item.waits_on
+    if item.avoid:
+        found["avoid"] = sorted(item.avoid)
+    if item.others:
+        found["kernels"] = [kernel.kernel_id for kernel in item.others]
+    if item.not_before is not None:
+        found["not_before"] = item.not_before
+    if item.starts_at is not None:
+        found["starts_at"] = item.starts_at
+    return found
+
+
+def pending(row: list[Any], kind: Json, base: int) -> Pending:
+    """``row``: as ``Writer`` makes it, times from ``base`` on."""
+    session_id, kernel_id, _, revision, created, since, *more = row
+    given: Json = dict(more[0]) if more else {}
+    sizes = kind["others"]
+    others = zip(given.pop("kernels", ()), sizes, strict=True)
+    of_kind = {name: value for name, value in kind.items() if name not in ("others", "designated")}
+    return Pending(
+        session_id=SessionId(session_id),
+        kernel_id=KernelId(kernel_id),
+        revision=revision,
+        created=base + created,
+        since=0 if since is None else base + created + since,
+        retries=given.pop("retries", 0),
+        avoid=frozenset(AgentId(agent) for agent in given.pop("avoid", ())),
+        waits_on=tuple(SessionId(other) for other in given.pop("waits_on", ())),
+        designated=frozenset(AgentId(agent) for agent in kind["designated"]),
+        others=tuple(KernelAsk(KernelId(kernel), slots) for kernel, slots in others),
+        **of_kind,
+        **given,
+    )
+
+
+def given_away(old: AgentState, new: AgentState) -> list[int] | None:
+    """Number and free amount, one after the other, of each device where that changed. None: more differs than
+    what is free and what runs there, so that they are of different makes."""
+    if (
+        old.capacity != new.capacity
+        or old.available != new.available
+        or old.draining != new.draining
+        or old.fenced != new.fenced
+        or old.runtimes != new.runtimes
+        or old.engines != new.engines
+        or (old.arch, old.labels, old.max_kernels) != (new.arch, new.labels, new.max_kernels)
+        or old.free.keys() != new.free.keys()
+        or len(old.devices) != len(new.devices)
+    ):
+        return None
+    found: list[int] = []
+    for number, device in enumerate(new.devices):
+        before = old.devices[number]
+        if before is device:
+            continue
+        if (
+            before.device_id != device.device_id
+            or before.healthy != device.healthy
+            or before.capacity != device.capacity
+            or before.slot != device.slot
+            or (before.numa, before.peers, before.parent) != (device.numa, device.peers, device.parent)
+            or (before.quantum, before.minimum) != (device.quantum, device.minimum)
+        ):
+            return None
+        found += (number, device.free)
+    return found
+
+
+def _device(device: DeviceState) -> list[Any]:
+    return [
+        device.device_id,
+        device.slot,
+        device.free,
+        device.capacity,
+        device.healthy,
+        device.numa,
+        sorted(device.peers),
+        device.parent,
+        device.quantum,
+        device.minimum,
+    ]
+
+
+def make(agent: AgentState) -> Json:
+    return {
+        "agent_id": agent.agent_id,
+        "runtimes": sorted(agent.runtimes),
+        "engines": sorted(agent.engines),
+        "free": list(agent.free),
+        "capacity": dict(agent.capacity),
+        "devices": [_device(device) for device in agent.devices],
+        "available": agent.available,
+        "draining": agent.draining,
+        "fenced": agent.fenced,
+        "arch": agent.arch,
+        "labels": dict(agent.labels),
+        "max_kernels": agent.max_kernels,
+    }
+
+
+def agent_state(
+    make: Json, free: list[int], devices: tuple[DeviceState, ...], kernels: int, running: tuple[Running, ...]
+) -> AgentState:
+    return AgentState(
+        agent_id=AgentId(make["agent_id"]),
+        runtimes=frozenset(make["runtimes"]),
+        engines=frozenset(make["engines"]),
+        free=dict(zip(make["free"], free, strict=True)),
+        capacity=make["capacity"],
+        devices=devices,
+        available=make["available"],
+        draining=make["draining"],
+        fenced=make["fenced"],
+        arch=make["arch"],
+        labels=make["labels"],
+        max_kernels=make["max_kernels"],
+        kernels=kernels,
+        running=running,
+    )
+
+
+def devices(make: Json) -> tuple[DeviceState, ...]:
+    """As they were when the make was written."""
+    return tuple(
+        DeviceState(DeviceId(name), slot, free, capacity, healthy, numa, frozenset(peers), parent, *grain)
+        for name, slot, free, capacity, healthy, numa, peers, parent, *grain in make["devices"]
+    )
+
+
+def changed_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple[DeviceState, ...]:
+    """``changes``: as ``given_away`` has them."""
+    if not changes:
+        return known
+    found = list(known)
+    for number, free in zip(changes[::2], changes[1::2], strict=True):
+        found[number] = replace(found[number], free=free)
+    return tuple(found)
+
+
+def takes(rows: list[list[Any]]) -> tuple[Take, ...]:
+    return tuple(Take(slot, DeviceId(device), amount) for slot, device, amount in rows)
+
+
+def running(row: list[Any], held: tuple[Take, ...], owner: list[Any], base: int) -> Running:
+    """``row``: kernel, session, takes, owner, start, end, whether it is being stopped."""
+    kernel_id, session_id, _, _, started, ends, ending = row
+    priority, user, project, endpoint, preemptible = owner
+    return Running(
+        SessionId(session_id),
+        KernelId(kernel_id),
+        held,
+        None if ends is None else base + ends,
+        base + started,
+        priority,
+        user,
+        project,
+        None if endpoint is None else EndpointId(endpoint),
+        preemptible,
+        ending,
+    )
+
+
+def policy_form(policy: Policy) -> Json:
+    found = asdict(policy)
+    found["session_types"] = None if policy.session_types is None else sorted(policy.session_types)
+    found["exclusive"] = [sorted(families) for families in policy.exclusive]
+    return found
+
+
+def policy(form: Json) -> Policy:
+    given = dict(form)
+    types, preemption = given["session_types"], given["preemption"]
+    given["session_types"] = None if types is None else frozenset(types)
+    given["exclusive"] = tuple(frozenset(families) for families in given["exclusive"])
+    given["slot_priority"] = tuple(given["slot_priority"])
+    given["preemption"] = None if preemption is None else Preemption(**preemption)
+    return Policy(**given)
+
+
+def quota_form(quota: Quota) -> list[Any]:
+    return [quota.scope, quota.name, dict(quota.limits), dict(quota.used), quota.sessions, quota.running]
+
+
+def quota(form: list[Any]) -> Quota:
+    return Quota(*form)
+
+
+def usage_form(usage: Mapping[str, Mapping[str, int]]) -> Json:
+    return {owner: dict(held) for owner, held in usage.items()}

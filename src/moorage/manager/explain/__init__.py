@@ -1,0 +1,1 @@
+"""Explanations of pending sessions: blockers, queue position and expected start. Pure."""

@@ -1,0 +1,1 @@
+"""Identities of API callers: keys, owners and their rights."""

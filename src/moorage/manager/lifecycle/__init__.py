@@ -1,0 +1,1 @@
+"""Session lifecycle: transition table, deadlines, and reconciliation of sessions with their kernels. Pure."""

@@ -1,0 +1,46 @@
+"""As many replicas as are wanted: the shell around ``replicas.plan_replicas``."""
+
+from __future__ import annotations
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.manager.loops.leader import Leader
+from moorage.manager.serving.replicas import EndpointFacts, plan_replicas
+from moorage.manager.store import Store, Topic
+
+log = structlog.get_logger("moorage.replicas")
+
+
+class ReplicaKeeper:
+    def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
+        self._store, self._leader, self._clock = store, leader, clock
+        self.loop = Loop("replicas", self._tick, interval_s=1.0, clock=clock)
+        store.bell.on(Topic.ENDPOINTS, self.loop.nudge)
+
+    async def _tick(self) -> None:
+        for endpoint in await self._store.endpoint_facts():
+            if self._leader.term is None:
+                return
+            await self._reconcile(endpoint)
+
+    async def _reconcile(self, endpoint: EndpointFacts) -> None:
+        plan = plan_replicas(endpoint, self._clock.now())
+        for session_id in plan.stop:
+            log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=plan.stop_reason)
+            await self._store.stop_session(session_id, actor="replicas", reason=plan.stop_reason)
+        for _ in range(plan.start):
+            name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
+            spec = endpoint.spec.session(name)
+            try:
+                made = await self._store.create_session(
+                    spec, actor="replicas", owner=endpoint.owner, endpoint_id=endpoint.endpoint_id
+                )
+            except (Conflict, NotFound) as error:
+                log.warning(
+                    "no replica made; the next tick tries again", endpoint=endpoint.name, error=str(error)
+                )
+                return
+            log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)

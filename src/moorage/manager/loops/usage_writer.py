@@ -1,0 +1,55 @@
+"""What agents say that is used, once a second in one statement for all of them.
+
+Only the newest report of an agent waits: while Postgres is slow or away, reports are dropped, not queued.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.ids import AgentId
+from moorage.common.model.usage import KernelMinute, UsageReport
+from moorage.manager.metrics import Metrics
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.usage")
+
+EVERY_S, TOTALS_EVERY_S = 1.0, 15.0
+# Minutes that wait, and those that are written at once.
+_WAITING, _AT_ONCE = 20_000, 2_000
+
+
+class UsageKeeper:
+    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+        self._store, self._metrics, self._clock = store, metrics, clock
+        self._newest: dict[AgentId, UsageReport] = {}
+        self._minutes: deque[tuple[UsageReport, KernelMinute]] = deque(maxlen=_WAITING)
+        self._totalled_at = clock.monotonic() - TOTALS_EVERY_S
+        self.loop = Loop("usage", self._tick, interval_s=EVERY_S, clock=clock)
+
+    def take(self, report: UsageReport) -> None:
+        self._metrics.usage_taken(dropped=report.agent_id in self._newest)
+        self._newest[report.agent_id] = report
+        self._minutes.extend((report, minute) for minute in report.minutes)
+
+    async def _tick(self) -> None:
+        reports, self._newest = list(self._newest.values()), {}
+        try:
+            if reports:
+                await self._store.put_usage(reports)
+            while self._minutes:
+                some = [self._minutes.popleft() for _ in range(min(_AT_ONCE, len(self._minutes)))]
+                await self._store.put_usage_minutes(some)
+        except StoreUnavailable as error:
+            self._minutes.clear()
+            log.debug("statistics are dropped", why=error.message)
+            return
+        now = self._clock.monotonic()
+        if now - self._totalled_at >= TOTALS_EVERY_S:
+            self._totalled_at = now
+            self._metrics.set_usage(await self._store.usage_totals())

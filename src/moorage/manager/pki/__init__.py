@@ -1,0 +1,1 @@
+"""Public key infrastructure of the links: certificate authority, registration, SSH key pairs."""

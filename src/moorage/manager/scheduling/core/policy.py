@@ -1,0 +1,97 @@
+"""How a resource group wants its sessions chosen and placed. A wrong option is an error when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from moorage.common.model.errors import InvalidInput
+
+STRATEGIES = ("fifo", "lifo", "drf")
+HOL_MODES = ("strict", "skip", "backfill")
+SELECTIONS = ("concentrated", "dispersed", "round-robin")
+CUSTOM = "custom:"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What makes room for a session of higher priority. Without it nothing that runs is ever stopped for it.
+
+    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``.
+    """
+
+    how: Literal["requeue", "end"] = "requeue"
+    grace: int = 30_000_000  # microseconds between the polite stop and the kill
+    order: Literal["newest", "oldest", "smallest"] = "newest"
+    min_runtime: int = 0  # microseconds that a session may run undisturbed
+
+    def __post_init__(self) -> None:
+        _one_of("preemption.how", self.how, ("requeue", "end"))
+        _one_of("preemption.order", self.order, ("newest", "oldest", "smallest"))
+        _at_least("preemption.grace", self.grace, 0)
+        _at_least("preemption.min_runtime", self.min_runtime, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``hol``: what a session refused for capacity does to those behind it.
+
+    strict: it ends the pass. skip: it is passed over, and tried after the others of its priority once it was
+    refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: room is reserved for it at the
+    earliest time known, and those behind it start if they leave that alone.
+
+    skip and backfill are bounded: when the blocked head was overtaken ``max_bypasses`` times, or waits for
+    longer than ``max_skip_age`` (microseconds) and was refused, agents are held for it. None: no bound.
+    """
+
+    hol: Literal["strict", "skip", "backfill"] = "backfill"
+    num_retries_to_skip: int = 1
+    agent_selection: str = "concentrated"  # or dispersed, round-robin, custom:<name of an entry point>
+    strategy: Literal["fifo", "lifo", "drf"] = "fifo"
+    max_bypasses: int | None = 100
+    max_skip_age: int | None = 3_600_000_000
+    replicas: Literal["spread", "pack", "none"] = (
+        "spread"  # the replicas of one endpoint, where there is a choice
+    )
+    fraction: Literal["even", "fill"] = "fill"  # parts of devices: on the emptiest device, or on the fullest
+    share_by: Literal["user", "project"] = "user"  # drf: whose share it is
+    weights: Mapping[str, int] = field(default_factory=dict)  # drf: by user or project; 1 where absent
+    session_types: frozenset[str] | None = None  # allowed ones; None: all
+    slot_priority: tuple[str, ...] = ()  # compared first, in this order; then devices, cpu, mem, the rest
+    exclusive: tuple[frozenset[str], ...] = ()  # families of which a session may ask for one only
+    preemption: Preemption | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("hol", self.hol, HOL_MODES)
+        _one_of("strategy", self.strategy, STRATEGIES)
+        if not (self.agent_selection.startswith(CUSTOM) and len(self.agent_selection) > len(CUSTOM)):
+            _one_of("agent_selection", self.agent_selection, (*SELECTIONS, f"{CUSTOM}NAME"))
+        _one_of("replicas", self.replicas, ("spread", "pack", "none"))
+        _one_of("fraction", self.fraction, ("even", "fill"))
+        _one_of("share_by", self.share_by, ("user", "project"))
+        _at_least("num_retries_to_skip", self.num_retries_to_skip, 0)
+        for name, bound in (("max_bypasses", self.max_bypasses), ("max_skip_age", self.max_skip_age)):
+            if bound is not None:
+                _at_least(name, bound, 0)
+        for owner, weight in self.weights.items():
+            _at_least(f"weights[{owner!r}]", weight, 1)
+
+    @property
+    def head_blocks(self) -> bool:
+        return self.hol == "strict" or (self.hol == "skip" and self.num_retries_to_skip < 1)
+
+    @property
+    def custom(self) -> str | None:
+        """The name of the entry point that chooses the agent."""
+        return self.agent_selection.removeprefix(CUSTOM) if self.agent_selection.startswith(CUSTOM) else None
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidInput(f"{name} = {value!r} is not known", next_step=f"one of: {', '.join(allowed)}")
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise InvalidInput(f"{name} = {value} is too small", next_step=f"a whole number, {least} or more")

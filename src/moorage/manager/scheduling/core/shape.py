@@ -1,0 +1,82 @@
+"""What makes two requests the same to the planner: sessions that come in numbers mostly have one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from moorage.common.model.slots import WHOLE_DEVICE
+from moorage.manager.scheduling.core.demand import SHARES, Demand, add_up, demand_of
+
+Mode = Literal["single-node", "multi-node"]
+
+
+class Kind(NamedTuple):
+    """What an agent must be, whatever its size."""
+
+    runtime: str
+    engine: str
+    arch: str
+    labels: frozenset[tuple[str, str]]
+
+
+# Compared by identity: equal ones are the same object as long as they are remembered, and a pass that meets
+# a forgotten one twice only looks twice.
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    kind: Kind
+    mode: Mode
+    demands: tuple[Demand, ...]  # of each kernel, the main one first
+    total: Demand
+    families: frozenset[str]  # of devices, as <family>.shares
+    asked: dict[str, int]  # ``total``, to look things up in
+    parts: tuple[tuple[str, int], ...]  # family and 1/1000 for each part of a device that is asked for
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one kernel and no cluster."""
+        return len(self.demands) == 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """A shape that a user of a project asks for, so that also quotas treat all of them alike. Compared by
+    identity, as shapes are."""
+
+    user: str
+    project: str
+    shape: Shape
+
+
+@lru_cache(maxsize=65_536)
+def claim_of(user: str, project: str, shape: Shape) -> Claim:
+    return Claim(user, project, shape)
+
+
+def shape_of(
+    runtime: str,
+    engine: str,
+    arch: str,
+    labels: Mapping[str, str],
+    mode: Mode,
+    kernels: tuple[Mapping[str, int], ...],
+) -> Shape:
+    kind = Kind(runtime, engine, arch, frozenset(labels.items()))
+    return _shape(kind, mode if len(kernels) > 1 else "single-node", tuple(demand_of(k) for k in kernels))
+
+
+@lru_cache(maxsize=65_536)
+def _shape(kind: Kind, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
+    total = demands[0] if len(demands) == 1 else add_up(demands)
+    families = frozenset(slot for slot, _ in total if slot.endswith(SHARES))
+    parts = sorted(
+        {
+            (slot, amount % WHOLE_DEVICE)
+            for demand in demands
+            for slot, amount in demand
+            if slot in families and amount % WHOLE_DEVICE
+        }
+    )
+    return Shape(kind, mode, demands, total, families, dict(total), tuple(parts))

@@ -1,0 +1,1 @@
+"""Incremental planning: a planner kept between passes that re-examines only what changed. Pure."""

@@ -1,0 +1,1 @@
+"""Placement: feasible nodes, node scoring, device selection and gang placement. Pure."""

@@ -1,0 +1,1 @@
+"""Serving: replica counts of endpoints and the route table for proxies. Pure."""

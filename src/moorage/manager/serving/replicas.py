@@ -1,0 +1,130 @@
+"""How many replicas an endpoint should have, and what it shows for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
+from moorage.manager.identity.keys import NOBODY, Owner
+
+# A replica that failed is replaced after 5, 10, 20 ... seconds; after five in a row we wait for a person.
+BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
+# A replica that was ready for so long shows that the endpoint's spec is sound.
+STABLE_S = 60.0
+# Not the replica's own fault, and bound to a node that is gone: replaced at once.
+_NOT_ITS_FAULT = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is given up.
+    ``agent_drained``: its agent is to be emptied, so it is stopped once another one is ready in its place."""
+
+    session_id: SessionId
+    status: Status
+    created_at: datetime
+    status_since: datetime
+    ready_at: datetime | None = None
+    reason: Reason = Reason.NONE
+    agent_silent: bool = False
+    agent_drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointFacts:
+    endpoint_id: EndpointId
+    name: str
+    spec: EndpointSpec
+    wanted: int
+    changed_at: datetime
+    deleted: bool
+    replicas: tuple[ReplicaFacts, ...]  # newest first: all live ones, and some that ended
+    owner: Owner = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """``failures`` in a row since one was stable; ``retry_at``: no start before it (None: none set)."""
+
+    start: int = 0
+    stop: tuple[SessionId, ...] = ()
+    stop_reason: Reason = Reason.SCALED_DOWN
+    failures: int = 0
+    retry_at: datetime | None = None
+
+
+def failures_in_a_row(replicas: Sequence[ReplicaFacts], since: datetime) -> list[ReplicaFacts]:
+    """Those that failed since the endpoint was last changed and since one was stable; newest first."""
+    failed = []
+    for r in replicas:
+        if r.created_at < since:
+            break
+        if r.status is Status.RUNNING:
+            break
+        if r.status is not Status.ERROR or _not_its_fault(r):
+            continue
+        if r.ready_at is not None and (r.status_since - r.ready_at).total_seconds() >= STABLE_S:
+            break
+        failed.append(r)
+    return failed
+
+
+def _not_its_fault(r: ReplicaFacts) -> bool:
+    if r.reason is Reason.KERNEL_GONE:
+        return r.ready_at is not None
+    return r.reason in _NOT_ITS_FAULT
+
+
+def plan_replicas(endpoint: EndpointFacts, now: datetime) -> ReplicaPlan:
+    """What to start and what to stop, so that as many are live as are wanted."""
+    live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
+    if endpoint.deleted:
+        return ReplicaPlan(stop=tuple(r.session_id for r in live), stop_reason=Reason.ENDPOINT_DELETED)
+    healthy = [r for r in live if not (r.agent_silent or r.agent_drained)]
+    drained = [r for r in live if r.agent_drained and not r.agent_silent]
+    if drained and (gone := _replaced(drained, healthy, endpoint.wanted)):
+        return ReplicaPlan(stop=gone, stop_reason=Reason.AGENT_DRAINED)
+    failed = failures_in_a_row(endpoint.replicas, endpoint.changed_at)
+    missing = endpoint.wanted - len(healthy)
+    if missing < 0:
+        # Those that are not ready yet go first, then the youngest.
+        order = sorted(healthy, key=lambda r: (r.status is Status.RUNNING, -r.created_at.timestamp()))
+        return ReplicaPlan(stop=tuple(r.session_id for r in order[:-missing]), failures=len(failed))
+    if not failed or missing == 0:
+        return ReplicaPlan(start=missing, failures=len(failed))
+    if len(failed) >= FAILURES_MAX:
+        return ReplicaPlan(failures=len(failed))
+    wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (len(failed) - 1))
+    retry_at = failed[0].status_since + timedelta(seconds=wait_s)
+    return ReplicaPlan(start=missing if now >= retry_at else 0, failures=len(failed), retry_at=retry_at)
+
+
+def _replaced(
+    drained: Sequence[ReplicaFacts], healthy: Sequence[ReplicaFacts], wanted: int
+) -> tuple[SessionId, ...]:
+    """Of those on agents that are emptied: what nobody would miss. One that is not ready serves nobody."""
+    ready = sum(r.status is Status.RUNNING for r in healthy)
+    serving = [r for r in drained if r.status is Status.RUNNING]
+    idle = [r.session_id for r in drained if r.status is not Status.RUNNING]
+    return (*idle, *(r.session_id for r in serving[max(0, wanted - ready) :]))
+
+
+def endpoint_status(endpoint: EndpointFacts) -> EndpointStatus:
+    """What people see: computed, never stored."""
+    if endpoint.deleted:
+        return EndpointStatus.STOPPED
+    statuses = [r.status for r in endpoint.replicas]
+    ready = statuses.count(Status.RUNNING)
+    failing = bool(failures_in_a_row(endpoint.replicas, endpoint.changed_at))
+    if endpoint.wanted == 0:
+        return EndpointStatus.READY if ready else EndpointStatus.NOT_LOADED
+    if ready >= endpoint.wanted:
+        return EndpointStatus.READY
+    if ready or failing:
+        return EndpointStatus.DEGRADED
+    return EndpointStatus.LOADING if any(s in STARTING for s in statuses) else EndpointStatus.QUEUED

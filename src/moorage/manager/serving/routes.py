@@ -1,0 +1,53 @@
+"""What the proxies should know, from rows. Pure. (What agents should run: ``store.rows.kernel_spec``.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moorage.common.link.messages import AppRoute, KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+
+
+def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[KeyGrant, ...]) -> RouteTable:
+    """One route per model name, in order of name; an endpoint wins over a session of the same name (rank)."""
+    found: dict[str, tuple[int, int, list[Target]]] = {}
+    for row in rows:
+        rank, name = row["rank"], row["model"]
+        if name in found and found[name][0] < rank:
+            continue
+        _, _, targets = found.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
+        if row["kernel_id"] is not None:
+            targets.append(
+                Target(
+                    SessionId(row["session_id"]),
+                    KernelId(row["kernel_id"]),
+                    row["host"],
+                    row["port"],
+                    row["secret"],
+                    row["engine"],
+                )
+            )
+    models = (
+        ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)))
+        for name, (_, created, targets) in sorted(found.items())
+    )
+    return RouteTable(generation, tuple(models), keys)
+
+
+def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
+    """One route per app of a session, in the order of the rows."""
+    found: dict[tuple[str, str], AppRoute] = {}
+    for row in rows:
+        found[str(row["session_id"]), row["name"]] = AppRoute(
+            SessionId(str(row["session_id"])),
+            row["name"],
+            row["protocol"],
+            row["base_path"],
+            row["host"],
+            row["port"],
+            row["key"],
+            row["user"],
+            row["project"],
+        )
+    return tuple(found.values())

@@ -1,0 +1,161 @@
+"""Members of the links in Postgres: the CA, join tokens, and what joined by them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
+from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, MemberKind, MemberView
+from moorage.manager.pki.authority import Sealed
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.queries import SQL
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_A = {"agent": "an agent", "proxy": "a proxy"}
+_TOKEN_LIFE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A member as the links know it; ``resource_group`` is None where the token named none."""
+
+    id: str
+    resource_group: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    kind: MemberKind
+    name: str
+    resource_group: str | None
+
+
+class Members:
+    """Part of ``Store``."""
+
+    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+        self._db, self._bell, self._clock = db, bell, clock
+        self._member_line = db.line()
+
+    async def authority(self, make: Callable[[], Sealed]) -> Sealed:
+        """The CA of the links; the first manager that asks makes it."""
+        found = await self._db.fetchrow(SQL["authority_find"])
+        if found is None:
+            made = make()
+            rows = await self._member_line.fetch(SQL["authority_keep"], made.certificate, made.key)
+            # Another manager kept its own between our two looks, and this statement could not see it yet.
+            found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
+        return Sealed(found["certificate"], found["key"])
+
+    async def create_join_token(self, spec: JoinTokenSpec, verifier: str, *, actor: str) -> JoinTokenView:
+        """``verifier``: the token's public key, in hex. Raises ``InvalidInput`` for an expiry in the past,
+        ``NotFound`` for a resource group that does not exist."""
+        now = self._clock.now()
+        until = spec.expires_at or now + _TOKEN_LIFE
+        if until <= now:
+            raise InvalidInput(
+                f"expires_at = {until.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
+                next_step="give a later time, or leave it out: an hour",
+            )
+        args = (self._clock.new_id(), verifier, spec.kind, spec.resource_group, spec.uses, until, actor)
+        rows = await self._member_line.fetch(SQL["join_token_create"], *args)
+        if not rows:
+            raise NotFound(
+                f"resource_group {spec.resource_group!r} does not exist",
+                next_step="`moorage groups` lists them; `moorage groups set NAME` makes one",
+            )
+        return JoinTokenView.model_validate(dict(rows[0]))
+
+    async def list_join_tokens(self) -> list[JoinTokenView]:
+        """Those by which something may still join."""
+        rows = await self._db.fetch(SQL["join_token_list"])
+        return [JoinTokenView.model_validate(dict(row)) for row in rows]
+
+    async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
+        """Nothing joins by it any more; what has joined stays. Raises ``NotFound``."""
+        known = _UUID.fullmatch(token_id) is not None
+        rows = known and await self._member_line.fetch(SQL["join_token_remove"], token_id, actor)
+        if not rows:
+            raise NotFound(
+                f"there is no join token {token_id!r}", next_step="`moorage join-token ls` lists them"
+            )
+        return JoinTokenView.model_validate(dict(rows[0]))
+
+    async def join(self, request: JoinRequest, key: str, until: datetime) -> Joined:
+        """Take it in, with the public key of that digest. Raises ``Forbidden`` for a token that is not good
+        (any more), ``Conflict`` for a name that is taken."""
+        new_id = self._clock.new_id()
+        args = (request.verifier, request.kind, request.name, key, new_id, until)
+        try:
+            rows = await self._member_line.fetch(SQL["member_join"], *args)
+        except asyncpg.UniqueViolationError:
+            rows = []  # somebody else joined under that name at the same moment; nothing was used
+        if rows:
+            return Joined(rows[0]["id"], rows[0]["resource_group"])
+        why = SQL["join_token_over"]
+        raise _refusal(request, await self._db.fetchrow(why, request.verifier, request.kind, request.name))
+
+    async def find_member(self, member_id: str) -> Member | None:
+        """None: revoked, or never heard of."""
+        row = await self._db.fetchrow(SQL["member_find"], member_id)
+        return None if row is None else Member(row["kind"], row["name"], row["resource_group"])
+
+    async def renew_member(self, member_id: str, key: str, until: datetime) -> bool:
+        """It has a certificate for another key, good until then. False: it is no member any more."""
+        return bool(await self._member_line.fetch(SQL["member_renew"], member_id, key, until))
+
+    async def members_left(self, ids: Collection[str]) -> frozenset[str]:
+        """Of these, those that are members still."""
+        return frozenset(row["id"] for row in await self._db.fetch(SQL["members_left"], list(ids)))
+
+    async def list_members(self) -> list[MemberView]:
+        rows = await self._db.fetch(SQL["members_list"])
+        return [MemberView.model_validate(dict(row)) for row in rows]
+
+    async def revoke_member(self, kind: str, name: str, *, actor: str) -> MemberView:
+        """Its certificates are good for nothing from now on. Raises ``NotFound``."""
+        rows = await self._member_line.fetch(SQL["member_revoke"], kind, name, actor)
+        if not rows:
+            raise NotFound(
+                f"no {kind} named {name!r} has joined", next_step="`moorage members ls` lists who has"
+            )
+        self._bell.ring([Topic.MEMBERS])
+        return MemberView.model_validate(dict(rows[0]))
+
+    async def sweep_join_tokens(self, days: int) -> None:
+        """Forget tokens that have been over for so long."""
+        await self._member_line.fetch(SQL["join_tokens_sweep"], days)
+
+
+def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
+    again = "make another one: `moorage join-token create`"
+    if row is None:
+        return Forbidden(
+            "this manager knows no such join token",
+            next_step=f"it may be of another installation, or long over; {again}",
+        )
+    if row["kind"] != request.kind:
+        return Forbidden(
+            f"this join token is for {_A[row['kind']]}, not for {_A[request.kind]}", next_step=again
+        )
+    if row["removed"]:
+        return Forbidden("this join token was removed", next_step=again)
+    if row["expired"]:
+        return Forbidden(
+            f"this join token expired at {row['expires_at']:%Y-%m-%dT%H:%M:%SZ}", next_step=again
+        )
+    if row["taken"]:
+        return Conflict(
+            f"another {request.kind} named {request.name!r} has joined",
+            next_step=f"choose another name, or, if that one is gone for good: "
+            f"`moorage members rm {request.kind} {request.name}`",
+        )
+    times = f"{row['uses']} times" if row["uses"] > 1 else "once"
+    return Forbidden(f"this join token could be used {times}, and was", next_step=again)

@@ -1,0 +1,1 @@
+"""Proxy decisions: admission, routing, balancing, retries and error responses. Pure, no sockets."""

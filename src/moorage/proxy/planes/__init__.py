@@ -1,0 +1,1 @@
+"""Data planes: move request and response bytes as the core decides."""

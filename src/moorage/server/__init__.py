@@ -1,0 +1,1 @@
+"""Composition root: commands, bootstrap, all-in-one mode, registration and diagnostics."""

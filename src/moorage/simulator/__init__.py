@@ -1,0 +1,1 @@
+"""Simulators: a fleet of simulated agents, and scheduling policies in virtual time."""
