@@ -82,7 +82,9 @@ async def times(store: Store) -> dict[str, float]:
 
 
 async def _pass(store: Store) -> None:
-    store._waiting.changed(None)  # all are asked, as once a second; else a pass reads only what was rung for
+    store._waiting.changed(
+        None
+    )  # all are asked, as once a second; else a pass reads only what was notified for
     for group, policy in await store.groups_with_pending():
         await store.snapshot(group, policy)
 

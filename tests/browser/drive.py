@@ -45,7 +45,7 @@ def main(url: str, pictures: Path) -> None:
         except PlaywrightError:
             page.screenshot(path=pictures / "failed.png")
             raise
-        cookies = [c for c in page.context.cookies() if c["name"] == "moorage-permit"]
+        cookies = [c for c in page.context.cookies() if c["name"] == "moorage-access-token"]
         seen = page.evaluate("document.cookie")
         browser.close()
     print(

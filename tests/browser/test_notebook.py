@@ -60,7 +60,7 @@ async def test_an_app_is_an_origin_of_its_own_where_there_is_a_domain(platform: 
     made = await asyncio.to_thread(platform.run, "start", "--name", "web", "--port", "web", "--", *serve)
     assert made.returncode == 0, made.stderr
     url = (await asyncio.to_thread(platform.run, "open", "web")).stdout.strip()
-    show = {"Authorization": f"Bearer {url.partition('permit=')[2]}"}
+    show = {"Authorization": f"Bearer {url.partition('access_token=')[2]}"}
     await until("it answers", lambda: answers(url.partition("?")[0], show))
     look = [str(TOOLS / "python"), str(Path(__file__).with_name("look.py")), url]
     done = await asyncio.to_thread(subprocess.run, look, capture_output=True, text=True, timeout=60)
@@ -93,11 +93,11 @@ async def test_a_cell_and_a_terminal_through_the_proxy(platform: Platform, tmp_p
     (proof,) = platform.home.glob("agent-*/kernels/**/proof.txt")
     assert proof.read_text() == "six times seven is 42\n"
     assert seen["failed"] == []
-    permit = url.partition("permit=")[2]
-    assert permit not in seen["address"]
-    assert permit not in seen["scripts_see"]
+    access_token = url.partition("access_token=")[2]
+    assert access_token not in seen["address"]
+    assert access_token not in seen["scripts_see"]
     assert [(http_only, same) for _, http_only, same in seen["cookies"]] == [(True, "Lax")]
-    assert permit not in log + platform.output("up"), "the permit is in no log"
+    assert access_token not in log + platform.output("up"), "the access token is in no log"
     if os.environ.get("MOORAGE_KEEP_PICTURES"):
         for name in PICTURES:
             shutil.copy(tmp_path / name, ROOT / "docs" / "images" / name)

@@ -30,7 +30,7 @@ def lacks() -> str:
         return f"not installed: {', '.join(missing)} (make test-docker installs them on Debian)"
     if not Path("/sys/fs/cgroup").is_mount():
         return "no control groups are mounted at /sys/fs/cgroup"
-    name = f"flprobe{os.getpid()}"
+    name = f"mgprobe{os.getpid()}"
     made = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True)
     if made.returncode:
         return f"no bridge can be made: {made.stderr.strip()}"

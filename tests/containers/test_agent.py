@@ -138,7 +138,7 @@ async def test_an_engine_that_is_away_when_the_agent_starts(
     away = await boss.until(lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.UNKNOWN)
     assert "docker" not in away.info.runtimes
     boss.order(spec, late)
-    assert (await until_ended(boss, late)).reason is Reason.DOCKER_AWAY
+    assert (await until_ended(boss, late)).reason is Reason.RUNTIME_UNAVAILABLE
     # Withdrawn while nobody can say how it is: it is kept, and ended as soon as that is possible.
     boss.order()
     still = await boss.until(lambda r: r.orders_generation == boss.generation)

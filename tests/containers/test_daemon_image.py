@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from moorage.common.model.status import AgentStatus
-from tests.wire.member_harness import Site, site
+from tests.wire.peer_harness import Site, site
 
 from .daemon_image import IMAGE, ensure
 from .engine import PrivateEngine

@@ -123,7 +123,7 @@ async def test_an_engine_that_ends_and_comes_back(
         await runtime.destroy(serving)
     with pytest.raises(CreateFailed) as caught:
         await runtime.create(launch())
-    assert (caught.value.reason, caught.value.clean) == (Reason.DOCKER_AWAY, True)
+    assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
     mortal_engine.start()
     await until(runtime, serving, S.RUNNING)
     await until(runtime, ending, S.EXITED)
@@ -252,7 +252,7 @@ async def test_an_engine_that_is_down_for_ten_minutes(
     assert offered == [True] * 1 + [False] * 19
     with pytest.raises(CreateFailed) as caught:
         await runtime.prepare(launch())
-    assert (caught.value.reason, caught.value.clean) == (Reason.DOCKER_AWAY, True)
+    assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
     mortal_engine.start()
     await there.look()
     assert there.offered

@@ -99,7 +99,7 @@ class Moorage:
     def join(self) -> None:
         """Agent and proxy, each as the user that it runs as."""
         said = [self("join-token", "create", *more) for more in ((), ("--proxy",))]
-        tokens = [next(word for word in text.split() if word.startswith("flj-")) for text in said]
+        tokens = [next(word for word in text.split() if word.startswith("mgj-")) for text in said]
         for part, user, token in zip(("agent", "proxy"), ("root", "moorage"), tokens, strict=True):
             home = f"/var/lib/moorage-{part}"
             self.machine.say("install", "-d", "-m", "700", "-o", user, home)

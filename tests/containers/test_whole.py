@@ -138,7 +138,7 @@ async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_en
     code, out, err = await run(platform, *words)
     assert (code, out) == (3, "hello False\n"), err  # /usr is of the node, and not in the image
     _, story, _ = await run(platform, "describe", "job")
-    assert all(word in story for word in ("TERMINATED", "FAILURE", "exit-nonzero", PYTHON_IMAGE)), story
+    assert all(word in story for word in ("TERMINATED", "FAILED", "exit-nonzero", PYTHON_IMAGE)), story
 
     refused = ("run", "--name", "other", "--image", "elsewhere/image:1", *SMALL, "--", "true")
     code, _, err = await run(platform, *refused)

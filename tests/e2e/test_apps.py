@@ -67,20 +67,22 @@ async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -
         assert await get(http, f"{plain}a?b=c") == (200, "/a?b=c None")
         assert await forwarded(one_node, b"stressed") == b"desserts"
         async with one_node.client() as client:
-            assert await client.list_permits("apps", "backwards") == [], "its permit went with the command"
-            (permit,) = await client.list_permits("apps", "web")
-            await client.revoke_permit("apps", "web", permit.id)
+            assert await client.list_access_tokens("apps", "backwards") == [], (
+                "its access token went with the command"
+            )
+            (access_token,) = await client.list_access_tokens("apps", "web")
+            await client.revoke_access_token("apps", "web", access_token.id)
 
             async def refused() -> bool:
                 return (await get(http, plain))[0] == 401
 
-            await until("the permit is refused", refused, within_s=5)
-            fresh = await client.create_permit("apps", "web")
-            opened = f"{plain}?permit={fresh.permit}"
+            await until("the access token is refused", refused, within_s=5)
+            fresh = await client.create_access_token("apps", "web")
+            opened = f"{plain}?access_token={fresh.access_token}"
             assert (await get(http, opened))[0] == 200, "at once"
             await client.stop_session("apps")
             await until("it is gone", refused, within_s=20)
-    assert fresh.permit not in one_node.output("up")
+    assert fresh.access_token not in one_node.output("up")
 
 
 async def forwarded(platform: Platform, said: bytes) -> bytes:

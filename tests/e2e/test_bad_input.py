@@ -105,7 +105,7 @@ async def test_a_session_that_cannot_run_ends_with_its_reason(
         assert (view.status, view.reason) == (Status.ERROR, reason)
     else:
         assert view.status in (Status.ERROR, Status.TERMINATED)
-        assert view.result == "FAILURE"
+        assert view.result == "FAILED"
     assert detail in said
     assert tail in kernel.log_tail
 
@@ -120,7 +120,7 @@ async def test_an_engine_that_no_agent_has_is_waited_for_and_named(
     view = (await client.get_endpoint("b")).sessions[0]
     hold = (await client.get_session(view.session_id)).hold
     assert hold is not None
-    assert (hold.reason, "vllm" in str(hold.refusals)) == ("no-agent", True)
+    assert (hold.reason, "vllm" in str(hold.refusals)) == ("no-eligible-agent", True)
     await client.delete_endpoint("b")
 
 
@@ -159,7 +159,7 @@ async def test_a_request_that_never_fits_waits_and_says_so(client: Client) -> No
         return (await client.get_session("big")).hold
 
     hold = await until("it says why", held)
-    assert hold.reason == "never-fits"
+    assert hold.reason == "infeasible"
     assert "cpu" in " ".join(hold.refusals)
     assert (await client.stop_session("big")).status is Status.CANCELLED
 

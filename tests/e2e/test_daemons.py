@@ -154,7 +154,7 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
         assert "newer than the manager" in fresh.boss.output("manager")
 
         await take_out_of_service(fresh)
-        shut_out = fresh.boss.run("members", "rm", "agent", "node-7")
+        shut_out = fresh.boss.run("peers", "rm", "agent", "node-7")
         assert shut_out.returncode == 0, shut_out.stderr
 
         async def noticed() -> bool:
@@ -170,7 +170,7 @@ async def test_what_cannot_join_says_why(fresh: Site) -> None:
     for words, code, said in (
         (("http://127.0.0.1:1", good), 1, "no manager answers at http://127.0.0.1:1"),
         (("nonsense", good), 2, "is not the address of a manager"),
-        ((fresh.boss.url, "flj-short"), 2, "not a join token"),
+        ((fresh.boss.url, "mgj-short"), 2, "not a join token"),
         ((fresh.boss.url,), 2, "no join token was given"),
         ((fresh.boss.url, good, "--id", "no/name"), 2, "is not a name for"),
     ):

@@ -37,6 +37,6 @@ async def test_a_failed_program_runs_again_and_each_run_keeps_its_log(one_node: 
     assert refused.returncode != 0
     assert "attempt 3" in refused.stderr
     story = (await asyncio.to_thread(platform.run, "describe", "again")).stdout
-    assert "rerun" in story
+    assert "requeue" in story
     assert "retry 1 of 1, not before 5 s from now" in story
     assert "SUCCESS" in story

@@ -113,12 +113,12 @@ def untrue(asked: Asked, session: SessionView, ran: frozenset[str]) -> str:
     if asked.kind == "lifetime":
         return "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else said
     if asked.kind == "timeout":
-        true = (session.result, reason) == (Result.FAILURE, Reason.TIMEOUT)
+        true = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
     elif asked.code == 0:
         true = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
     else:
-        true = (session.result, reason, kernel.exit_code) == (Result.FAILURE, Reason.EXIT_NONZERO, asked.code)
-        true = true and session.reruns == asked.retries
+        true = (session.result, reason, kernel.exit_code) == (Result.FAILED, Reason.EXIT_NONZERO, asked.code)
+        true = true and session.requeues == asked.retries
     return "" if true and session.status is Status.TERMINATED else said
 
 

@@ -119,7 +119,7 @@ class Asking:
             sessions = {s.id: s for s in await all_sessions(client)}
             assert self.acknowledged.keys() <= sessions.keys(), "nothing that was acknowledged is lost"
             meanwhile = await client.get_session("meanwhile")
-            assert (meanwhile.result, meanwhile.kernels[0].exit_code) == (Result.FAILURE, 3)
+            assert (meanwhile.result, meanwhile.kernels[0].exit_code) == (Result.FAILED, 3)
 
             async def told(id_: str) -> bool:
                 # Some are still on their way: their history may be a step behind what was read before it.

@@ -286,4 +286,4 @@ def test_the_count_of_those_held_goes_on_where_all_is_told_anew() -> None:
         assert passed is not None
         held += [d.held for d in reader.read(b"".join(writer.write([passed], {})))]
         writer.begin_anew()
-    assert held == [{"never-fits": 2}, {"never-fits": 1}, {"never-fits": 1}]
+    assert held == [{"infeasible": 2}, {"infeasible": 1}, {"infeasible": 1}]

@@ -215,11 +215,11 @@ def test_the_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> Non
         like = [a for a in empty.values() if item.runtime in a.runtimes and item.engine in a.engines]
         roomy = [agent for agent in like if fits(agent, item)]
         if any(could_run(agent, item) for agent in roomy):
-            expected = Reason.NO_CAPACITY
+            expected = Reason.INSUFFICIENT_RESOURCES
         else:
-            expected = Reason.NEVER_FITS if like and not roomy else Reason.NO_AGENT
+            expected = Reason.INFEASIBLE if like and not roomy else Reason.NO_ELIGIBLE_AGENT
         assert hold.reason is expected
-        assert hold.capacity == (expected is Reason.NO_CAPACITY)
+        assert hold.capacity == (expected is Reason.INSUFFICIENT_RESOURCES)
         assert sum(refusal.agents for refusal in hold.refusals) == len(snapshot.agents)
         for refusal in hold.refusals:
             if refusal.kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):

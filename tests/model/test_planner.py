@@ -149,7 +149,7 @@ class Cluster:
                 told_otherwise = {hold.reason, same.reason}
                 assert Reason.QUOTA in told_otherwise or told_otherwise == {
                     Reason.RESERVED,
-                    Reason.NO_CAPACITY,
+                    Reason.INSUFFICIENT_RESOURCES,
                 }
                 continue
             assert (hold.reason, hold.capacity, hold.behind) == (same.reason, same.capacity, same.behind)

@@ -13,7 +13,7 @@ from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.identity.keys import Owner
 from moorage.manager.lifecycle.reconcile import preempt
 from moorage.manager.scheduling import Place, Policy
-from moorage.manager.scheduling.core import plan as plan_of
+from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
@@ -100,7 +100,7 @@ async def test_multi_node_is_each_its_own_or_nothing(store: Store) -> None:
     assert await schedule(store) == 0
     view = await store.get_session("c")
     assert view.hold is not None
-    assert view.hold.reason is Reason.NEVER_FITS
+    assert view.hold.reason is Reason.INFEASIBLE
     assert all(k.agent_id is None for k in view.kernels)
     agents.append(FakeAgent(store, "node-3", identity="node-3"))
     await agents[-1].report()

@@ -103,7 +103,7 @@ async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: 
     for one in decisions:
         assert set(plan(one.snapshot, one.policy, one.at).places) == set(one.places)
         assert one.placed == len(one.places)
-    assert decisions[0].held == {"no-capacity": len(names) - len(first)}
+    assert decisions[0].held == {"insufficient-resources": len(names) - len(first)}
     assert passes.count("kept") == 2
 
     runs = await store.list_runs("default", *EVER, cursor=None, limit=2)

@@ -79,7 +79,7 @@ async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Stor
         Reason.DEPENDENCY_FAILED,
         Result.UNDEFINED,
     )
-    for part in ("a (", "TERMINATED FAILURE exit-nonzero", "needed was success"):
+    for part in ("a (", "TERMINATED FAILED exit-nonzero", "needed was success"):
         assert part in view.detail
     assert (await store.get_session("c")).reason is Reason.DEPENDENCY_FAILED
     assert [h.event for h in await store.history("c")] == ["created", "dependency-failed"]
@@ -94,7 +94,7 @@ async def test_those_that_waited_are_named_at_once(store: Store) -> None:
     await add(store, "a")
     waiting = await add(store, "b", depends_on=["a"])
     heard: list[str] = []
-    store.bell.on_kernels(lambda sessions: heard.extend(sessions or ()))
+    store.notifier.on_kernels(lambda sessions: heard.extend(sessions or ()))
     await store.stop_session("a", actor="ann")
     assert heard == [waiting]
     facts, _ = await store.unsettled([waiting])  # type: ignore[list-item]
@@ -108,7 +108,7 @@ async def test_what_an_end_means(store: Store) -> None:
         wanted = {
             "success": result is Result.SUCCESS,
             "any": True,
-            "failure": result is Result.FAILURE or status is Status.ERROR,
+            "failure": result is Result.FAILED or status is Status.ERROR,
         }[condition]
         assert row["state"] == ("unmet" if status not in TERMINAL else "met" if wanted else "failed"), asked
 
@@ -171,7 +171,7 @@ async def test_a_session_starts_no_sooner_than_asked(store: Store) -> None:
     await add(store, "later", starts_at=later, pending_timeout_s=60)
     view = await store.get_session("later")
     assert view.hold is not None
-    assert (view.hold.reason, f"{later:%H:%M}" in view.hold.text) == (Reason.STARTS_LATER, True)
+    assert (view.hold.reason, f"{later:%H:%M}" in view.hold.text) == (Reason.BEGIN_TIME, True)
     assert view.deadline_at is not None
     assert abs(view.deadline_at - later - timedelta(seconds=60)) < timedelta(seconds=1)
     assert await store.groups_with_pending() == [], "and costs no pass until then"

@@ -144,7 +144,7 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
         Status.SCHEDULED,
     ]
     holds = [(await store.get_session(name)).hold for name in names[:3]]
-    assert [h.reason for h in holds if h] == [Reason.NO_CAPACITY, Reason.RESERVED, Reason.RESERVED]
+    assert [h.reason for h in holds if h] == [Reason.INSUFFICIENT_RESOURCES, Reason.RESERVED, Reason.RESERVED]
     (state,) = (await store.snapshot("default", who_runs=True)).agents
     view, short = await store.get_session("runs"), await store.get_session("short")
     assert view.deadline_at is not None

@@ -70,7 +70,7 @@ async def test_a_failed_batch_session_keeps_code_and_log(store: Store) -> None:
     await agent.report()
     await settle(store)
     view = await store.get_session("s")
-    assert (view.status, view.result) == (Status.TERMINATED, Result.FAILURE)
+    assert (view.status, view.result) == (Status.TERMINATED, Result.FAILED)
     assert (view.kernels[0].exit_code, view.kernels[0].log_tail) == (1, "boom")
 
 
@@ -92,7 +92,7 @@ async def test_a_failed_start_is_retried_on_another_agent_and_then_given_up(stor
     view = await store.get_session("s")
     assert (view.status, view.reason, len(view.kernels)) == (Status.ERROR, Reason.EXIT_NONZERO, 2)
     assert await used(store, "node-1") == await used(store, "node-2") == {}
-    assert await story(store, "s") == ["created", "placed", "retry", "placed", "ended-badly"]
+    assert await story(store, "s") == ["created", "placed", "retry", "placed", "failed"]
 
 
 async def test_a_retry_whose_last_untried_agent_is_gone_ends_with_the_reason(store: Store) -> None:
@@ -224,7 +224,7 @@ async def test_holds_say_why_and_never_place_twice(store: Store) -> None:
     assert await schedule(store) == 0
     held = (await store.get_session("s1")).hold
     assert held is not None
-    assert held.reason is Reason.NO_CAPACITY
+    assert held.reason is Reason.INSUFFICIENT_RESOURCES
     assert "cuda.device" in " ".join(held.refusals)
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 

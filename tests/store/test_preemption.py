@@ -88,7 +88,7 @@ async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> No
     await gone(agent, second)
     await runs(store, agent, "low")
     view = await store.get_session("low")
-    assert (view.status, view.reruns, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
+    assert (view.status, view.requeues, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
     assert await store.check() == []
 
 
@@ -134,7 +134,7 @@ async def test_who_is_left_alone(
     assert (await store.get_session("low")).status is Status.RUNNING
     hold = (await store.get_session("high")).hold
     assert hold is not None
-    assert hold.reason is Reason.NO_CAPACITY
+    assert hold.reason is Reason.INSUFFICIENT_RESOURCES
 
 
 async def test_one_that_ended_meanwhile_is_no_victim(store: Store) -> None:

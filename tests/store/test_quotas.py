@@ -219,7 +219,7 @@ async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_d
         assert await taking is None, "it leads still"
         await store._db.fetch("UPDATE leases SET expires_at = now()")
         assert await store.take_lease("new", 60) == (term or 0) + 1
-        store.bell.ring_waiting([place.session_id])  # as the manager that placed it does
+        store.notifier.notify_waiting([place.session_id])  # as the manager that placed it does
         await add(store, "s2", resources={"cpu": 1})
         (place,) = plan(await store.snapshot("default"), Policy()).places
         assert await store.place_all([place], term or 0) == 0, "it leads no more"

@@ -50,11 +50,11 @@ async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(sto
     kernels = [await run(store, agent)]
     await end(store, agent, kernels[0], **FAILED)
     view = await store.get_session("job")
-    assert (view.status, view.reruns, view.attempt) == (Status.PENDING, 1, 2)
+    assert (view.status, view.requeues, view.attempt) == (Status.PENDING, 1, 2)
     assert view.not_before is not None
     assert 25 < (view.not_before - view.status_since).total_seconds() <= 30
     assert view.hold is not None
-    assert (view.hold.reason, "not before" in view.hold.text) == (Reason.RETRY_PAUSE, True)
+    assert (view.hold.reason, "not before" in view.hold.text) == (Reason.BACKOFF, True)
     assert (await store.get_agent("node-1")).offers[0].used == 0, "a pause holds no resources"
     assert await schedule(store) == 0, "the pause is kept"
     assert await store.groups_with_pending() == [], "and costs no pass"
@@ -62,23 +62,23 @@ async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(sto
     await pass_time(store)
     kernels.append(await run(store, agent))
     await end(store, agent, kernels[1], exit_code=-9, reason=Reason.KILLED)
-    assert (await store.get_session("job")).reruns == 2
+    assert (await store.get_session("job")).requeues == 2
     await pass_time(store)
     kernels.append(await run(store, agent))
     assert len(set(kernels)) == 3, "each run is a kernel of its own"
     await end(store, agent, kernels[2], **FAILED)
     view = await store.get_session("job")
-    assert (view.status, view.result, view.attempt) == (Status.TERMINATED, Result.FAILURE, 3)
+    assert (view.status, view.result, view.attempt) == (Status.TERMINATED, Result.FAILED, 3)
     assert [k.exit_code for k in view.kernels] == [1, -9, 1]
     story = [e.event for e in await store.history("job")]
     assert story == [
         "created",
         "placed",
         "ready",
-        "rerun",
+        "requeue",
         "placed",
         "ready",
-        "rerun",
+        "requeue",
         "placed",
         "ready",
         "ended",
@@ -108,7 +108,7 @@ async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> Non
     await agent.report()
     await settle(store)
     view = await store.get_session("job")
-    assert (view.status, view.reason, view.reruns) == (Status.PENDING, Reason.KERNEL_GONE, 1)
+    assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.KERNEL_GONE, 1)
     assert (await store.get_agent("node-1")).offers[0].used == 0
     await pass_time(store)
     kernels.append(await run(store, agent))
@@ -117,8 +117,8 @@ async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> Non
     await agent.report()
     await settle(store)
     view = await store.get_session("job")
-    assert (view.status, view.reason, view.reruns) == (Status.ERROR, Reason.KERNEL_GONE, 1)
-    assert view.result is Result.FAILURE
+    assert (view.status, view.reason, view.requeues) == (Status.ERROR, Reason.KERNEL_GONE, 1)
+    assert view.result is Result.FAILED
 
 
 async def test_a_stop_during_the_pause_ends_it(store: Store) -> None:
@@ -143,7 +143,7 @@ async def test_only_failed_starts_of_this_run_are_held_against_an_agent(store: S
         kernel = (await store.get_session("job")).kernels[-1]
         await end(store, agents[str(kernel.agent_id)], kernel.id, reason=reason)
     view = await store.get_session("job")
-    assert (view.status, view.attempt, view.reruns) == (Status.PENDING, 3, 1)
+    assert (view.status, view.attempt, view.requeues) == (Status.PENDING, 3, 1)
     await pass_time(store)
     ((_, _policy),) = await store.groups_with_pending()
     assert (await store.snapshot("default")).pending[0].avoid == frozenset()
@@ -184,7 +184,7 @@ async def test_a_timeout_survives_managers_and_agents(store: Store, empty_databa
         assert (view.status, view.reason) == (Status.TERMINATING, Reason.TIMEOUT)
         await end(second, again, kernel, exit_code=-15)
         view = await second.get_session("job")
-        assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.FAILURE, Reason.TIMEOUT)
+        assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.FAILED, Reason.TIMEOUT)
 
 
 async def test_interactive_sessions_run_until_stopped_or_their_lifetime_is_over(store: Store) -> None:

@@ -50,7 +50,7 @@ async def retry(store: Store, agent: FakeAgent) -> None:
 
 
 async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rings alone: nobody is asked for an hour."""
+    """By notifications alone: nobody is asked for an hour."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
     await agent.report()
@@ -85,7 +85,7 @@ async def test_a_placement_that_was_refused_is_looked_at_again(
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.snapshot("default")
-    await store._db.fetch("UPDATE sessions SET revision = revision + 1")  # nobody rings
+    await store._db.fetch("UPDATE sessions SET revision = revision + 1")  # nobody notifications
     term = await store.take_lease("test", 60)
     assert await store.place_all(plan(snapshot, Policy()).places, term or 0) == 0
     assert [p.revision for p in (await seen(store)).values()] == [2]
@@ -117,7 +117,9 @@ async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
     assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
-    await store._db.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'")  # nobody rings
+    await store._db.fetch(
+        "UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'"
+    )  # nobody notifications
     await asyncio.sleep(0.25)
     assert [p.dependencies for p in (await seen(store)).values()] == ["met"]
 
@@ -146,7 +148,7 @@ async def test_what_could_not_be_read_is_read_later(
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     async with Away(empty_database) as database:
-        asked = pending_cache.Waiting(database, store._clock, store.bell)
+        asked = pending_cache.Waiting(database, store._clock, store.notifier)
         assert await asked.of("default") == []
         await add(store, "one")
         database.away = True
@@ -158,13 +160,13 @@ async def test_what_could_not_be_read_is_read_later(
         database.away = True
         with pytest.raises(StoreUnavailable):
             await asked.of("default")
-        await store._db.fetch("UPDATE sessions SET retries = 5")  # nobody rings
+        await store._db.fetch("UPDATE sessions SET retries = 5")  # nobody notifications
         database.away = False
         assert [p.retries for p in await asked.of("default")] == [5]
 
 
 async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manager that does not lead is rung for too, and must not keep it for ever."""
+    """A manager that does not lead is notified for too, and must not keep it for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MOST_NAMES", 5)
     kept = store._waiting

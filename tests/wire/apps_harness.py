@@ -1,4 +1,4 @@
-"""Apps behind a real proxy: routes to them, a permit, and ways to ask."""
+"""Apps behind a real proxy: routes to them, an access token, and ways to ask."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 from aiohttp import web
 from proxy_harness import GRANT, Client, engine, serving
 
-from moorage.common.link.messages import AppRoute, PermitGrant, RouteTable
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, RouteTable
 from moorage.common.model.ids import SessionId
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
-PERMIT = "flp-good"
-SHOW = {"Authorization": f"Bearer {PERMIT}"}
+ACCESS_TOKEN = "flp-good"
+SHOW = {"Authorization": f"Bearer {ACCESS_TOKEN}"}
 
 
-def grant(permit: str = PERMIT, app: str = "lab", *, lasts_s: int = 600) -> PermitGrant:
-    digest = hashlib.sha256(permit.encode()).hexdigest()
-    return PermitGrant(digest, SessionId(ID), app, int(time.time()) + lasts_s)
+def grant(access_token: str = ACCESS_TOKEN, app: str = "lab", *, lasts_s: int = 600) -> AccessTokenGrant:
+    digest = hashlib.sha256(access_token.encode()).hexdigest()
+    return AccessTokenGrant(digest, SessionId(ID), app, int(time.time()) + lasts_s)
 
 
 def apps(

@@ -198,14 +198,14 @@ APP_ROUTES = st.builds(
     user=TEXT,
     project=TEXT,
 )
-PERMITS = st.builds(m.PermitGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=WHOLE)
+ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=WHOLE)
 TABLES = st.builds(
     m.RouteTable,
     generation=WHOLE,
     models=st.lists(ROUTES, max_size=3).map(tuple),
     keys=st.lists(KEYS, max_size=3).map(tuple),
     apps=st.lists(APP_ROUTES, max_size=3).map(tuple),
-    permits=st.lists(PERMITS, max_size=3).map(tuple),
+    access_tokens=st.lists(ACCESS_TOKENS, max_size=3).map(tuple),
 )
 USES = st.builds(
     u.Use, **dict.fromkeys(("cpu", "memory"), WHOLE),

@@ -1,4 +1,4 @@
-"""What an agent reported ended is taken off its orders soon, so that it may forget it: without a ring, as
+"""What an agent reported ended is taken off its orders soon, so that it may forget it: without a notify, as
 nothing has to be begun or stopped for it, and long before all orders are looked at again."""
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ async def test_an_agent_whose_clock_is_an_hour_off(manager: Manager, client: Cli
             await client.create_session(spec)
         good = await until(client, "good", lambda v: v.status is Status.TERMINATED)
         slow = await until(client, "slow", lambda v: v.status is Status.TERMINATED)
-        assert (good.result, slow.result, slow.reason) == (Result.SUCCESS, Result.FAILURE, Reason.TIMEOUT)
+        assert (good.result, slow.result, slow.reason) == (Result.SUCCESS, Result.FAILED, Reason.TIMEOUT)
         for view in (good, slow):
             for entry in await client.history(view.name):
                 assert abs((entry.at - datetime.now(UTC)).total_seconds()) < 60

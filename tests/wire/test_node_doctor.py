@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from datetime import timedelta
 
-from member_harness import Off, Site, site
+from peer_harness import Off, Site, site
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, Settings
@@ -36,7 +36,7 @@ async def test_a_node_that_joined(site: Site) -> None:
 async def test_what_is_wrong_is_named(site: Site) -> None:
     await site.join()
     assert (await look(site, Off(-timedelta(minutes=30))))["clock"].mark == "fail"
-    await site.client.revoke_member("agent", "node-1")
+    await site.client.revoke_peer("agent", "node-1")
     refused = (await look(site))["manager"]
     assert (refused.mark, "was revoked" in refused.found) == ("fail", True), refused
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,4 +1,4 @@
-"""Orders are looked at without a ring too: it may have been lost."""
+"""Orders are looked at without a notify too: it may have been lost."""
 
 from __future__ import annotations
 

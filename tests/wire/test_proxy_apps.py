@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import structlog
 from aiohttp import web
-from apps_harness import ID, PERMIT, SHOW, app_of, apps, grant, newer
+from apps_harness import ACCESS_TOKEN, ID, SHOW, app_of, apps, grant, newer
 from proxy_harness import KEY, alone, raw_engine, serving, until
 from tests.free_ports import free_port
 
@@ -23,12 +23,14 @@ async def tell(request: web.Request) -> web.Response:
     return web.json_response(seen | {"body": (await request.read()).decode()})
 
 
-async def test_a_permit_in_the_address_becomes_a_cookie_and_nothing_of_it_reaches_the_app_or_the_log(
+async def test_an_access_token_in_the_address_becomes_a_cookie_and_nothing_of_it_reaches_the_app_or_the_log(
     tmp_path,
 ):
     with structlog.testing.capture_logs() as logged:
         async with app_of(tmp_path, tell) as (c, url):
-            async with c.session.get(f"{url}/a?x=1&permit={PERMIT}&y", allow_redirects=False) as got:
+            async with c.session.get(
+                f"{url}/a?x=1&access_token={ACCESS_TOKEN}&y", allow_redirects=False
+            ) as got:
                 assert (got.status, got.headers["Location"]) == (303, f"/apps/{ID}/lab/a?x=1&y")
                 cookie = got.headers["Set-Cookie"]
                 assert f"Path=/apps/{ID}/lab;" in cookie
@@ -40,14 +42,14 @@ async def test_a_permit_in_the_address_becomes_a_cookie_and_nothing_of_it_reache
             assert (seen["target"], seen["headers"]["Cookie"]) == ("/a?x=1&y", "mine=1")
             assert seen["headers"]["X-Forwarded-Prefix"] == f"/apps/{ID}/lab"
             assert seen["headers"]["Host"] == c.url.removeprefix("http://")
-            async with c.session.post(f"{url}/b?permit={PERMIT}", data=b"hi") as got:
+            async with c.session.post(f"{url}/b?access_token={ACCESS_TOKEN}", data=b"hi") as got:
                 assert (await got.json())["target"] == "/b", "what is no page is not sent elsewhere"
-            async with c.session.get(f"{c.url}/apps/{ID}/other/?permit={PERMIT}") as got:
+            async with c.session.get(f"{c.url}/apps/{ID}/other/?access_token={ACCESS_TOKEN}") as got:
                 assert got.status == 401
-    assert PERMIT not in json.dumps([seen, logged], default=str)
+    assert ACCESS_TOKEN not in json.dumps([seen, logged], default=str)
 
 
-async def test_programs_show_a_permit_or_a_key_as_a_bearer(tmp_path):
+async def test_programs_show_an_access_token_or_a_key_as_a_bearer(tmp_path):
     async with app_of(tmp_path, tell, route={"user": "ann"}) as (c, url):
         async with c.session.put(f"{url}/x", data=b"body", headers=SHOW) as got:
             seen = await got.json()
@@ -78,11 +80,11 @@ async def test_an_app_has_a_host_name_of_its_own(tmp_path):
     async with app_of(tmp_path, tell, apps_domain="apps.test") as (c, url):
         port = c.url.rpartition(":")[2]
         host = f"lab--{ID}.apps.test:{port}"
-        async with c.session.get(f"{url}/a?x=1&permit={PERMIT}", allow_redirects=False) as got:
-            assert got.headers["Location"] == f"http://{host}/a?x=1&permit={PERMIT}"
+        async with c.session.get(f"{url}/a?x=1&access_token={ACCESS_TOKEN}", allow_redirects=False) as got:
+            assert got.headers["Location"] == f"http://{host}/a?x=1&access_token={ACCESS_TOKEN}"
             assert "Set-Cookie" not in got.headers
         ask = {"headers": {"Host": host}, "allow_redirects": False}
-        async with c.session.get(f"{c.url}/v1/models?permit={PERMIT}", **ask) as got:
+        async with c.session.get(f"{c.url}/v1/models?access_token={ACCESS_TOKEN}", **ask) as got:
             assert (got.status, got.headers["Location"]) == (303, "/v1/models")
             cookie = got.headers["Set-Cookie"].partition(";")[0]
         async with c.session.get(f"{c.url}/v1/models", headers={"Host": host, "Cookie": cookie}) as got:
@@ -93,7 +95,7 @@ async def test_an_app_has_a_host_name_of_its_own(tmp_path):
             assert got.status == 401, "that is the models' own address"
 
 
-async def test_a_permit_works_as_soon_as_it_is_made_and_no_more_when_it_is_revoked(tmp_path):
+async def test_an_access_token_works_as_soon_as_it_is_made_and_no_more_when_it_is_revoked(tmp_path):
     async def slow(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
@@ -105,14 +107,14 @@ async def test_a_permit_works_as_soon_as_it_is_made_and_no_more_when_it_is_revok
         show = {"Authorization": "Bearer flp-fresh"}
         asking = asyncio.create_task(c.session.get(f"{url}/", headers=show))
         table = c.manager.table
-        await c.manager.publish(newer(table, permits=(grant("flp-fresh"),)))
+        await c.manager.publish(newer(table, access_tokens=(grant("mga-fresh"),)))
         got = await asking
         assert (got.status, await got.content.readany()) == (200, b"first")
-        await c.manager.publish(newer(newer(table), permits=()))
+        await c.manager.publish(newer(newer(table), access_tokens=()))
         with pytest.raises(aiohttp.ClientError):
             await got.content.read()
         async with c.session.get(f"{url}/", headers=show) as got:
-            assert (got.status, (await got.json())["error"]["code"]) == (401, "no_permit")
+            assert (got.status, (await got.json())["error"]["code"]) == (401, "no_access_token")
 
 
 async def test_what_is_told_when_an_app_cannot_be_reached(tmp_path):
@@ -129,9 +131,9 @@ async def test_what_is_told_when_an_app_cannot_be_reached(tmp_path):
         await until(lambda: not c.proxy._decider.table.apps)
         async with c.session.get(url, headers=SHOW) as got:
             assert (got.status, (await got.json())["error"]["code"]) == (503, "app_not_ready")
-        await c.manager.publish(newer(newer(c.manager.table), permits=(grant(lasts_s=-90),)))
+        await c.manager.publish(newer(newer(c.manager.table), access_tokens=(grant(lasts_s=-90),)))
         async with c.session.get(url, headers=SHOW) as got:
-            assert (got.status, (await got.json())["error"]["code"]) == (401, "permit_expired")
+            assert (got.status, (await got.json())["error"]["code"]) == (401, "access_token_expired")
         async with c.session.get(f"{c.url}/apps/x") as got:
             assert (got.status, (await got.json())["error"]["code"]) == (404, "no_such_app")
 

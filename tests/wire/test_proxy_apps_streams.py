@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
-from apps_harness import ID, PERMIT, SHOW, app_of, apps, newer
+from apps_harness import ACCESS_TOKEN, ID, SHOW, app_of, apps, newer
 from proxy_harness import serving
 from tests.free_ports import free_port
 
@@ -76,7 +76,7 @@ async def test_what_the_app_says_instead_of_accepting_passes(tmp_path):
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await c.session.ws_connect(f"{url}/ws")
         assert refused.value.status == 401
-        foreign = {"Cookie": f"moorage-permit={PERMIT}", "Origin": "https://evil.example"}
+        foreign = {"Cookie": f"moorage-access-token={ACCESS_TOKEN}", "Origin": "https://evil.example"}
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await c.session.ws_connect(f"{url}/ws", headers=foreign)
         assert refused.value.headers["x-moorage-why"].startswith("A page of")
@@ -95,7 +95,7 @@ async def test_a_reader_that_does_not_read_holds_a_websocket_back(tmp_path):
 
     async with app_of(tmp_path, pour) as (c, _):
         reader, writer = await asyncio.open_connection(*c.proxy.address)
-        head = f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {PERMIT}\r\n"
+        head = f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ACCESS_TOKEN}\r\n"
         head += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         head += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         writer.write(head.encode())
@@ -111,7 +111,7 @@ async def test_a_reader_that_does_not_read_holds_a_websocket_back(tmp_path):
         writer.close()
 
 
-async def test_an_app_that_dies_and_a_permit_that_is_revoked_end_a_websocket(tmp_path):
+async def test_an_app_that_dies_and_an_access_token_that_is_revoked_end_a_websocket(tmp_path):
     async def die(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
@@ -125,7 +125,7 @@ async def test_an_app_that_dies_and_a_permit_that_is_revoked_end_a_websocket(tmp
             assert (await socket.receive()).type in (WSMsgType.CLOSED, WSMsgType.ERROR)
             assert socket.close_code == 1006
         async with c.session.ws_connect(f"{url}/ws", headers=SHOW) as socket:
-            await c.manager.publish(newer(c.manager.table, permits=()))
+            await c.manager.publish(newer(c.manager.table, access_tokens=()))
             async with asyncio.timeout(5):
                 assert (await socket.receive()).type in (WSMsgType.CLOSED, WSMsgType.ERROR)
 
@@ -172,7 +172,7 @@ async def tcp(talk: Talk) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def forwarded(url: str, permit: str = PERMIT) -> AsyncIterator[tuple[int, list[Exception]]]:
+async def forwarded(url: str, access_token: str = ACCESS_TOKEN) -> AsyncIterator[tuple[int, list[Exception]]]:
     """A local port that leads through ``url``, and what went wrong."""
     failed: list[Exception] = []
 
@@ -180,7 +180,7 @@ async def forwarded(url: str, permit: str = PERMIT) -> AsyncIterator[tuple[int, 
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                await carry(http, url, permit, reader, writer)
+                await carry(http, url, access_token, reader, writer)
             except (ApiError, Unreachable) as error:
                 failed.append(error)
                 reset(writer.transport)
@@ -293,8 +293,11 @@ async def test_a_program_that_does_not_read_holds_the_tunnel_back(tmp_path):
 
 async def test_what_a_tunnel_is_refused_for_is_told(tmp_path):
     async with serving(tmp_path, apps(free_port(), app="db", protocol="tcp")) as c:
-        for permit, status, told in ((PERMIT, 502, "nothing answers"), ("flp-bad", 401, "does not open")):
-            async with forwarded(f"{c.url}/tunnel/{ID}/db", permit) as (local, failed):
+        for access_token, status, told in (
+            (ACCESS_TOKEN, 502, "nothing answers"),
+            ("flp-bad", 401, "does not open"),
+        ):
+            async with forwarded(f"{c.url}/tunnel/{ID}/db", access_token) as (local, failed):
                 _, writer = await asyncio.open_connection("127.0.0.1", local)
                 async with asyncio.timeout(5):
                     while not failed:

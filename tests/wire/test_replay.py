@@ -89,7 +89,7 @@ async def test_log_verify_and_replay_of_sessions_that_really_ran(world: World) -
     placed = [session for one in log["passes"] for session in one.get("places", {})]
     ids = {name: (await world.client.get_session(name)).id for name in NAMES}
     assert sorted(placed) == sorted(ids.values()), "each once, since nothing was out of date"
-    assert any(one["held"].get("no-capacity") for one in log["passes"])
+    assert any(one["held"].get("insufficient-resources") for one in log["passes"])
     assert all(one["took_ms"] > 0 and one["waited"] >= one["placed"] for one in log["passes"])
     code, out, _ = await world.moorage("log", "--limit", "3")
     assert (code, len(out.splitlines())) == (0, 4)
@@ -163,8 +163,8 @@ async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
         assert caught.value.status == 404
         with pytest.raises(ApiError, match="cursor"):
             await call("default", now, now, cursor="mine")
-    member = (await world.client.create_key(KeySpec(name="ann"))).secret
-    async with Client(world.url, member) as ann:
+    peer = (await world.client.create_key(KeySpec(name="ann"))).secret
+    async with Client(world.url, peer) as ann:
         for call in (ann.list_decisions, ann.list_runs):
             with pytest.raises(ApiError, match="needs 'admin'") as caught:
                 await call("default", now, now)

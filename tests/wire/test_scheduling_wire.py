@@ -53,7 +53,7 @@ async def test_a_chain_of_jobs(client: Client) -> None:
     results = [(view.status, view.result) for view in views.values()]
     assert results == [
         (Status.TERMINATED, Result.SUCCESS),
-        (Status.TERMINATED, Result.FAILURE),
+        (Status.TERMINATED, Result.FAILED),
         (Status.CANCELLED, Result.UNDEFINED),
         (Status.TERMINATED, Result.SUCCESS),
     ]
@@ -68,7 +68,7 @@ async def test_a_job_that_starts_later(client: Client) -> None:
     at = CLOCK.now() + timedelta(seconds=1.5)
     made = await ask(client, "later", starts_at=at)
     assert made.hold is not None
-    assert made.hold.reason is Reason.STARTS_LATER
+    assert made.hold.reason is Reason.BEGIN_TIME
     await until(client, "later", *TERMINAL)
     assert (await client.history("later"))[1].at >= at
 
@@ -114,5 +114,5 @@ async def test_what_never_fits_is_said_at_once(client: Client) -> None:
     assert "needs 5 cuda.device, has 4 even when empty" in made.warnings[0]
     with pytest.raises(ApiError, match="needs 5") as caught:
         await client.create_session(SessionSpec(command=["x"], resources={"cuda.device": 5}), strict=True)
-    assert (caught.value.status, caught.value.problem.code) == (409, "never-fits")
+    assert (caught.value.status, caught.value.problem.code) == (409, "infeasible")
     assert (await ask(client, "fits", resources={"cuda.device": 4})).warnings == []

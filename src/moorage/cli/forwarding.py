@@ -13,14 +13,15 @@ from moorage.cli.render import printable
 from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.model.errors import InvalidInput, MoorageError
-from moorage.common.views.access_tokens import AppView, NewPermitView
+from moorage.common.views.access_tokens import AppView, NewAccessTokenView
 from moorage.sdk import ApiError, Client, carry
 
 _UNAUTHORIZED = 401
 
 
 class Forwarding:
-    """An async context manager: entered, it has a permit; left, the permit is revoked. ``say`` gets what went
+    """An async context manager: entered, it has an access token; left, the access token is revoked. ``say``
+    gets what went
     wrong with one connection, which ends only that one."""
 
     def __init__(
@@ -28,12 +29,12 @@ class Forwarding:
     ) -> None:
         self._client, self._session, self._view, self._say = client, session, view, say
         self._url = f"{proxy_url}{view.path.replace('/apps/', '/tunnel/', 1)}"
-        self._permit: NewPermitView | None = None
+        self._access_token: NewAccessTokenView | None = None
         self._server: asyncio.Server | None = None
         self._running: set[asyncio.Task[object]] = set()
 
     async def __aenter__(self) -> Self:
-        self._permit = await self._client.create_permit(self._session, self._view.name)
+        self._access_token = await self._client.create_access_token(self._session, self._view.name)
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10))
         return self
 
@@ -44,9 +45,9 @@ class Forwarding:
             self._server.close()
         await cancel_and_wait(*self._running)
         await self._http.close()
-        if self._permit is not None:
+        if self._access_token is not None:
             try:
-                await self._client.revoke_permit(self._session, self._view.name, self._permit.id)
+                await self._client.revoke_access_token(self._session, self._view.name, self._access_token.id)
             except MoorageError:
                 pass  # it expires by itself
 
@@ -76,13 +77,13 @@ class Forwarding:
             writer.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        assert self._permit is not None
-        permit = self._permit
+        assert self._access_token is not None
+        access_token = self._access_token
         try:
-            await carry(self._http, self._url, permit.permit, reader, writer)
+            await carry(self._http, self._url, access_token.access_token, reader, writer)
         except ApiError as error:
             if error.status != _UNAUTHORIZED:
                 raise
-            if self._permit is permit:  # it has expired, and nobody renewed it meanwhile
-                self._permit = await self._client.create_permit(self._session, self._view.name)
-            await carry(self._http, self._url, self._permit.permit, reader, writer)
+            if self._access_token is access_token:  # it has expired, and nobody renewed it meanwhile
+                self._access_token = await self._client.create_access_token(self._session, self._view.name)
+            await carry(self._http, self._url, self._access_token.access_token, reader, writer)

@@ -15,7 +15,7 @@ from moorage.common.views.resources import AgentView, EndpointView, KernelView, 
 
 _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
-    **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILURE"), "red"),
+    **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
     **dict.fromkeys(
         ("PENDING", "SCHEDULED", "PREPARING", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
     ),
@@ -26,7 +26,7 @@ _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """``text`` without what a terminal would obey: escape sequences, bells, reversed reading."""
+    """``text`` without what a terminal would obey: escape sequences, notifiers, reversed reading."""
     if one_line:
         text = " ".join(text.split())
     return "".join(

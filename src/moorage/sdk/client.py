@@ -18,7 +18,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import QuotaLimits, Scope
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.common.views.pending import PlanView, WhyView
@@ -285,19 +285,21 @@ class Client(Nodes):
     async def list_apps(self, ref: str) -> list[AppView]:
         return (await self._call(Page[AppView], "GET", f"/v1/sessions/{part(ref)}/apps")).items
 
-    async def create_permit(self, ref: str, app: str, spec: PermitSpec | None = None) -> NewPermitView:
-        """The one answer with the permit. Whoever has it reaches this app until it expires."""
-        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits"
-        return await self._call(NewPermitView, "POST", path, body=spec or PermitSpec())
+    async def create_access_token(
+        self, ref: str, app: str, spec: AccessTokenSpec | None = None
+    ) -> NewAccessTokenView:
+        """The one answer with the access token. Whoever has it reaches this app until it expires."""
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/access-tokens"
+        return await self._call(NewAccessTokenView, "POST", path, body=spec or AccessTokenSpec())
 
-    async def list_permits(self, ref: str, app: str) -> list[PermitView]:
-        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits"
-        return (await self._call(Page[PermitView], "GET", path)).items
+    async def list_access_tokens(self, ref: str, app: str) -> list[AccessTokenView]:
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/access-tokens"
+        return (await self._call(Page[AccessTokenView], "GET", path)).items
 
-    async def revoke_permit(self, ref: str, app: str, permit_id: str) -> PermitView:
+    async def revoke_access_token(self, ref: str, app: str, access_token_id: str) -> AccessTokenView:
         """It opens nothing more, and what it opened is cut off."""
-        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/permits/{part(permit_id)}"
-        return await self._call(PermitView, "DELETE", path)
+        path = f"/v1/sessions/{part(ref)}/apps/{part(app)}/access-tokens/{part(access_token_id)}"
+        return await self._call(AccessTokenView, "DELETE", path)
 
     # -- API keys: for administrators --
 

@@ -1,4 +1,4 @@
-"""The part of the client that is for administrators of nodes: cordons, join tokens, members of the links."""
+"""The part of the client that is for administrators of nodes: cordons, join tokens, peers of the links."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from moorage.common.views.peers import (
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
-    MemberKind,
-    MemberView,
     NewJoinTokenView,
+    PeerKind,
+    PeerView,
 )
 from moorage.common.views.resources import AgentEvent, AgentView, Cordon, Page
 
@@ -67,12 +67,12 @@ class Nodes:
         """Needs no key: the request is signed. May be repeated with the same one."""
         return await self._call(JoinReply, "POST", "/v1/join", body=request)
 
-    async def list_members(self) -> list[MemberView]:
-        return (await self._call(Page[MemberView], "GET", "/v1/members")).items
+    async def list_peers(self) -> list[PeerView]:
+        return (await self._call(Page[PeerView], "GET", "/v1/peers")).items
 
-    async def revoke_member(self, kind: MemberKind, name: str) -> MemberView:
+    async def revoke_peer(self, kind: PeerKind, name: str) -> PeerView:
         """Its links end, and it is let in no more. Returns it as it was."""
-        return await self._call(MemberView, "DELETE", f"/v1/members/{kind}/{part(name)}")
+        return await self._call(PeerView, "DELETE", f"/v1/peers/{kind}/{part(name)}")
 
 
 def part(name: str) -> str:

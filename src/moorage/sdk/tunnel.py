@@ -17,7 +17,7 @@ _PIECE = 64 * 1024
 async def carry(
     http: aiohttp.ClientSession,
     url: str,
-    permit: str,
+    access_token: str,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
@@ -28,7 +28,10 @@ async def carry(
     """
     try:
         async with http.ws_connect(
-            url, protocols=(TUNNEL_PROTOCOL,), max_msg_size=0, headers={"Authorization": f"Bearer {permit}"}
+            url,
+            protocols=(TUNNEL_PROTOCOL,),
+            max_msg_size=0,
+            headers={"Authorization": f"Bearer {access_token}"},
         ) as socket:
             up = spawn("sdk.tunnel.up", _up(reader, socket))
             try:

@@ -14,7 +14,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import reached_at
-from moorage.common.views.peers import JoinTokenSpec, MemberKind
+from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
 from moorage.server.process import note_connection
@@ -77,7 +77,7 @@ class AllInOne:
         self._progress(f"proxy: {self.openai_url}")
         note_connection(home, url=self.url, openai_url=self.openai_url)
 
-    async def _join(self, manager: Manager, kind: MemberKind, name: str) -> None:
+    async def _join(self, manager: Manager, kind: PeerKind, name: str) -> None:
         """Where the links speak TLS, our own agent and proxy join as all others do."""
         known = identity_file(self._home, kind, name).load()
         if not manager.has_tls or (known is not None and not known.what_is_wrong(self._clock.now())):

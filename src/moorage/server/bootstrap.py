@@ -12,7 +12,7 @@ from moorage.common.config.loader import Loaded, link_token, resolve_home
 from moorage.common.config.settings import Settings
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_address
-from moorage.common.views.peers import MemberKind
+from moorage.common.views.peers import PeerKind
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def prepare(loaded: Loaded) -> Start:
     return Start(loaded, clock, home, link_token(settings, home, clock))
 
 
-def as_joined(loaded: Loaded, home: Path, kind: MemberKind) -> Settings:
+def as_joined(loaded: Loaded, home: Path, kind: PeerKind) -> Settings:
     """The settings, with what joining said in the place of defaults: name, manager, resource group.
 
     Raises ``ConfigError`` where several have joined from here and none is named.

@@ -13,12 +13,12 @@ from moorage.common.link.certificates import JoinToken, accept, new_key
 from moorage.common.link.identity import Identity, identity_file
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
-from moorage.common.views.peers import MemberKind
+from moorage.common.views.peers import PeerKind
 from moorage.sdk import Client
 
 
 async def join(
-    url: str, secret: str, *, kind: MemberKind, name: str, home: Path, clock: Clock, link: str | None = None
+    url: str, secret: str, *, kind: PeerKind, name: str, home: Path, clock: Clock, link: str | None = None
 ) -> Identity:
     """Join as ``name`` by the token ``secret``, at the manager's REST API at ``url``; keep the identity below
     ``home``. ``link``: dial there, whatever the manager says.
@@ -51,7 +51,7 @@ async def join(
 
 
 def _key_of(pending: Path, name: str) -> tuple[str, str]:
-    """The key of a try whose answer was lost, else a new one: with the same key it is the same member."""
+    """The key of a try whose answer was lost, else a new one: with the same key it is the same peer."""
     try:
         known = json.loads(pending.read_text())
         return known["key"], known["csr"]

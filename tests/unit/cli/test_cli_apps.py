@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from played_apps import PERMIT
+from played_apps import ACCESS_TOKEN
 from rest_manager import RestManager
 
 from conftest import Run
@@ -15,15 +15,22 @@ LAB = AppView(name="jupyter", protocol="http", ready=True, path="/apps/id-lab/ju
 DB = AppView(name="db", protocol="tcp", ready=True, path="/apps/id-lab/db")
 
 
-def test_open_prints_an_address_with_a_fresh_permit(manager: RestManager, moorage: Run) -> None:
+def test_open_prints_an_address_with_a_fresh_access_token(manager: RestManager, moorage: Run) -> None:
     manager.offered.apps["lab"] = [LAB, DB]
     at = manager.openai_url.removesuffix("/v1")
     result = moorage("open", "lab", "--lifetime", "60")
-    assert (result.exit_code, result.stdout) == (0, f"{at}/apps/id-lab/jupyter/?permit={PERMIT}\n")
-    (made,) = manager.offered.permits
+    assert (result.exit_code, result.stdout) == (
+        0,
+        f"{at}/apps/id-lab/jupyter/?access_token={ACCESS_TOKEN}\n",
+    )
+    (made,) = manager.offered.access_tokens
     assert (made.expires_at - made.created_at).total_seconds() == 60
     told = json.loads(moorage("open", "lab", "jupyter", "-o", "json").stdout)
-    assert told == {"app": "jupyter", "url": f"{at}/apps/id-lab/jupyter/?permit={PERMIT}", "ready": True}
+    assert told == {
+        "app": "jupyter",
+        "url": f"{at}/apps/id-lab/jupyter/?access_token={ACCESS_TOKEN}",
+        "ready": True,
+    }
 
 
 def test_open_says_when_it_is_too_early(manager: RestManager, moorage: Run) -> None:
@@ -49,16 +56,16 @@ def test_open_that_cannot_be(
     result = moorage("open", *words)
     assert result.exit_code != 0
     assert told in result.stderr
-    assert manager.offered.permits == []
+    assert manager.offered.access_tokens == []
 
 
-def test_a_local_port_that_is_taken_leaves_no_permit(manager: RestManager, moorage: Run) -> None:
+def test_a_local_port_that_is_taken_leaves_no_access_token(manager: RestManager, moorage: Run) -> None:
     manager.offered.apps["lab"] = [DB]
     taken = manager.url.rpartition(":")[2]
     result = moorage("port-forward", "lab", "db", taken)
     assert result.exit_code != 0
     assert f"port {taken} of this machine cannot be had" in result.stderr
-    assert manager.offered.permits == []
+    assert manager.offered.access_tokens == []
 
 
 def test_start_says_how_its_ports_are_reached(manager: RestManager, moorage: Run) -> None:

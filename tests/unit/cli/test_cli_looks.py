@@ -60,10 +60,12 @@ def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, m
 
 
 def test_describe_a_waiting_session_says_why(manager: RestManager, moorage: Run) -> None:
-    hold = Hold(reason=Reason.NO_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN)
+    hold = Hold(
+        reason=Reason.NO_ELIGIBLE_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN
+    )
     manager.add_session(batch("job"), script=[], hold=hold)
     shown = moorage("describe", "job").stdout
-    step = REASONS[Reason.NO_AGENT].next_step
+    step = REASONS[Reason.NO_ELIGIBLE_AGENT].next_step
     for part in ("no agent (tried 2 times", step, "0 agents in group", "PENDING", "story"):
         assert part in shown
 

@@ -76,12 +76,16 @@ def test_keep_leaves_a_failed_endpoint(manager: RestManager, moorage: Run) -> No
 
 def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager, moorage: Run) -> None:
     hold = Hold(
-        reason=Reason.NO_CAPACITY, text="no free GPU", refusals=["2 agents: cuda.device"], attempts=3, at=BORN
+        reason=Reason.INSUFFICIENT_RESOURCES,
+        text="no free GPU",
+        refusals=["2 agents: cuda.device"],
+        attempts=3,
+        at=BORN,
     )
     manager.next_session = {"script": [], "hold": hold}
     result = moorage("serve", "org/big", "--timeout", "0.3")
     assert result.exit_code == 124
-    step = REASONS[Reason.NO_CAPACITY].next_step
+    step = REASONS[Reason.INSUFFICIENT_RESOURCES].next_step
     assert f"no free GPU; 2 agents: cuda.device; {step}" in result.stderr
     assert result.stderr.count("no free GPU") == 1
     assert "big" in manager.endpoints

@@ -28,7 +28,7 @@ def test_what_is_left_out() -> None:
     [
         ({"size": 0}, {}, "greater than or equal to 1"),
         ({"size": 129}, {}, "less than or equal to 128"),
-        ({"size": 2, "mode": "ring"}, {}, "single-node"),
+        ({"size": 2, "mode": "notify"}, {}, "single-node"),
         ({"size": 2, "on_kernel_loss": "pray"}, {}, "degrade"),
         ({"size": 2, "roles": {}}, {}, "Extra inputs"),
         ({"mode": "multi-node"}, {}, "size"),

@@ -20,14 +20,14 @@ def gone(status: Status, spec: object, **more: object) -> SessionFacts:
 
 STOPPED = {"reason": Reason.USER_REQUESTED}
 CASES = [
-    ("a program with retries runs again", gone(R, STUBBORN, reruns=1), (Event.RERUN, "PENDING")),
-    ("its retries are used up", gone(R, STUBBORN, reruns=2), (Event.ENDED_BADLY, "ERROR")),
-    ("it has no retries", gone(R, BATCH, other_agents=1), (Event.ENDED_BADLY, "ERROR")),
+    ("a program with retries runs again", gone(R, STUBBORN, requeues=1), (Event.REQUEUE, "PENDING")),
+    ("its retries are used up", gone(R, STUBBORN, requeues=2), (Event.FAILED, "ERROR")),
+    ("it has no retries", gone(R, BATCH, other_agents=1), (Event.FAILED, "ERROR")),
     ("a start: another agent, no retry used", gone(C, STUBBORN, other_agents=1), (Event.RETRY, "PENDING")),
-    ("a start on the only node", gone(C, STUBBORN), (Event.RERUN, "PENDING")),
-    ("a start on the only node, no retries", gone(C, BATCH), (Event.ENDED_BADLY, "ERROR")),
-    ("a service: its endpoint sees to it", gone(R, INFERENCE), (Event.ENDED_BADLY, "ERROR")),
-    ("a shell", gone(R, INTERACTIVE, other_agents=1), (Event.ENDED_BADLY, "ERROR")),
+    ("a start on the only node", gone(C, STUBBORN), (Event.REQUEUE, "PENDING")),
+    ("a start on the only node, no retries", gone(C, BATCH), (Event.FAILED, "ERROR")),
+    ("a service: its endpoint sees to it", gone(R, INFERENCE), (Event.FAILED, "ERROR")),
+    ("a shell", gone(R, INTERACTIVE, other_agents=1), (Event.FAILED, "ERROR")),
     ("it was being stopped", gone(Status.TERMINATING, STUBBORN, **STOPPED), (Event.ENDED, "TERMINATED")),
 ]
 
@@ -37,6 +37,6 @@ def test_gone_with_its_node(given: SessionFacts, then: tuple[Event, str]) -> Non
     move = judge(given, NOW, 120)
     assert move is not None
     assert (move.event, str(move.new)) == then
-    if move.event is Event.RERUN:
+    if move.event is Event.REQUEUE:
         assert move.pause_s
         assert "retry" in move.detail

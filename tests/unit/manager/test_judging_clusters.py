@@ -70,8 +70,8 @@ TABLE = [
     (DEGRADING, R, (DEAD, R, R), Event.FAIL, Reason.OOM),
     (WORK_ON, R, (LOST, R, R), Event.FAIL, Reason.AGENT_LOST),
     # a batch session with retries runs again, all of it
-    (AGAIN, R, (R, DEAD, R), Event.RERUN, Reason.OOM),
-    (AGAIN, R, (DEAD, R, R), Event.RERUN, Reason.OOM),
+    (AGAIN, R, (R, DEAD, R), Event.REQUEUE, Reason.OOM),
+    (AGAIN, R, (DEAD, R, R), Event.REQUEUE, Reason.OOM),
     # on its way out it waits for all
     (BATCH, T, (DONE, T, T), None, Reason.NONE),
     (BATCH, T, (T, DEAD, T), None, Reason.NONE),
@@ -86,7 +86,7 @@ def test_rules(
     assert (move and move.event, move.reason if move else Reason.NONE) == (event, reason)
     if move is not None and move.new is T:
         assert move.kernels_to is T, "the others are stopped"
-    if event is Event.RERUN:
+    if event is Event.REQUEUE:
         assert move is not None
         assert (move.subs, move.kernels_to) == (2, T)
 
@@ -95,8 +95,8 @@ def test_rules(
     ("reason", "main", "result", "status"),
     [
         (Reason.EXIT_ZERO, DONE, Result.SUCCESS, Status.TERMINATED),
-        (Reason.EXIT_NONZERO, (Status.ERROR, Reason.EXIT_NONZERO), Result.FAILURE, Status.TERMINATED),
-        (Reason.OOM, (Status.TERMINATED, Reason.KILLED), Result.FAILURE, Status.ERROR),
+        (Reason.EXIT_NONZERO, (Status.ERROR, Reason.EXIT_NONZERO), Result.FAILED, Status.TERMINATED),
+        (Reason.OOM, (Status.TERMINATED, Reason.KILLED), Result.FAILED, Status.ERROR),
         (Reason.USER_REQUESTED, (Status.TERMINATED, Reason.KILLED), None, Status.TERMINATED),
     ],
 )

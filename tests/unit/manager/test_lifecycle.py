@@ -187,7 +187,7 @@ CASES = [
     (
         "start failed, nobody else",
         facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO),
-        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
+        (Event.FAILED, Status.ERROR, "exit-nonzero"),
     ),
     (
         "start failed, another agent",
@@ -197,12 +197,12 @@ CASES = [
     (
         "attempts used up",
         facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.EXIT_NONZERO, other_agents=1, attempt=3),
-        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
+        (Event.FAILED, Status.ERROR, "exit-nonzero"),
     ),
     (
         "another agent will not help",
         facts(Status.CREATING, Status.ERROR, kernel_reason=Reason.OOM, other_agents=1),
-        (Event.ENDED_BADLY, Status.ERROR, "oom"),
+        (Event.FAILED, Status.ERROR, "oom"),
     ),
     (
         "orders not taken",
@@ -217,12 +217,12 @@ CASES = [
     (
         "a running kernel fails",
         facts(Status.RUNNING, Status.ERROR, kernel_reason=Reason.KILLED, other_agents=5),
-        (Event.ENDED_BADLY, Status.ERROR, "killed"),
+        (Event.FAILED, Status.ERROR, "killed"),
     ),
     (
         "a program failed and may fail again",
         facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO),
-        (Event.RERUN, Status.PENDING, "exit-nonzero"),
+        (Event.REQUEUE, Status.PENDING, "exit-nonzero"),
     ),
     (
         "a program failed before it was seen to run: it ran",
@@ -232,22 +232,22 @@ CASES = [
     (
         "and then it is run again",
         facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.OOM, attempt=3),
-        (Event.RERUN, Status.PENDING, "oom"),
+        (Event.REQUEUE, Status.PENDING, "oom"),
     ),
     (
         "a service that ends at once was never ready",
         facts(Status.SCHEDULED, Status.ERROR, INFERENCE, kernel_reason=Reason.EXIT_NONZERO),
-        (Event.ENDED_BADLY, Status.ERROR, "exit-nonzero"),
+        (Event.FAILED, Status.ERROR, "exit-nonzero"),
     ),
     (
         "a program failed and its retries are used up",
-        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO, reruns=2),
+        facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.EXIT_NONZERO, requeues=2),
         (Event.ENDED, Status.TERMINATED, "exit-nonzero"),
     ),
     (
         "what became of a program on a lost agent is not known: it may run still",
         facts(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.AGENT_LOST),
-        (Event.ENDED_BADLY, Status.ERROR, "agent-lost"),
+        (Event.FAILED, Status.ERROR, "agent-lost"),
     ),
     (
         "a stopped program is not run again",
@@ -257,7 +257,7 @@ CASES = [
     (
         "a program that was killed has run: only retries run it again",
         facts(Status.RUNNING, Status.ERROR, BATCH, kernel_reason=Reason.KILLED, other_agents=1),
-        (Event.ENDED_BADLY, Status.ERROR, "killed"),
+        (Event.FAILED, Status.ERROR, "killed"),
     ),
     (
         "attempts to start are counted anew for each run",
@@ -268,15 +268,15 @@ CASES = [
             kernel_reason=Reason.PORT_TAKEN,
             other_agents=1,
             attempt=5,
-            rerun_from=3,
-            reruns=2,
+            requeued_from=3,
+            requeues=2,
         ),
         (Event.RETRY, Status.PENDING, "port-taken"),
     ),
     (
         "an engine ends by itself",
         facts(Status.RUNNING, Status.TERMINATED, INFERENCE, kernel_reason=Reason.EXIT_ZERO),
-        (Event.ENDED_BADLY, Status.ERROR, "exit-zero"),
+        (Event.FAILED, Status.ERROR, "exit-zero"),
     ),
     (
         "batch too long",
@@ -291,7 +291,7 @@ CASES = [
     (
         "a failed start has stopped",
         facts(Status.TERMINATING, Status.TERMINATED, reason=Reason.START_TIMEOUT),
-        (Event.ENDED_BADLY, Status.ERROR, "start-timeout"),
+        (Event.FAILED, Status.ERROR, "start-timeout"),
     ),
 ]
 
@@ -306,8 +306,8 @@ def test_judge(given_facts: SessionFacts, then: tuple[Event, Status, str] | None
     ("reason", "status", "result"),
     [
         (Reason.EXIT_ZERO, Status.TERMINATED, Result.SUCCESS),
-        (Reason.EXIT_NONZERO, Status.TERMINATED, Result.FAILURE),
-        (Reason.OOM, Status.ERROR, Result.FAILURE),
+        (Reason.EXIT_NONZERO, Status.TERMINATED, Result.FAILED),
+        (Reason.OOM, Status.ERROR, Result.FAILED),
         (Reason.AGENT_SHUTDOWN, Status.TERMINATED, None),
     ],
 )
@@ -330,13 +330,13 @@ def test_a_program_that_came_and_went_between_two_reports_was_running(status: St
 def test_the_pause_before_a_retry_doubles_and_is_bounded() -> None:
     spec = STUBBORN.model_copy(update={"retries": 20, "retry_backoff_s": 5})
     pauses = []
-    for reruns in range(20):
-        one = facts(Status.RUNNING, Status.ERROR, spec, kernel_reason=Reason.KILLED, reruns=reruns)
+    for requeues in range(20):
+        one = facts(Status.RUNNING, Status.ERROR, spec, kernel_reason=Reason.KILLED, requeues=requeues)
         move = judge(one, NOW, 120)
         assert move is not None
         pauses.append(move.pause_s)
         assert move.deadline_s == 60 + (move.pause_s or 0), "a pause costs nothing of its patience"
-        assert f"retry {reruns + 1} of 20" in move.detail
+        assert f"retry {requeues + 1} of 20" in move.detail
     assert pauses[:7] == [5, 10, 20, 40, 80, 160, 300]
     assert set(pauses[7:]) == {300}
 
@@ -359,8 +359,8 @@ def test_whatever_is_known_the_move_is_in_the_table_and_never_loops(one: Session
     if move is not None:
         assert TRANSITIONS[one.status, move.event] is move.new
         assert move.new is not one.status
-        assert (move.new is Status.PENDING) == (move.event in (Event.RETRY, Event.RERUN))
-        assert (move.pause_s is not None) == (move.event is Event.RERUN)
+        assert (move.new is Status.PENDING) == (move.event in (Event.RETRY, Event.REQUEUE))
+        assert (move.pause_s is not None) == (move.event is Event.REQUEUE)
     elif one.deadline_at is not None:
         pytest.fail("a passed deadline always has a way out")
 

@@ -9,7 +9,7 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 from moorage.manager.rpc.agent_link import Attached
-from moorage.manager.rpc.authentication import Peer
+from moorage.manager.rpc.authentication import Caller
 
 A, B = KernelId("a"), KernelId("b")
 
@@ -23,7 +23,7 @@ def orders(generation: int, *kernels: KernelId) -> Orders:
 
 def sent(*several: Orders) -> Attached:
     info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
-    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock(), Peer())
+    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock(), Caller())
     for one in several:
         attached.offer(one)
         attached.sending()

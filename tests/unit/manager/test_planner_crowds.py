@@ -44,7 +44,7 @@ def test_a_quota_that_is_used_up_says_nothing_of_room() -> None:
     answer = decide([node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),))
     assert [(held.reason, held.capacity) for held in answer.holds] == [
         (Reason.QUOTA, False),
-        (Reason.NO_CAPACITY, True),
+        (Reason.INSUFFICIENT_RESOURCES, True),
     ]
 
 
@@ -77,8 +77,8 @@ def test_behind_a_blocked_head_nobody_is_told_of_a_quota() -> None:
     answer = decide([node("a", 4, free_cpu=2)], pending, hol="strict", quotas=(quota,))
     assert [(held.reason, held.behind) for held in answer.holds] == [
         (Reason.QUOTA, None),
-        (Reason.NO_CAPACITY, None),
-        (Reason.NO_CAPACITY, "s1"),
+        (Reason.INSUFFICIENT_RESOURCES, None),
+        (Reason.INSUFFICIENT_RESOURCES, "s1"),
     ]
 
 
@@ -155,7 +155,7 @@ def test_those_who_lose_their_quota_in_a_pass_are_told_so() -> None:
     """There is room for all, and a quota for one; told what waits for capacity before, all hear of it."""
     planner = resident(Quota("user", "ann", {}, {}, 1, 0), cpus=4, free=0)
     planner.tell_sessions(queue("ann", "ann", "ann"))
-    assert {held.reason for held in planner.decide(NOW).holds} == {Reason.NO_CAPACITY}
+    assert {held.reason for held in planner.decide(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
     planner.tell_agents([node("a", 4)])
     answer = planner.decide(NOW)
     assert [place.session_id for place in answer.places] == ["s0"]
@@ -203,7 +203,7 @@ def test_of_many_agents_where_it_is_due_the_first_is_the_one() -> None:
 def test_a_quota_that_limits_something_else_counts_at_once() -> None:
     planner = resident(Quota("user", "ann", {"cpu": 9000}), free=0)
     planner.tell_sessions(queue("ann"))
-    assert hold(planner.decide(NOW), "s0").reason is Reason.NO_CAPACITY
+    assert hold(planner.decide(NOW), "s0").reason is Reason.INSUFFICIENT_RESOURCES
     planner.tell_quotas([Quota("user", "ann", {"mem": 10**9, "cpu": 500})])
     assert hold(planner.decide(NOW), "s0").reason is Reason.QUOTA
 
@@ -237,7 +237,7 @@ def test_room_that_was_kept_is_offered_when_it_is_kept_no_more() -> None:
     answer = planner.decide(NOW)
     assert [reservation.agents for reservation in answer.reservations] == [("a",)]
     assert {held.session_id: held.reason for held in answer.holds} == {
-        "s0": Reason.NO_CAPACITY, "s1": Reason.RESERVED,
+        "s0": Reason.INSUFFICIENT_RESOURCES, "s1": Reason.RESERVED,
     }  # fmt: skip
     planner.tell_agents([node("b", 4, free_cpu=3)])
     assert where(planner.decide(NOW)) == {"s0": ["b"], "s1": ["a"]}
@@ -272,7 +272,7 @@ def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
         planner.tell_quotas([quota])
         said.append({held.session_id: held.reason for held in planner.decide(NOW).holds})
     assert said[0] == {"s0": Reason.QUOTA, "s1": Reason.QUOTA}
-    assert said[1]["s0"] is Reason.NO_CAPACITY
+    assert said[1]["s0"] is Reason.INSUFFICIENT_RESOURCES
     assert said[2]["older"] is said[2]["s0"] is Reason.QUOTA
 
 
@@ -280,7 +280,7 @@ def test_who_never_fits_is_told_so_once_and_is_nobodys_head() -> None:
     planner = resident(free=0)
     planner.tell_sessions([wants("huge", 99), wants("next", 1, created=1)])
     first = {held.session_id: held.reason for held in planner.decide(NOW).holds}
-    assert first == {"huge": Reason.NEVER_FITS, "next": Reason.NO_CAPACITY}
+    assert first == {"huge": Reason.INFEASIBLE, "next": Reason.INSUFFICIENT_RESOURCES}
     assert [held.session_id for held in planner.decide(NOW).holds] == ["next"]
 
 

@@ -168,7 +168,9 @@ def test_which_devices(gpus: tuple[int, ...], slots: dict[str, int], expected: l
     ],
 )
 def test_devices_that_do_not_add_up(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
-    assert run([agent("a", gpus=(*gpus, 0))], [ask("s", slots)]).holds[0].reason is Reason.NO_CAPACITY
+    assert (
+        run([agent("a", gpus=(*gpus, 0))], [ask("s", slots)]).holds[0].reason is Reason.INSUFFICIENT_RESOURCES
+    )
 
 
 def test_an_unhealthy_device_gets_nothing_but_still_counts_for_never() -> None:
@@ -177,7 +179,7 @@ def test_an_unhealthy_device_gets_nothing_but_still_counts_for_never() -> None:
     assert answer.holds == (
         Hold(
             SessionId("s"),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0),),
             capacity=True,
         ),
@@ -228,18 +230,20 @@ def test_a_blocked_head(
     assert list(where(answer)) == placed
     assert [hold.session_id for hold in answer.holds if not hold.attempted] == untried
     assert [hold.session_id for hold in answer.holds if hold.capacity] == charged
-    assert all(hold.behind == "big" and hold.reason is Reason.NO_CAPACITY for hold in answer.holds[1:])
+    assert all(
+        hold.behind == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in answer.holds[1:]
+    )
 
 
 @pytest.mark.parametrize("policy", [{"hol": "strict"}, {"hol": "skip", "num_retries_to_skip": 1}])
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        (ask("head", {"cpu": 64_000}), Reason.NEVER_FITS),
-        (ask("head", {"rocm.device": 1}), Reason.NEVER_FITS),
-        (ask("head", runtime="docker"), Reason.NO_AGENT),
-        (ask("head", engine="llamacpp"), Reason.NO_AGENT),
-        (ask("head", avoid=frozenset({AgentId("a")})), Reason.NO_AGENT),
+        (ask("head", {"cpu": 64_000}), Reason.INFEASIBLE),
+        (ask("head", {"rocm.device": 1}), Reason.INFEASIBLE),
+        (ask("head", runtime="docker"), Reason.NO_ELIGIBLE_AGENT),
+        (ask("head", engine="llamacpp"), Reason.NO_ELIGIBLE_AGENT),
+        (ask("head", avoid=frozenset({AgentId("a")})), Reason.NO_ELIGIBLE_AGENT),
     ],
 )
 def test_what_is_not_about_capacity_blocks_nobody_and_counts_no_retry(
@@ -261,37 +265,37 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
 @pytest.mark.parametrize(
     ("agents", "item", "reason", "said"),
     [
-        ([], ask("s"), Reason.NO_AGENT, ["the resource group has no agent"]),
-        ([HUGE_SILENT], ask("s"), Reason.NO_AGENT, ["1 agent: silent or draining: no new work"]),
+        ([], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"]),
+        ([HUGE_SILENT], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["1 agent: silent or draining: no new work"]),
         (
             [SMALL_BUSY],
             ask("s", {"cpu": 1500}),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1.5 cpu, 0 free"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],
             ask("s"),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or draining: no new work"],
         ),
         # The silent agent could hold it one day: it waits for an agent and does not end.
         (
             [SMALL_BUSY, HUGE_SILENT],
             ask("s", {"cpu": 8000}),
-            Reason.NO_AGENT,
+            Reason.NO_ELIGIBLE_AGENT,
             ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or draining: no new work"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],
             ask("s", {"cpu": 65_000}),
-            Reason.NEVER_FITS,
+            Reason.INFEASIBLE,
             ["2 agents: needs 65 cpu, has at most 64 even when empty"],
         ),
         (
             [SMALL_BUSY, agent("b", engines=frozenset({"vllm"})), agent("c", runtimes=frozenset({"fake"}))],
             ask("s", {"mem": 64 * GIB}),
-            Reason.NEVER_FITS,
+            Reason.INFEASIBLE,
             [
                 "1 agent: has no engine custom; install it there (`moorage doctor`)",
                 "1 agent: needs 64GiB mem, has 32GiB even when empty",
@@ -301,19 +305,19 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
         (
             [agent("a", gpus=(1000, 200)), agent("b", gpus=(300, 0)), agent("c", gpus=(0, 0))],
             ask("s", {"cuda.device": 2}),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             ["3 agents: needs 2 cuda.device, at most 1 free"],
         ),
         (
             [agent("a", gpus=(200,)), agent("b", gpus=(300,))],
             ask("s", {"cuda.shares": 500}),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             ["2 agents: needs 0.5 cuda.shares, at most 0.3 free"],
         ),
         (
             [agent("a"), agent("b", cpu=1, used_cpu=1)],
             ask("s", avoid=frozenset({AgentId("a")})),
-            Reason.NO_CAPACITY,
+            Reason.INSUFFICIENT_RESOURCES,
             [
                 "1 agent: avoided: an earlier start of this session failed there",
                 "1 agent: needs 1 cpu, 0 free",
@@ -325,7 +329,7 @@ def test_why_not(agents: list[AgentState], item: Pending, reason: Reason, said: 
     (hold,) = run(agents, [item]).holds
     assert hold.reason is reason
     assert [explain(refusal) for refusal in hold.refusals] == said
-    assert hold.capacity == (reason is Reason.NO_CAPACITY)
+    assert hold.capacity == (reason is Reason.INSUFFICIENT_RESOURCES)
 
 
 def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own_reason() -> None:
@@ -336,11 +340,11 @@ def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own
     ]
     answer = run(agents, pending)
     assert {hold.session_id: hold.reason for hold in answer.holds} == {
-        "two": Reason.NO_CAPACITY,
-        "four": Reason.NO_CAPACITY,
-        "nine": Reason.NO_AGENT,
-        "ten": Reason.NO_AGENT,
-        "too-many": Reason.NEVER_FITS,
+        "two": Reason.INSUFFICIENT_RESOURCES,
+        "four": Reason.INSUFFICIENT_RESOURCES,
+        "nine": Reason.NO_ELIGIBLE_AGENT,
+        "ten": Reason.NO_ELIGIBLE_AGENT,
+        "too-many": Reason.INFEASIBLE,
     }
     four = hold_of(answer, "four").refusals
     assert [explain(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]

@@ -70,31 +70,35 @@ def test_which_agent(agents: list[AgentState], item: Pending, options: dict[str,
     ("agents", "item", "reason", "said"),
     [
         pytest.param(
-            [INTEL], wants("s", arch="aarch64"), Reason.NO_AGENT, ["1 agent: is not aarch64"], id="C23"
+            [INTEL],
+            wants("s", arch="aarch64"),
+            Reason.NO_ELIGIBLE_AGENT,
+            ["1 agent: is not aarch64"],
+            id="C23",
         ),
         pytest.param(
-            [CPU], wants("s", slots={"npu.device": 1}), Reason.NEVER_FITS,
+            [CPU], wants("s", slots={"npu.device": 1}), Reason.INFEASIBLE,
             ["1 agent: needs 1 npu.device, has 0 even when empty"], id="C24",
         ),
         pytest.param(
-            [LOW, HIGH], wants("s", 4, designated=frozenset({"low"})), Reason.NO_CAPACITY,
+            [LOW, HIGH], wants("s", 4, designated=frozenset({"low"})), Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 4 cpu, 2 free", "1 agent: not one of the agents that were named"], id="C26",
         ),
         pytest.param(
-            [LOW], wants("s", designated=frozenset({"gone"})), Reason.NO_AGENT,
+            [LOW], wants("s", designated=frozenset({"gone"})), Reason.NO_ELIGIBLE_AGENT,
             ["1 agent: not one of the agents that were named"], id="C27",
         ),
-        pytest.param([], wants("s"), Reason.NO_AGENT, ["the resource group has no agent"], id="C31"),
+        pytest.param([], wants("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"], id="C31"),
         pytest.param(
-            [node("a", labels={"zone": "a"})], wants("s", labels={"zone": "b"}), Reason.NO_AGENT,
+            [node("a", labels={"zone": "a"})], wants("s", labels={"zone": "b"}), Reason.NO_ELIGIBLE_AGENT,
             ["1 agent: has no label zone=b"], id="labels",
         ),
         pytest.param(
-            [node("a", max_kernels=2, kernels=2)], wants("s"), Reason.NO_CAPACITY,
+            [node("a", max_kernels=2, kernels=2)], wants("s"), Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: runs as many kernels as it may (2)"], id="container limit",
         ),
         pytest.param(
-            [node("a", draining=True), node("b", fenced=True)], wants("s"), Reason.NO_AGENT,
+            [node("a", draining=True), node("b", fenced=True)], wants("s"), Reason.NO_ELIGIBLE_AGENT,
             [
                 "1 agent: cordoned or draining: no new work",
                 "1 agent: fenced until it is back: work that was given up may still use its devices",
@@ -114,7 +118,7 @@ def test_an_engine_comes_with_its_image() -> None:
     on_the_node = replace(wants("on-the-node"), engine="vllm")
     answer = decide([bare, node("without-docker")], [by_image, on_the_node])
     assert where(answer) == {"by-image": ["bare"]}
-    assert hold(answer, "on-the-node").reason is Reason.NO_AGENT
+    assert hold(answer, "on-the-node").reason is Reason.NO_ELIGIBLE_AGENT
 
 
 def round_robin(agents: list[AgentState], count: int, cpu: int, mem: int = 0) -> list[str | None]:
@@ -225,10 +229,10 @@ def test_clusters(agents: list[AgentState], item: Pending, expected: list[str] |
 def test_a_cluster_says_that_it_is_only_together_that_it_does_not_fit() -> None:
     agents = [node("a", 4), node("b", 4, free_cpu=0)]
     answer = decide(agents, [cluster("s", 2, 2, mode="multi-node")])
-    assert hold(answer, "s").reason is Reason.NO_CAPACITY
+    assert hold(answer, "s").reason is Reason.INSUFFICIENT_RESOURCES
     assert [explain(refusal) for refusal in hold(answer, "s").refusals] == [
         "1 agent: needs 2 cpu, 0 free",
         "1 agent: has room for some of the 2 kernels, but not for all at once",
     ]
     never = decide([node("a", 4)], [cluster("s", 2, 2, mode="multi-node")])
-    assert hold(never, "s").reason is Reason.NEVER_FITS
+    assert hold(never, "s").reason is Reason.INFEASIBLE

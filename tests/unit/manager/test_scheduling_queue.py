@@ -100,7 +100,7 @@ def test_a18_one_that_never_fits_holds_up_nobody_of_any_priority() -> None:
         pending = [wants("giant", 64, priority=20), wants("small", 1, priority=10)]
         answer = decide([node("a")], pending, hol=hol)
         assert where(answer) == {"small": ["a"]}
-        assert hold(answer, "giant").reason is Reason.NEVER_FITS
+        assert hold(answer, "giant").reason is Reason.INFEASIBLE
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_drf_counts_what_runs_when_nobody_says_otherwise() -> None:
 def test_e1_e2_a_pass_sees_its_own_places() -> None:
     answer = decide([node("a")], [wants("first", 3, created=0), wants("second", 3, created=1)])
     assert where(answer) == {"first": ["a"]}
-    assert hold(answer, "second").reason is Reason.NO_CAPACITY
+    assert hold(answer, "second").reason is Reason.INSUFFICIENT_RESOURCES
 
 
 @pytest.mark.parametrize(
@@ -171,23 +171,23 @@ def test_e3_a_blocked_head_and_one_that_would_fit(
 
 def test_e4_an_agent_that_may_run_nothing_never_fits() -> None:
     answer = decide([node("a", max_kernels=0)], [wants("first"), wants("second", created=1)])
-    assert [held.reason for held in answer.holds] == [Reason.NEVER_FITS] * 2
+    assert [held.reason for held in answer.holds] == [Reason.INFEASIBLE] * 2
 
 
 def test_e6_without_agents_everybody_is_told_and_nobody_blocks() -> None:
     answer = decide([], [wants("first"), wants("second", created=1)], hol="strict")
-    assert [(held.reason, held.attempted) for held in answer.holds] == [(Reason.NO_AGENT, True)] * 2
+    assert [(held.reason, held.attempted) for held in answer.holds] == [(Reason.NO_ELIGIBLE_AGENT, True)] * 2
 
 
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        pytest.param(wants("head", starts_at=NOW + 1), Reason.STARTS_LATER, id="E7"),
+        pytest.param(wants("head", starts_at=NOW + 1), Reason.BEGIN_TIME, id="E7"),
         pytest.param(
             wants("head", dependencies="unmet", waits_on=(SessionId("d"),)), Reason.DEPENDENCY, id="E8"
         ),
         pytest.param(wants("head", dependencies="failed"), Reason.DEPENDENCY_FAILED, id="F15"),
-        pytest.param(wants("head", not_before=NOW + 1), Reason.RETRY_PAUSE, id="pause"),
+        pytest.param(wants("head", not_before=NOW + 1), Reason.BACKOFF, id="pause"),
         pytest.param(wants("head", user="ann", cpu=5), Reason.QUOTA, id="quota"),
         pytest.param(wants("head", session_type="interactive"), Reason.NOT_ALLOWED, id="type"),
     ],
@@ -210,5 +210,5 @@ def test_e7_e8_what_is_not_about_capacity_blocks_nobody(head: Pending, reason: R
 def test_e11_small_ones_run_while_a_large_one_waits() -> None:
     answer = decide([node("a", free_cpu=2)], [wants("large", 4), wants("small", 1, created=1)], hol="skip")
     assert where(answer) == {"small": ["a"]}
-    assert hold(answer, "large").reason is Reason.NO_CAPACITY
+    assert hold(answer, "large").reason is Reason.INSUFFICIENT_RESOURCES
     assert answer.bypasses == {"large": 1}

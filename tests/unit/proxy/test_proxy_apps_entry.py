@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.link.messages import AppRoute, KeyGrant, PermitGrant, RouteTable
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, RouteTable
 from moorage.common.model.ids import SessionId
 from moorage.proxy.apps import address, error_response, headers
 from moorage.proxy.apps.address import Asked, Shown
@@ -49,10 +49,10 @@ TABLE = Table(
         ),
         (route(), route("db", "tcp")),
         (
-            PermitGrant(sha("good"), SessionId(ID), "lab", int(NOW) + 60),
-            PermitGrant(sha("old"), SessionId(ID), "lab", int(NOW) - 120),
-            PermitGrant(sha("dbs"), SessionId(ID), "db", int(NOW) + 60),
-            PermitGrant(sha("early"), SessionId(OTHER), "lab", int(NOW) + 60),
+            AccessTokenGrant(sha("good"), SessionId(ID), "lab", int(NOW) + 60),
+            AccessTokenGrant(sha("old"), SessionId(ID), "lab", int(NOW) - 120),
+            AccessTokenGrant(sha("dbs"), SessionId(ID), "db", int(NOW) + 60),
+            AccessTokenGrant(sha("early"), SessionId(OTHER), "lab", int(NOW) + 60),
         ),
     )
 )
@@ -104,9 +104,9 @@ def test_any_request_is_understood_or_not(host: str, target: str) -> None:
 
 
 def test_what_is_shown_is_taken_out_of_what_is_asked() -> None:
-    asked = Asked(ID, "lab", "/p", "/p", "a=1&permit=x&permit=y&permitted=2")
+    asked = Asked(ID, "lab", "/p", "/p", "a=1&access_token=x&access_token=y&permitted=2")
     found = address.shown(
-        asked, {"Authorization": "Bearer  z "}, ["a=b; moorage-permit=c1", "moorage-permit=c2"]
+        asked, {"Authorization": "Bearer  z "}, ["a=b; moorage-access-token=c1", "moorage-access-token=c2"]
     )
     assert found == Shown(Asked(ID, "lab", "/p", "/p", "a=1&permitted=2"), ("x", "y"), "z", ("c1", "c2"))
     assert address.shown(asked, {"Authorization": "token z"}, []).by_header == ""
@@ -130,19 +130,19 @@ def shown(
         (shown(cookie="good", header="token-of-the-app"), ""),
         (shown(cookie="good", query="wrong"), ""),
         (shown(cookie="good", query="old"), ""),
-        (shown(), "no_permit"),
-        (shown(query="wrong"), "no_permit"),
-        (shown(query="dbs"), "no_permit"),
-        (shown(query="early"), "no_permit"),
-        (shown(query="old"), "permit_expired"),
-        (shown(cookie="old"), "permit_expired"),
-        (shown(header="bobs"), "no_permit"),
-        (shown(header="other-project"), "no_permit"),
-        (shown(query="anns"), "no_permit"),  # a key has no business in an address
-        (shown(cookie="root"), "no_permit"),
+        (shown(), "no_access_token"),
+        (shown(query="wrong"), "no_access_token"),
+        (shown(query="dbs"), "no_access_token"),
+        (shown(query="early"), "no_access_token"),
+        (shown(query="old"), "access_token_expired"),
+        (shown(cookie="old"), "access_token_expired"),
+        (shown(header="bobs"), "no_access_token"),
+        (shown(header="other-project"), "no_access_token"),
+        (shown(query="anns"), "no_access_token"),  # a key has no business in an address
+        (shown(cookie="root"), "no_access_token"),
         (shown(query="early", session=OTHER), "app_not_ready"),
         (shown(header="root", session=OTHER), "app_not_ready"),
-        (shown(header="anns", session=OTHER), "no_permit"),
+        (shown(header="anns", session=OTHER), "no_access_token"),
         (shown("db", query="dbs"), "app_is_tcp"),
         (shown("", query="good"), "no_such_app"),
         (shown(query="good", session=""), "no_such_app"),
@@ -154,9 +154,9 @@ def test_who_is_let_in(what: Shown, code: str) -> None:
 
 
 def test_a_tunnel_leads_to_tcp_and_to_http() -> None:
-    for app, permit in (("lab", "good"), ("db", "dbs")):
+    for app, access_token in (("lab", "good"), ("db", "dbs")):
         asked = Asked(ID, app, "", "", tunnel=True)
-        assert isinstance(admit(Shown(asked, (), permit, ()), TABLE, NOW), Entry)
+        assert isinstance(admit(Shown(asked, (), access_token, ()), TABLE, NOW), Entry)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_another_sites_page_does_not_act_by_the_cookie(
     assert isinstance(admit(shown(header="good"), TABLE, NOW, **about), Entry)  # type: ignore[arg-type]
 
 
-def test_what_is_open_stays_open_until_the_permit_is_revoked() -> None:
+def test_what_is_open_stays_open_until_the_access_token_is_revoked() -> None:
     for what in (shown(query="good"), shown(header="anns")):
         entry = admit(what, TABLE, NOW)
         assert isinstance(entry, Entry)
@@ -203,13 +203,17 @@ def up(pairs: list[tuple[str, str]], asked: Asked = BY_PATH, let: Entry | None =
     return headers.to_app(pairs, asked, let or entry(), **about)  # type: ignore[arg-type]
 
 
-def test_the_permit_never_reaches_the_app() -> None:
-    pairs = [("Cookie", "a=1; moorage-permit=good; b=2"), ("Authorization", "token mine"), ("Accept", "*/*")]
+def test_the_access_token_never_reaches_the_app() -> None:
+    pairs = [
+        ("Cookie", "a=1; moorage-access-token=good; b=2"),
+        ("Authorization", "token mine"),
+        ("Accept", "*/*"),
+    ]
     sent = dict(up(pairs))
     assert sent["Cookie"] == "a=1; b=2"
     assert sent["Authorization"] == "token mine"
     assert "good" not in str(sent)
-    assert "Cookie" not in dict(up([("Cookie", "moorage-permit=good")]))
+    assert "Cookie" not in dict(up([("Cookie", "moorage-access-token=good")]))
     assert "Authorization" not in dict(up([("Authorization", "Bearer good")], let=entry("header")))
     guarded = up([("Authorization", "Bearer good")], let=entry("header", key="k"))
     assert [value for name, value in guarded if name == "Authorization"] == ["Bearer k"]
@@ -250,8 +254,8 @@ def test_an_upgrade_crosses_and_nothing_else_of_the_hop() -> None:
         (BY_HOST, False, "Location", "/login", "/login"),
         (BY_PATH, False, "Set-Cookie", "a=1; Path=/; HttpOnly", f"a=1; Path=/apps/{ID}/lab/; HttpOnly"),
         (BY_HOST, False, "Set-Cookie", "a=1; Path=/", "a=1; Path=/"),
-        (BY_PATH, False, "Set-Cookie", "moorage-permit=mine; Path=/", None),
-        (BY_HOST, False, "Set-Cookie", " Moorage-Permit=mine", None),
+        (BY_PATH, False, "Set-Cookie", "moorage-access-token=mine; Path=/", None),
+        (BY_HOST, False, "Set-Cookie", " Moorage-Access-Token=mine", None),
         (BY_HOST, False, "Connection", "close", None),
     ],
 )
@@ -263,15 +267,15 @@ def test_what_an_app_says_of_its_own_place(
 
 
 def test_the_cookie_is_for_one_app_and_no_script() -> None:
-    made = headers.permit_cookie(BY_PATH, entry(), NOW, secure=False)
-    assert made == f"moorage-permit=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
-    assert headers.permit_cookie(BY_HOST, entry(), NOW, secure=True).endswith("; SameSite=Lax; Secure")
-    assert "; Path=/;" in headers.permit_cookie(BY_HOST, entry(), NOW, secure=True)
+    made = headers.access_token_cookie(BY_PATH, entry(), NOW, secure=False)
+    assert made == f"moorage-access-token=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
+    assert headers.access_token_cookie(BY_HOST, entry(), NOW, secure=True).endswith("; SameSite=Lax; Secure")
+    assert "; Path=/;" in headers.access_token_cookie(BY_HOST, entry(), NOW, secure=True)
 
 
 def test_a_refusal_is_a_page_for_browsers_and_says_what_to_do() -> None:
     asked = Asked("<script>", "lab", "/", "/")
-    refused = error_response.no_permit(asked, given=False)
+    refused = error_response.no_access_token(asked, given=False)
     body, kind = error_response.body_of(refused, "text/html,*/*")
     assert kind == "text/html"
     assert b"<script>" not in body
@@ -281,4 +285,4 @@ def test_a_refusal_is_a_page_for_browsers_and_says_what_to_do() -> None:
         "it asks again by itself"
     )
     assert error_response.body_of(refused, "*/*")[1] == "application/json"
-    assert "2 min ago" in error_response.permit_expired(asked, 121).message
+    assert "2 min ago" in error_response.access_token_expired(asked, 121).message

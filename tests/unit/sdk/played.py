@@ -74,7 +74,7 @@ class Played:
             name=self.name,
             type=self.spec.type,
             status=self.status,
-            result=(Result.SUCCESS if good else Result.FAILURE) if ended else Result.UNDEFINED,
+            result=(Result.SUCCESS if good else Result.FAILED) if ended else Result.UNDEFINED,
             reason=self.reason if ended else Reason.NONE,
             detail=self.detail if ended else "",
             resource_group=self.spec.resource_group,

@@ -1,4 +1,4 @@
-"""Apps and permits as ``RestManager`` plays them."""
+"""Apps and access tokens as ``RestManager`` plays them."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from aiohttp import web
 from played import BORN
 from pydantic import BaseModel
 
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.resources import Page
 
-PERMIT = "flp-just-this-once"
+ACCESS_TOKEN = "mga-just-this-once"
 
 
 class PlayedApps:
-    """``apps`` by session, and the permits that were made and not revoked."""
+    """``apps`` by session, and the access tokens that were made and not revoked."""
 
     def __init__(self) -> None:
         self.apps: dict[str, list[AppView]] = {}
-        self.permits: list[PermitView] = []
+        self.access_tokens: list[AccessTokenView] = []
 
     def routes(self) -> list[web.RouteDef]:
-        return _routes(self.apps, self.permits)
+        return _routes(self.apps, self.access_tokens)
 
 
-def _routes(apps: dict[str, list[AppView]], permits: list[PermitView]) -> list[web.RouteDef]:
-    at = "/v1/sessions/{ref}/apps/{app}/permits"
+def _routes(apps: dict[str, list[AppView]], access_tokens: list[AccessTokenView]) -> list[web.RouteDef]:
+    at = "/v1/sessions/{ref}/apps/{app}/access-tokens"
 
     async def listing(request: web.Request) -> web.Response:
         return _shown(Page[AppView](items=apps.get(request.match_info["ref"], [])))
 
     async def create(request: web.Request) -> web.Response:
         ref, app = request.match_info["ref"], request.match_info["app"]
-        spec = PermitSpec.model_validate_json(await request.read())
-        view = PermitView(
-            id=f"p{len(permits)}", session_id=ref, app=app, prefix=PERMIT[:8], created_at=BORN,
+        spec = AccessTokenSpec.model_validate_json(await request.read())
+        view = AccessTokenView(
+            id=f"p{len(access_tokens)}", session_id=ref, app=app, prefix=ACCESS_TOKEN[:8], created_at=BORN,
             created_by="key:root", expires_at=BORN + timedelta(seconds=spec.lifetime_s),
         )  # fmt: skip
-        permits.append(view)
+        access_tokens.append(view)
         found = next(one for one in apps[ref] if one.name == app)
-        more = {"permit": PERMIT, "protocol": found.protocol, "path": found.path}
-        return _shown(NewPermitView.model_validate(view.model_dump() | more), 201)
+        more = {"access_token": ACCESS_TOKEN, "protocol": found.protocol, "path": found.path}
+        return _shown(NewAccessTokenView.model_validate(view.model_dump() | more), 201)
 
     async def listed(request: web.Request) -> web.Response:
-        return _shown(Page[PermitView](items=permits))
+        return _shown(Page[AccessTokenView](items=access_tokens))
 
     async def revoke(request: web.Request) -> web.Response:
-        found = next(one for one in permits if one.id == request.match_info["id"])
-        permits.remove(found)
+        found = next(one for one in access_tokens if one.id == request.match_info["id"])
+        access_tokens.remove(found)
         return _shown(found)
 
     return [

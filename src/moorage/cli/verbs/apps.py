@@ -13,7 +13,7 @@ from moorage.cli.context import Cli, verb
 from moorage.cli.failures import INTERRUPTED
 from moorage.cli.forwarding import Forwarding
 from moorage.common.model.errors import InvalidInput, NotFound
-from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AppView, PermitSpec
+from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTokenSpec, AppView
 from moorage.sdk import Client
 
 Session = Annotated[str, typer.Argument(help="The session's name or id.")]
@@ -33,9 +33,9 @@ def open_app(
     browser: Annotated[bool, typer.Option("--browser", help="Also open it in your browser.")] = False,
     lifetime: Lifetime = WORKING_DAY_S,
 ) -> None:
-    """Print the address of an app of a session, with a fresh permit in it.
+    """Print the address of an app of a session, with a fresh access token in it.
 
-    Whoever has the address can use the app until the permit expires: it is not for sharing.
+    Whoever has the address can use the app until the access token expires: it is not for sharing.
 
     \b
     Examples:
@@ -51,8 +51,8 @@ def open_app(
                 f"{view.name!r} speaks raw TCP, which has no address in a browser",
                 next_step=f"`moorage port-forward {session} {view.name}` gives it a port on this machine",
             )
-        made = await client.create_permit(session, view.name, PermitSpec(lifetime_s=lifetime))
-        return view, f"{proxy_url(cli)}{made.path}/?permit={made.permit}"
+        made = await client.create_access_token(session, view.name, AccessTokenSpec(lifetime_s=lifetime))
+        return view, f"{proxy_url(cli)}{made.path}/?access_token={made.access_token}"
 
     view, url = cli.run(work)
     if cli.json:

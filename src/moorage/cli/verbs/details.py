@@ -46,7 +46,7 @@ def print_session(
         ("deadline", left),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
-        ("retries", f"{view.reruns} of {view.spec.retries}" if view.spec.retries else ""),
+        ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", show_slots(view.slots)),
         ("cluster", _cluster(view.spec)),
@@ -60,7 +60,7 @@ def print_session(
     if view.hold is not None and view.status is Status.PENDING:
         hold = view.hold
         tried = f"tried {hold.attempts} times, last {show_age(now, hold.at)} ago"
-        if hold.reason is Reason.RETRY_PAUSE and view.not_before is not None:
+        if hold.reason is Reason.BACKOFF and view.not_before is not None:
             tried = f"{show_age(view.not_before, now)} left"
         print_facts(
             out, [("waits for", f"{hold.text} ({tried})"), ("next step", REASONS[hold.reason].next_step)]

@@ -24,9 +24,9 @@ from cryptography.x509.oid import NameOID
 
 from moorage.common.link.identity import Identity
 from moorage.common.model.errors import ConfigError, InvalidInput
-from moorage.common.views.peers import JoinReply, JoinRequest, MemberKind
+from moorage.common.views.peers import JoinReply, JoinRequest, PeerKind
 
-_PREFIX = "flj-"
+_PREFIX = "mgj-"
 _PURPOSE = b"moorage-join-1"
 
 
@@ -60,7 +60,7 @@ class JoinToken:
         raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
         return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes(*raw).hex()
 
-    def request(self, kind: MemberKind, name: str, csr: str) -> JoinRequest:
+    def request(self, kind: PeerKind, name: str, csr: str) -> JoinRequest:
         signature = Ed25519PrivateKey.from_private_bytes(self.seed).sign(_signed(kind, name, csr)).hex()
         return JoinRequest(kind=kind, name=name, csr=csr, verifier=self.verifier, signature=signature)
 
@@ -104,9 +104,9 @@ def key_digest(key: ec.EllipticCurvePublicKey) -> str:
     return hashlib.sha256(key.public_bytes(*form)).hexdigest()
 
 
-def member_uri(kind: str, name: str, member_id: str) -> str:
-    """How a member's certificate names it."""
-    return f"moorage:{kind}:{name}:{member_id}"
+def peer_uri(kind: str, name: str, peer_id: str) -> str:
+    """How a peer's certificate names it."""
+    return f"moorage:{kind}:{name}:{peer_id}"
 
 
 def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetime) -> Identity:
@@ -148,7 +148,7 @@ def check(reply: JoinReply, key: str, pinned: bytes) -> x509.Certificate:
         raise _stranger(f"its certificates are not in order: {error}") from error
     if fingerprint(authority) != pinned:
         raise _stranger("its CA has another fingerprint than this token says")
-    if certificate.public_key() != ours or uris != [member_uri(reply.kind, reply.name, reply.id)]:
+    if certificate.public_key() != ours or uris != [peer_uri(reply.kind, reply.name, reply.id)]:
         raise _stranger("the certificate that it sent is for somebody else")
     return certificate
 

@@ -17,7 +17,7 @@ from moorage.common.model.addresses import is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
-    from moorage.common.views.peers import MemberKind
+    from moorage.common.views.peers import PeerKind
 
 log = structlog.get_logger("moorage.link")
 
@@ -66,7 +66,7 @@ class Caller:
         that says why it cannot be spoken to."""
         try:
             async with self.channel(()) as channel:
-                stub = peers_pb2_grpc.MembersStub(channel)  # type: ignore[no-untyped-call]
+                stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 began = self._clock.now().timestamp()
                 call = stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
                 answer = await call
@@ -90,7 +90,7 @@ class Caller:
         key, csr = new_key(identity.name)
         try:
             async with self.channel(()) as channel:
-                stub = peers_pb2_grpc.MembersStub(channel)  # type: ignore[no-untyped-call]
+                stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 answer = await stub.Renew(peers_pb2.RenewRequest(csr=csr), timeout=_RENEW_S)
         except (grpc.aio.AioRpcError, ConfigError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
@@ -159,7 +159,7 @@ def _renewed(identity: Identity, answer: peers_pb2.RenewReply, key: str, now: da
 
 
 def caller_of(
-    kind: MemberKind, name: str, target: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
+    kind: PeerKind, name: str, target: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
 ) -> Caller:
     """How this process dials. Raises ``ConfigError`` where that would send secrets in the clear unasked."""
     file = identity_file(home, kind, name)

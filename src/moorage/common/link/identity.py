@@ -1,4 +1,4 @@
-"""Who a member of the links is: a key and a certificate of its own, kept on disk.
+"""Who a peer of the links is: a key and a certificate of its own, kept on disk.
 
 How one is got is in ``certificates``: a daemon needs that for seconds in months, and its weight not at all.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from moorage.common.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from moorage.common.views.peers import MemberKind
+    from moorage.common.views.peers import PeerKind
 
 # What managers are called in their certificates, wherever they are: the CA signs nothing else by that name.
 MANAGER_NAME = "manager.moorage.internal"
@@ -29,7 +29,7 @@ class Identity:
     ``begins``, ``ends``: of the certificate, which is not read again for them."""
 
     id: str
-    kind: MemberKind
+    kind: PeerKind
     name: str
     resource_group: str | None
     link: str
@@ -86,7 +86,7 @@ class IdentityFile:
         new.replace(self.path)
 
 
-def identity_file(home: Path, kind: MemberKind, name: str | None) -> IdentityFile:
+def identity_file(home: Path, kind: PeerKind, name: str | None) -> IdentityFile:
     """Where the identity of that name is kept; without a name, of the only one that joined from here.
 
     Raises ``ConfigError`` where there are several to choose from.

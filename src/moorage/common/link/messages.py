@@ -224,8 +224,8 @@ class AppRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class PermitGrant:
-    """A permit to one app of one session, as the proxy knows it: lower-case hex SHA-256 of it."""
+class AccessTokenGrant:
+    """An access token to one app of one session, as the proxy knows it: lower-case hex SHA-256 of it."""
 
     sha256: str
     session_id: SessionId
@@ -241,4 +241,4 @@ class RouteTable:
     models: tuple[ModelRoute, ...]
     keys: tuple[KeyGrant, ...]
     apps: tuple[AppRoute, ...] = ()
-    permits: tuple[PermitGrant, ...] = ()
+    access_tokens: tuple[AccessTokenGrant, ...] = ()

@@ -50,9 +50,9 @@ def routes_to_wire(table: m.RouteTable) -> r.RouteTable:
             )
             for app in table.apps
         ],
-        permits=[
-            r.PermitGrant(sha256=p.sha256, session_id=p.session_id, app=p.app, expires_at=p.expires_at)
-            for p in table.permits
+        access_tokens=[
+            r.AccessTokenGrant(sha256=p.sha256, session_id=p.session_id, app=p.app, expires_at=p.expires_at)
+            for p in table.access_tokens
         ],
     )
 
@@ -94,7 +94,8 @@ def routes_from_wire(wire: r.RouteTable) -> m.RouteTable:
             )
             for app in wire.apps
         ),
-        permits=tuple(
-            m.PermitGrant(p.sha256, SessionId(p.session_id), p.app, p.expires_at) for p in wire.permits
+        access_tokens=tuple(
+            m.AccessTokenGrant(p.sha256, SessionId(p.session_id), p.app, p.expires_at)
+            for p in wire.access_tokens
         ),
     )

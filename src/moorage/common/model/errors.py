@@ -73,7 +73,7 @@ class QuotaExceeded(Conflict):
 class NeverFits(Conflict):
     """No agent of the resource group could ever hold this."""
 
-    code = "never-fits"
+    code = "infeasible"
 
 
 class StoreUnavailable(MoorageError):

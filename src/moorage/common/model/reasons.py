@@ -9,15 +9,15 @@ from enum import StrEnum
 class Reason(StrEnum):
     NONE = ""
     # waiting
-    NO_CAPACITY = "no-capacity"
-    NEVER_FITS = "never-fits"
-    NO_AGENT = "no-agent"
-    RETRY_PAUSE = "retry-pause"
+    INSUFFICIENT_RESOURCES = "insufficient-resources"
+    INFEASIBLE = "infeasible"
+    NO_ELIGIBLE_AGENT = "no-eligible-agent"
+    BACKOFF = "backoff"
     RESERVED = "reserved"
     QUOTA = "quota"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency-failed"
-    STARTS_LATER = "starts-later"
+    BEGIN_TIME = "begin-time"
     NOT_ALLOWED = "not-allowed"
     SELECTOR_FAILED = "selector-failed"
     # starting
@@ -27,7 +27,7 @@ class Reason(StrEnum):
     NO_NVIDIA_RUNTIME = "no-nvidia-runtime"
     LIMIT_REFUSED = "limit-refused"
     NO_NETWORK = "no-network"
-    DOCKER_AWAY = "docker-away"
+    RUNTIME_UNAVAILABLE = "runtime-unavailable"
     DISK_FULL = "disk-full"
     MODEL_MISSING = "model-missing"
     ENGINE_MISSING = "engine-missing"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonInfo:
-    """``failure``: a session that ends for it ends in ERROR (batch: result FAILURE).
+    """``failure``: a session that ends for it ends in ERROR (batch: result FAILED).
     ``retryable``: another agent may do better."""
 
     text: str
@@ -67,19 +67,19 @@ class ReasonInfo:
 
 REASONS: dict[Reason, ReasonInfo] = {
     Reason.NONE: ReasonInfo("", ""),
-    Reason.NO_CAPACITY: ReasonInfo(
+    Reason.INSUFFICIENT_RESOURCES: ReasonInfo(
         "no agent has the free resources now", "wait, stop something, or ask for less"
     ),
-    Reason.NEVER_FITS: ReasonInfo(
+    Reason.INFEASIBLE: ReasonInfo(
         "no agent of the resource group could hold it, even empty",
         "ask for less, or another resource group; `moorage agents` shows what there is",
         failure=True,
     ),
-    Reason.NO_AGENT: ReasonInfo(
+    Reason.NO_ELIGIBLE_AGENT: ReasonInfo(
         "no live agent of the resource group can run it",
         "`moorage agents` shows them; `moorage agent` adds one",
     ),
-    Reason.RETRY_PAUSE: ReasonInfo(
+    Reason.BACKOFF: ReasonInfo(
         "its program failed, and is run again after a pause", "wait, or stop it; its log says why it failed"
     ),
     Reason.RESERVED: ReasonInfo(
@@ -96,7 +96,7 @@ REASONS: dict[Reason, ReasonInfo] = {
         "read the log of that session, and start both again",
         failure=True,
     ),
-    Reason.STARTS_LATER: ReasonInfo("it was asked to start later", "wait until its starts_at"),
+    Reason.BEGIN_TIME: ReasonInfo("it was asked to start later", "wait until its starts_at"),
     Reason.NOT_ALLOWED: ReasonInfo(
         "the resource group does not allow such a session", "ask for another resource group, or as it allows"
     ),
@@ -134,7 +134,7 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.NO_NETWORK: ReasonInfo(
         "the node has no network for its containers", "the detail says why", True, True
     ),
-    Reason.DOCKER_AWAY: ReasonInfo(
+    Reason.RUNTIME_UNAVAILABLE: ReasonInfo(
         "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True
     ),
     Reason.DISK_FULL: ReasonInfo(

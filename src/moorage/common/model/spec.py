@@ -251,7 +251,7 @@ class SessionSpec(Workload):
     )
 
     ports: Annotated[list[Port], Field(max_length=service_ports.MOST_PORTS)] = Field(
-        [], description="Service ports, like a notebook's: reached through the proxy with a permit."
+        [], description="Service ports, like a notebook's: reached through the proxy with an access token."
     )
 
     workspace: Literal["keep", "drop"] | None = Field(

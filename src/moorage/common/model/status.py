@@ -31,7 +31,7 @@ class Result(StrEnum):
 
     UNDEFINED = "UNDEFINED"
     SUCCESS = "SUCCESS"
-    FAILURE = "FAILURE"
+    FAILED = "FAILED"
 
 
 class SessionType(StrEnum):

@@ -7,12 +7,12 @@ import re
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 
-def gap(manager: str, member: str) -> str:
-    """What is wrong about a member of that version; "" for one that works, or whose version says nothing.
+def gap(manager: str, peer: str) -> str:
+    """What is wrong about a peer of that version; "" for one that works, or whose version says nothing.
 
-    Managers are upgraded first: a newer member may say what an older manager does not know.
+    Managers are upgraded first: a newer peer may say what an older manager does not know.
     """
-    theirs, ours = _NUMBERS.match(manager), _NUMBERS.match(member)
+    theirs, ours = _NUMBERS.match(manager), _NUMBERS.match(peer)
     if theirs is None or ours is None:
         return ""
     (major, minor), (own_major, own_minor) = (
@@ -20,7 +20,7 @@ def gap(manager: str, member: str) -> str:
         (int(ours[1]), int(ours[2])),
     )
     if (own_major, own_minor) > (major, minor):
-        return f"version {member} is newer than the manager's {manager}: upgrade the managers first"
+        return f"version {peer} is newer than the manager's {manager}: upgrade the managers first"
     if own_major != major or own_minor < minor - 1:
-        return f"version {member} is more than one version behind the manager's {manager}: upgrade it"
+        return f"version {peer} is more than one version behind the manager's {manager}: upgrade it"
     return ""

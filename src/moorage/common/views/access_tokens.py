@@ -1,4 +1,5 @@
-"""Apps (the service ports of a session) and permits to them, as they are asked for and shown. The permit
+"""Apps (the service ports of a session) and access tokens to them, as they are asked for and shown. The
+access token
 itself is shown once, in the answer that makes it."""
 
 from __future__ import annotations
@@ -26,33 +27,33 @@ class AppView(BaseModel):
     path: str = Field(description="Of a proxy's address, where the app is; no slash at its end.")
 
 
-class PermitSpec(Model):
-    """The body of ``POST /v1/sessions/{ref}/apps/{app}/permits``."""
+class AccessTokenSpec(Model):
+    """The body of ``POST /v1/sessions/{ref}/apps/{app}/access-tokens``."""
 
     lifetime_s: Annotated[float, Field(ge=10, le=MONTH_S)] = Field(
         WORKING_DAY_S, description="It opens the app for so many seconds."
     )
 
 
-class PermitView(BaseModel):
-    """A permit without its secret: whoever shows it reaches one app of one session."""
+class AccessTokenView(BaseModel):
+    """An access token without its secret: whoever shows it reaches one app of one session."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     session_id: str
     app: str
-    prefix: str = Field(description="How it begins, to tell permits apart.")
+    prefix: str = Field(description="How it begins, to tell access tokens apart.")
     created_at: datetime
     created_by: str
     expires_at: datetime
 
 
-class NewPermitView(PermitView):
-    """The one answer that has the permit: only its hash is kept."""
+class NewAccessTokenView(AccessTokenView):
+    """The one answer that has the access token: only its hash is kept."""
 
-    permit: str = Field(
-        description="Send it as `?permit=` once (a browser gets a cookie for it), or as a bearer token."
+    access_token: str = Field(
+        description="Send it as `?access_token=` once (a browser gets a cookie for it), or as a bearer token."
     )
     protocol: Protocol
     path: str

@@ -1,4 +1,4 @@
-"""Who may speak on the links: join tokens, and the members that joined by them, as asked for and shown."""
+"""Who may speak on the links: join tokens, and the peers that joined by them, as asked for and shown."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from moorage.common.model.spec import Model, Name
 
-MemberKind = Literal["agent", "proxy"]
+PeerKind = Literal["agent", "proxy"]
 # As agent ids are; without a colon, which parts the names in a certificate.
-MemberName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
 class JoinTokenSpec(Model):
     """The body of ``POST /v1/join-tokens``."""
 
-    kind: MemberKind = Field("agent", description="What may join by it.")
+    kind: PeerKind = Field("agent", description="What may join by it.")
     resource_group: Name | None = Field(
         None, description="Agents that join by it belong to this group, whatever their settings say."
     )
@@ -31,7 +31,7 @@ class JoinTokenView(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     id: str
-    kind: MemberKind
+    kind: PeerKind
     resource_group: str | None
     uses: int
     used: int
@@ -49,20 +49,20 @@ class NewJoinTokenView(JoinTokenView):
 class JoinRequest(Model):
     """The body of ``POST /v1/join``. It needs no API key: it is signed with what the token is."""
 
-    kind: MemberKind
-    name: MemberName
+    kind: PeerKind
+    name: PeerName
     csr: str = Field(max_length=10_000, description="A PKCS #10 request in PEM, for a key made there.")
     verifier: str = Field(pattern=r"^[0-9a-f]{64}$", description="The token's public key, in hex.")
     signature: str = Field(pattern=r"^[0-9a-f]{128}$", description="Ed25519, by the token, in hex.")
 
 
 class JoinReply(BaseModel):
-    """What a new member keeps."""
+    """What a new peer keeps."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
-    kind: MemberKind
+    kind: PeerKind
     name: str
     resource_group: str | None
     certificate: str = Field(description="Its certificate, in PEM.")
@@ -73,13 +73,13 @@ class JoinReply(BaseModel):
     now: datetime = Field(description="The manager's clock.")
 
 
-class MemberView(BaseModel):
+class PeerView(BaseModel):
     """Something that joined. ``certificate_until``: its newest certificate is good until then."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
-    kind: MemberKind
+    kind: PeerKind
     name: str
     resource_group: str | None
     joined_at: datetime

@@ -104,7 +104,7 @@ class SessionView(View):
     deadline_at: datetime | None = None
     user: str = Field("", description="Whose it is, by the API key that it was made with.")
     project: str = ""
-    reruns: int = Field(0, description="How often the program of a batch session was run again.")
+    requeues: int = Field(0, description="How often the program of a batch session was run again.")
     not_before: datetime | None = Field(None, description="While it pauses before the next run.")
     slots: dict[str, int]
     spec: SessionSpec

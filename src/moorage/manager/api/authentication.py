@@ -11,7 +11,8 @@ from moorage.common.model.errors import Forbidden, Unauthenticated
 from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity.keys import ApiKey
 
-# How long at most a key that was revoked still works, where no ring was heard. Saves a query for each request
+# How long at most a key that was revoked still works, where no notify was heard. Saves a query for each
+# request
 # of a busy client.
 _REMEMBER_S = 2.0
 _REMEMBER_KEYS = 1024

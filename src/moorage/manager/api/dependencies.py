@@ -13,7 +13,7 @@ from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.group_options import QuotaLimits, Scope
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.common.views.peers import (
@@ -21,8 +21,8 @@ from moorage.common.views.peers import (
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
-    MemberView,
     NewJoinTokenView,
+    PeerView,
 )
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
@@ -152,13 +152,15 @@ class ApiStore(Protocol):
 
     async def list_apps(self, session_id: str) -> list[AppView]: ...
 
-    async def create_permit(
-        self, session_id: str, app: str, spec: PermitSpec, *, actor: str
-    ) -> NewPermitView: ...
+    async def create_access_token(
+        self, session_id: str, app: str, spec: AccessTokenSpec, *, actor: str
+    ) -> NewAccessTokenView: ...
 
-    async def list_permits(self, session_id: str, app: str) -> list[PermitView]: ...
+    async def list_access_tokens(self, session_id: str, app: str) -> list[AccessTokenView]: ...
 
-    async def revoke_permit(self, session_id: str, app: str, permit_id: str, *, actor: str) -> PermitView: ...
+    async def revoke_access_token(
+        self, session_id: str, app: str, access_token_id: str, *, actor: str
+    ) -> AccessTokenView: ...
 
     def on_keys(self, heard: Callable[[], None]) -> object:
         """Call ``heard`` when a key was made or revoked, here or by another manager."""
@@ -168,9 +170,9 @@ class ApiStore(Protocol):
 
     async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView: ...
 
-    async def list_members(self) -> list[MemberView]: ...
+    async def list_peers(self) -> list[PeerView]: ...
 
-    async def revoke_member(self, kind: str, name: str, *, actor: str) -> MemberView: ...
+    async def revoke_peer(self, kind: str, name: str, *, actor: str) -> PeerView: ...
 
     async def find_key(self, sha256: str) -> ApiKey | None: ...
 

@@ -8,8 +8,8 @@ from moorage.common.views.peers import (
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
-    MemberView,
     NewJoinTokenView,
+    PeerView,
 )
 from moorage.manager.api.dependencies import Joins
 from moorage.manager.api.route import Call, Items, NoQuery
@@ -32,12 +32,12 @@ async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
     return await _joins(call.deps.joins).join(call.body)
 
 
-async def list_members(call: Call[None, NoQuery]) -> Items[MemberView]:
-    return Items[MemberView](items=await call.deps.store.list_members())
+async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
+    return Items[PeerView](items=await call.deps.store.list_peers())
 
 
-async def revoke_member(call: Call[None, NoQuery]) -> MemberView:
-    return await call.deps.store.revoke_member(call.path("kind"), call.path("name"), actor=call.actor)
+async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
+    return await call.deps.store.revoke_peer(call.path("kind"), call.path("name"), actor=call.actor)
 
 
 def _joins(joins: Joins | None) -> Joins:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.common.views.peers import (
@@ -16,8 +16,8 @@ from moorage.common.views.peers import (
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
-    MemberView,
     NewJoinTokenView,
+    PeerView,
 )
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
@@ -54,7 +54,7 @@ from moorage.manager.api import (
 from moorage.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
-_PERMITS = f"{_SESSION}/apps/{{app}}/permits"
+_ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
 _KEY = "/v1/keys/{name:.+}"
@@ -130,16 +130,28 @@ ROUTES: tuple[Route, ...] = (
     ),
     route(
         "POST",
-        _PERMITS,
-        service_ports.create_permit,
-        "Make a permit to an app; it is in this answer and nowhere else",
-        NewPermitView,
-        body=PermitSpec,
+        _ACCESS_TOKENS,
+        service_ports.create_access_token,
+        "Make an access token to an app; it is in this answer and nowhere else",
+        NewAccessTokenView,
+        body=AccessTokenSpec,
         status=201,
-        location="/v1/sessions/{session_id}/apps/{app}/permits/{id}",
+        location="/v1/sessions/{session_id}/apps/{app}/access-tokens/{id}",
     ),
-    route("GET", _PERMITS, service_ports.list_permits, "Permits that open an app", Items[PermitView]),
-    route("DELETE", f"{_PERMITS}/{{id}}", service_ports.revoke_permit, "Revoke a permit", PermitView),
+    route(
+        "GET",
+        _ACCESS_TOKENS,
+        service_ports.list_access_tokens,
+        "Access tokens that open an app",
+        Items[AccessTokenView],
+    ),
+    route(
+        "DELETE",
+        f"{_ACCESS_TOKENS}/{{id}}",
+        service_ports.revoke_access_token,
+        "Revoke an access token",
+        AccessTokenView,
+    ),
     route("GET", _SESSION, sessions.get_session, "One session, by id or name", SessionView),
     route(
         "POST",
@@ -325,13 +337,13 @@ ROUTES: tuple[Route, ...] = (
         body=JoinRequest,
         access="open",
     ),
-    route("GET", "/v1/members", peers.list_members, "What has joined", Items[MemberView], access="admin"),
+    route("GET", "/v1/peers", peers.list_peers, "What has joined", Items[PeerView], access="admin"),
     route(
         "DELETE",
-        "/v1/members/{kind}/{name}",
-        peers.revoke_member,
+        "/v1/peers/{kind}/{name}",
+        peers.revoke_peer,
         "Revoke the certificates of an agent or a proxy: its links end",
-        MemberView,
+        PeerView,
         access="admin",
     ),
     route("GET", "/livez", health.livez, "Is the process alive", Health, access="open"),

@@ -1,8 +1,8 @@
-"""Handlers for the apps of sessions, and permits to them."""
+"""Handlers for the apps of sessions, and access tokens to them."""
 
 from __future__ import annotations
 
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 
@@ -12,20 +12,22 @@ async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
     return Items[AppView](items=await call.deps.store.list_apps(session.id))
 
 
-async def create_permit(call: Call[PermitSpec, NoQuery]) -> NewPermitView:
+async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
     session = await authorization.changed(call)
     call.answer_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.create_permit(session.id, call.path("app"), call.body, actor=call.actor)
+    return await call.deps.store.create_access_token(
+        session.id, call.path("app"), call.body, actor=call.actor
+    )
 
 
-async def list_permits(call: Call[None, NoQuery]) -> Items[PermitView]:
+async def list_access_tokens(call: Call[None, NoQuery]) -> Items[AccessTokenView]:
     session = await authorization.changed(call)
-    found = await call.deps.store.list_permits(session.id, call.path("app"))
-    return Items[PermitView](items=found)
+    found = await call.deps.store.list_access_tokens(session.id, call.path("app"))
+    return Items[AccessTokenView](items=found)
 
 
-async def revoke_permit(call: Call[None, NoQuery]) -> PermitView:
+async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:
     session = await authorization.changed(call)
-    return await call.deps.store.revoke_permit(
+    return await call.deps.store.revoke_access_token(
         session.id, call.path("app"), call.path("id"), actor=call.actor
     )

@@ -79,7 +79,7 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     if call.query.dry_run:
         return await store.plan_session(call.body, owner=call.owner)
     if call.query.strict and (why := await store.never_fits(call.body)):
-        raise NeverFits("; ".join(why), next_step=REASONS[Reason.NEVER_FITS].next_step)
+        raise NeverFits("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if once is None:
         made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
         return await _warned(call, made)
@@ -95,7 +95,7 @@ async def _warned(call: Call[SessionSpec, CreateQuery], made: SessionView) -> Se
     why = await call.deps.store.never_fits(call.body)
     if not why:
         return made
-    words = REASONS[Reason.NEVER_FITS].text
+    words = REASONS[Reason.INFEASIBLE].text
     return made.model_copy(update={"warnings": [f"{words}: {line}" for line in why]})
 
 

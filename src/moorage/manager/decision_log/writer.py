@@ -23,7 +23,7 @@ from moorage.manager.scheduling import AgentState, Pending, Plan, Policy, Snapsh
 from moorage.manager.scheduling.core.model import Quota, Running, Take
 from moorage.manager.scheduling.core.results import KernelPlace
 
-FORMAT = 1
+FORMAT = 2
 # So much is told in a line, so that none takes longer than a few milliseconds.
 _SESSIONS, _AGENTS = 1_000, 200
 

@@ -26,8 +26,8 @@ def document() -> str:
         "```mermaid\nstateDiagram-v2\n    [*] --> PENDING: created\n" + "\n".join([*arrows, *ends]) + "\n```",
         "A stop is accepted in every status. Kernels have the same statuses and only move forward; a retry "
         "makes a new kernel with a new id, so none runs twice. `retry`: a start failed, and another agent "
-        "may do better. `rerun`: the program of a batch session with `retries` failed, or was gone when its "
-        "node was back, and runs again after a pause. `preempt`: it made room for a session of higher "
+        "may do better. `requeue`: the program of a batch session with `retries` failed, or was gone when "
+        "its node was back, and runs again after a pause. `preempt`: it made room for a session of higher "
         "priority, and waits to run again.",
         "## How long a session may stay\n\n| status | longest stay |\n|---|---|\n" + "\n".join(limits),
         "## Reason codes\n\n| code | it means | what to do |\n|---|---|---|\n" + "\n".join(codes),

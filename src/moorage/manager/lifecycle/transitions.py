@@ -37,40 +37,41 @@ class Event(StrEnum):
     DEGRADED = "degraded"  # one of a cluster's subs is lost, and it goes on without
     COMPLETED = "completed"  # main1 of a cluster has ended well: the subs are stopped
     RETRY = "retry"  # a start failed: another agent may do better
-    RERUN = "rerun"  # the program of a batch session failed or is gone: run it again, later
+    REQUEUE = "requeue"  # the program of a batch session failed or is gone: run it again, later
     PREEMPT = "preempt"  # it makes room for another, and waits to run again
     STOP = "stop"
     FAIL = "fail"
     EXPIRED = "expired"
     DEPENDENCY_FAILED = "dependency-failed"  # what it waits for ended otherwise than it needs
     ENDED = "ended"
-    ENDED_BADLY = "ended-badly"
+    FAILED = "failed"
 
 
-P, S, R = Status.PENDING, Status.SCHEDULED, Status.RUNNING
-PREP, CREA, TING = Status.PREPARING, Status.CREATING, Status.TERMINATING
-_STARTING = (S, PREP, CREA)  # in this order also in the drawing
+_STARTING = (Status.SCHEDULED, Status.PREPARING, Status.CREATING)  # in this order also in the drawing
 
 TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
-    (P, Event.PLACED): S,
-    (P, Event.STOP): Status.CANCELLED,
-    (P, Event.EXPIRED): Status.CANCELLED,
-    (P, Event.DEPENDENCY_FAILED): Status.CANCELLED,
-    (P, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
-    (S, Event.PREPARING): PREP,
-    (S, Event.CREATING): CREA,
-    (PREP, Event.CREATING): CREA,
+    (Status.PENDING, Event.PLACED): Status.SCHEDULED,
+    (Status.PENDING, Event.STOP): Status.CANCELLED,
+    (Status.PENDING, Event.EXPIRED): Status.CANCELLED,
+    (Status.PENDING, Event.DEPENDENCY_FAILED): Status.CANCELLED,
+    (Status.PENDING, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
+    (Status.SCHEDULED, Event.PREPARING): Status.PREPARING,
+    (Status.SCHEDULED, Event.CREATING): Status.CREATING,
+    (Status.PREPARING, Event.CREATING): Status.CREATING,
     # A fast kernel is RUNNING, or has ended, before anybody saw it start.
-    **{(status, Event.READY): R for status in _STARTING},
-    (R, Event.DEGRADED): R,
-    **{(status, Event.COMPLETED): TING for status in (*_STARTING, R)},
-    **{(status, Event.RETRY): P for status in _STARTING},
-    **{(status, Event.RERUN): P for status in (*_STARTING, R)},
-    **{(status, Event.PREEMPT): P for status in (*_STARTING, R)},
-    **{(status, Event.FAIL): TING for status in (*_STARTING, R)},
-    **{(status, Event.STOP): TING for status in (*_STARTING, R)},
-    **{(status, Event.ENDED): Status.TERMINATED for status in (*_STARTING, R, TING)},
-    **{(status, Event.ENDED_BADLY): Status.ERROR for status in (*_STARTING, R, TING)},
+    **{(status, Event.READY): Status.RUNNING for status in _STARTING},
+    (Status.RUNNING, Event.DEGRADED): Status.RUNNING,
+    **{(status, Event.COMPLETED): Status.TERMINATING for status in (*_STARTING, Status.RUNNING)},
+    **{(status, Event.RETRY): Status.PENDING for status in _STARTING},
+    **{(status, Event.REQUEUE): Status.PENDING for status in (*_STARTING, Status.RUNNING)},
+    **{(status, Event.PREEMPT): Status.PENDING for status in (*_STARTING, Status.RUNNING)},
+    **{(status, Event.FAIL): Status.TERMINATING for status in (*_STARTING, Status.RUNNING)},
+    **{(status, Event.STOP): Status.TERMINATING for status in (*_STARTING, Status.RUNNING)},
+    **{
+        (status, Event.ENDED): Status.TERMINATED
+        for status in (*_STARTING, Status.RUNNING, Status.TERMINATING)
+    },
+    **{(status, Event.FAILED): Status.ERROR for status in (*_STARTING, Status.RUNNING, Status.TERMINATING)},
 }
 
 
@@ -112,16 +113,18 @@ def _start_limit(spec: SessionSpec, _: float) -> float | None:
 
 
 DEADLINES: Mapping[Status, Deadline] = {
-    P: Deadline(
+    Status.PENDING: Deadline(
         lambda spec, _: spec.pending_timeout_s, "pending_timeout_s; without it a session may wait for ever"
     ),
-    S: Deadline(
+    Status.SCHEDULED: Deadline(
         lambda _spec, _grace: TAKE_ORDERS_S, f"{TAKE_ORDERS_S:.0f} s for the agent to take its orders"
     ),
-    PREP: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
-    CREA: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
-    R: Deadline(_run_limit, "timeout_s (batch) or max_lifetime_s; without them it runs until stopped"),
-    TING: Deadline(
+    Status.PREPARING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    Status.CREATING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    Status.RUNNING: Deadline(
+        _run_limit, "timeout_s (batch) or max_lifetime_s; without them it runs until stopped"
+    ),
+    Status.TERMINATING: Deadline(
         lambda spec, grace: spec.stop_grace_s + grace + STOP_MARGIN_S,
         f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then given up, its devices fenced",
     ),
@@ -159,8 +162,19 @@ class KernelChange:
     observation: Observation
 
 
-_SEEN = {ObservedState.PREPARING: PREP, ObservedState.CREATING: CREA, ObservedState.RUNNING: R}
-ORDER = [P, S, PREP, CREA, R, TING]
+_SEEN = {
+    ObservedState.PREPARING: Status.PREPARING,
+    ObservedState.CREATING: Status.CREATING,
+    ObservedState.RUNNING: Status.RUNNING,
+}
+ORDER = [
+    Status.PENDING,
+    Status.SCHEDULED,
+    Status.PREPARING,
+    Status.CREATING,
+    Status.RUNNING,
+    Status.TERMINATING,
+]
 
 
 def kernel_after(status: Status, seen: Observation) -> Status:
@@ -168,7 +182,7 @@ def kernel_after(status: Status, seen: Observation) -> Status:
     if status in TERMINAL:
         return status
     if seen.state in (ObservedState.EXITED, ObservedState.GONE):
-        asked_to_end = status is TING or seen.reason is Reason.EXIT_ZERO
+        asked_to_end = status is Status.TERMINATING or seen.reason is Reason.EXIT_ZERO
         return Status.TERMINATED if asked_to_end or not REASONS[seen.reason].failure else Status.ERROR
     new = _SEEN.get(seen.state, status)
     return new if ORDER.index(new) > ORDER.index(status) else status
@@ -194,9 +208,9 @@ def kernel_changes(
         if look is None:
             named = accepted is not None and kernel_id in accepted
             withdrawn = accepted is not None and kernel_id not in accepted
-            if not (withdrawn if status is TING else named or status is not S):
+            if not (withdrawn if status is Status.TERMINATING else named or status is not Status.SCHEDULED):
                 continue
-            reason = Reason.USER_REQUESTED if status is TING else Reason.KERNEL_GONE
+            reason = Reason.USER_REQUESTED if status is Status.TERMINATING else Reason.KERNEL_GONE
             look = Observation(kernel_id, session_id, ObservedState.GONE, reason=reason)
         new = kernel_after(status, look)
         told = look.detail and _SEEN.get(look.state) is status and look.detail != doing.get(kernel_id)
@@ -226,8 +240,8 @@ class SessionFacts:
     # The same, silent ones that are not lost yet included: while there is one, a retry may wait for it.
     untried_agents: int = 0
     # How often its program was run again, and the last attempt of the run before (0: none).
-    reruns: int = 0
-    rerun_from: int = 0
+    requeues: int = 0
+    requeued_from: int = 0
     # What it waits for and how that ended otherwise than it needs, in words; "": nothing did.
     broken: str = ""
 

@@ -18,7 +18,7 @@ class ReplicaKeeper:
     def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
         self._store, self._leader, self._clock = store, leader, clock
         self.loop = Loop("replicas", self._tick, interval_s=1.0, clock=clock)
-        store.bell.on(Topic.ENDPOINTS, self.loop.nudge)
+        store.notifier.on(Topic.ENDPOINTS, self.loop.nudge)
 
     async def _tick(self) -> None:
         for endpoint in await self._store.endpoint_facts():

@@ -29,7 +29,7 @@ class Scheduler:
         self._recorder = recorder
         self._selectors, self._planners = Selectors(), Planners()
         self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
-        store.bell.on(Topic.PENDING, self.loop.nudge)
+        store.notifier.on(Topic.PENDING, self.loop.nudge)
 
     async def _tick(self) -> None:
         for group, policy in await self._store.groups_with_pending():

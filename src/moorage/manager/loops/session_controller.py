@@ -30,7 +30,7 @@ class Lifekeeper:
         self._looked_at: float | None = None
         self._looked_deep_at = 0.0
         self.loop = Loop("lifekeeper", self._tick, interval_s=1.0, clock=clock, rest=2.0)
-        store.bell.on_kernels(self._heard)
+        store.notifier.on_kernels(self._heard)
 
     def _heard(self, sessions: Collection[SessionId] | None) -> None:
         self._touched.update(sessions or ())

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from moorage.common.link.certificates import fingerprint, key_digest, member_uri
+from moorage.common.link.certificates import fingerprint, key_digest, peer_uri
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.model.errors import ConfigError, InvalidInput
 
@@ -80,11 +80,11 @@ class Authority:
     def fingerprint(self) -> bytes:
         return fingerprint(self._loaded)
 
-    def sign_member(
-        self, asked: Asked, kind: str, name: str, member_id: str, now: datetime, life: timedelta
+    def sign_peer(
+        self, asked: Asked, kind: str, name: str, peer_id: str, now: datetime, life: timedelta
     ) -> str:
-        """A certificate, in PEM, by which that key is that member's. Good for clients only."""
-        uri = x509.UniformResourceIdentifier(member_uri(kind, name, member_id))
+        """A certificate, in PEM, by which that key is that peer's. Good for clients only."""
+        uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
         return self._sign(asked.key, name, uri, ExtendedKeyUsageOID.CLIENT_AUTH, now, life)
 
     def new_manager(self, now: datetime) -> tuple[str, str, datetime]:

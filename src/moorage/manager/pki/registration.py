@@ -11,14 +11,14 @@ from moorage.common.link.certificates import JoinToken, is_signed
 from moorage.common.model.errors import Forbidden
 from moorage.common.views.peers import JoinReply, JoinRequest, JoinTokenSpec, NewJoinTokenView
 from moorage.manager.pki.authority import Authority, read_csr
-from moorage.manager.store.peers import Member
+from moorage.manager.store.peers import Peer
 from moorage.manager.store.store import Store
 
 _SEED_BYTES = 32
 
 
 class Enrolment:
-    """``life``: of a member's certificate. ``link``: the address of the gRPC link as members should dial it,
+    """``life``: of a peer's certificate. ``link``: the address of the gRPC link as peers should dial it,
     without a host if that is the one at which they reached the API."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Enrolment:
             )
         asked, now = read_csr(request.csr), self.now()
         joined = await self._store.join(request, asked.digest, now + self._life)
-        sign = self._authority.sign_member
+        sign = self._authority.sign_peer
         return JoinReply(
             id=joined.id,
             kind=request.kind,
@@ -59,12 +59,12 @@ class Enrolment:
             now=now,
         )
 
-    async def renew(self, member_id: str, member: Member, csr: str) -> str | None:
+    async def renew(self, peer_id: str, peer: Peer, csr: str) -> str | None:
         """A new certificate in PEM for a new key; None: it was revoked meanwhile. Raises ``InvalidInput``."""
         asked, now = read_csr(csr), self.now()
-        if not await self._store.renew_member(member_id, asked.digest, now + self._life):
+        if not await self._store.renew_peer(peer_id, asked.digest, now + self._life):
             return None
-        return self._authority.sign_member(asked, member.kind, member.name, member_id, now, self._life)
+        return self._authority.sign_peer(asked, peer.kind, peer.name, peer_id, now, self._life)
 
 
 class ManagerCertificate:

@@ -33,14 +33,15 @@ from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.versions import gap
 from moorage.manager.metrics import Metrics
-from moorage.manager.rpc.authentication import Peer
+from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.report_interval import Pace
 from moorage.manager.rpc.report_validation import what_is_wrong
 from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
 
-# Without a ring, orders are looked at again after so long: of a part of the agents each time, as to look at a
+# Without a notify, orders are looked at again after so long: of a part of the agents each time, as to look
+# at a
 # thousand at once holds up everything else.
 POLL_S, PARTS = 5.0, 10
 # What was reported ended is taken off the orders with the next ones, or after so long.
@@ -62,9 +63,9 @@ class _Refused(Exception):
 class Attached:
     """One agent's stream: what was sent to it, and what waits to be."""
 
-    def __init__(self, first: Report, taking: asyncio.Lock, peer: Peer) -> None:
+    def __init__(self, first: Report, taking: asyncio.Lock, caller: Caller) -> None:
         self.agent_id, self.incarnation = first.info.agent_id, first.incarnation
-        self._peer = peer
+        self._caller = caller
         self.taking = taking  # held while a report of this agent is taken in
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
@@ -84,7 +85,7 @@ class Attached:
         if info.agent_id != self.agent_id:
             words = f"a stream of {self.agent_id!r} reports as {info.agent_id!r}"
             raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, words)
-        if wrong := self._peer.may_be(info.agent_id, info.resource_group):
+        if wrong := self._caller.may_be(info.agent_id, info.resource_group):
             raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
     def ask(self, request: LogRequest | ExecRequest | WorkspaceRequest | WholeReportWanted) -> None:
@@ -156,7 +157,7 @@ class Links:
         self._unpolled: list[AgentId] = []
         self._polled_at = clock.monotonic()
         self.loop = Loop("orders", self._tick, interval_s=POLL_S / PARTS, clock=clock, rest=2.0)
-        store.bell.on_orders(self._heard)
+        store.notifier.on_orders(self._heard)
 
     def get(self, agent_id: str) -> Attached | None:
         return self._attached.get(AgentId(agent_id))
@@ -197,7 +198,7 @@ class Links:
                 link.looking = False
 
     def _next_part(self, waited_s: float) -> list[AgentId]:
-        """Those whose turn it is to be looked at without a ring: the more, the longer nobody was."""
+        """Those whose turn it is to be looked at without a notify: the more, the longer nobody was."""
         count = ceil(len(self._attached) * min(1.0, waited_s / POLL_S))
         if len(self._unpolled) < count:
             self._unpolled += self._attached
@@ -214,7 +215,7 @@ class Links:
         untidy, self._untidy = self._untidy, set()
         self._heard(untidy)
 
-    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, peer: Peer) -> None:
+    async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller) -> None:
         """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
         try:
             first = codec.report_from_wire(await anext(reports))
@@ -223,7 +224,7 @@ class Links:
         try:
             if not isinstance(first, Report):
                 raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be whole")
-            attached = self._admit(first, peer)
+            attached = self._admit(first, caller)
             try:
                 await self._serve(attached, first, reports, context)
             finally:
@@ -234,11 +235,11 @@ class Links:
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _admit(self, first: Report, peer: Peer) -> Attached:
+    def _admit(self, first: Report, caller: Caller) -> Attached:
         """A stream that may come to speak for its agent: that is for the store to say."""
         _check(first)
         agent_id = first.info.agent_id
-        attached = Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()), peer)
+        attached = Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()), caller)
         attached.check(first)
         return attached
 

@@ -1,4 +1,4 @@
-"""Who is at the other end of a link: the holder of a member's certificate, or of the link token."""
+"""Who is at the other end of a link: the holder of a peer's certificate, or of the link token."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.views.peers import MemberKind
+from moorage.common.views.peers import PeerKind
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.peers import Member
+from moorage.manager.store.peers import Peer
 
 log = structlog.get_logger("moorage.rpc")
 
@@ -25,22 +25,22 @@ _LOOK_AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """``member`` is None for one that has only the link token: it may be any agent or proxy."""
+class Caller:
+    """``peer`` is None for one that has only the link token: it may be any agent or proxy."""
 
-    member_id: str = ""
-    member: Member | None = None
+    peer_id: str = ""
+    peer: Peer | None = None
 
     def may_be(self, name: str, resource_group: str | None = None) -> str:
         """Why it may not speak as that; "" if it may."""
-        if self.member is None:
+        if self.peer is None:
             return ""
-        if name != self.member.name:
+        if name != self.peer.name:
             return (
-                f"this certificate is for {self.member.kind} {self.member.name!r}, not for {name!r}: "
-                f"set {self.member.kind}.id back, or join as {name!r}"
+                f"this certificate is for {self.peer.kind} {self.peer.name!r}, not for {name!r}: "
+                f"set {self.peer.kind}.id back, or join as {name!r}"
             )
-        bound = self.member.resource_group
+        bound = self.peer.resource_group
         if resource_group is not None and bound is not None and resource_group != bound:
             return (
                 f"it joined for the resource group {bound!r}, not for {resource_group!r}: set "
@@ -56,13 +56,13 @@ class Admission:
     def __init__(self, store: Store, token: str | None, clock: Clock) -> None:
         self._store, self._token, self._clock = store, token, clock
         self._calls: dict[str, set[asyncio.Timeout]] = {}
-        self.loop = Loop("members", self._tick, interval_s=_LOOK_AGAIN_S, clock=clock)
-        store.bell.on(Topic.MEMBERS, self.loop.nudge)
+        self.loop = Loop("peers", self._tick, interval_s=_LOOK_AGAIN_S, clock=clock)
+        store.notifier.on(Topic.PEERS, self.loop.nudge)
 
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def admit(self, context: Any, *kinds: MemberKind) -> Peer:
+    async def admit(self, context: Any, *kinds: PeerKind) -> Caller:
         """Aborts the call of whoever may not make it. Raises ``StoreUnavailable``."""
         if self._token is not None:
             given = dict(context.invocation_metadata() or ()).get("authorization", "")
@@ -72,28 +72,28 @@ class Admission:
                     "wrong link token: give this process the manager's (common.link_token or state "
                     "directory)",
                 )
-            return Peer()
-        kind, name, member_id = _named(context)
-        member = await self._store.find_member(member_id) if member_id else None
-        if member is None or (member.kind, member.name) != (kind, name):
+            return Caller()
+        kind, name, peer_id = _named(context)
+        peer = await self._store.find_peer(peer_id) if peer_id else None
+        if peer is None or (peer.kind, peer.name) != (kind, name):
             words = f"{kind} {name!r} was revoked, or joined another installation: join again"
             log.warning("a certificate is refused", peer=context.peer(), kind=kind, name=name)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, words)
             raise AssertionError("aborted")
-        if member.kind not in kinds:
+        if peer.kind not in kinds:
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"this certificate is for {kind} {name!r}, and this is for {'s and '.join(kinds)}s only",
             )
-        return Peer(member_id, member)
+        return Caller(peer_id, peer)
 
     @asynccontextmanager
-    async def watching(self, peer: Peer, context: Any) -> AsyncIterator[None]:
+    async def watching(self, caller: Caller, context: Any) -> AsyncIterator[None]:
         """Within: the call is ended once the peer is revoked."""
-        if peer.member is None:
+        if caller.peer is None:
             yield
             return
-        calls = self._calls.setdefault(peer.member_id, set())
+        calls = self._calls.setdefault(caller.peer_id, set())
         try:
             async with asyncio.timeout(None) as call:
                 calls.add(call)
@@ -101,25 +101,25 @@ class Admission:
         except TimeoutError:
             if not call.expired():
                 raise
-            words = f"{peer.member.kind} {peer.member.name!r} was revoked"
+            words = f"{caller.peer.kind} {caller.peer.name!r} was revoked"
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, words)
         finally:
             calls.discard(call)
             if not calls:
-                self._calls.pop(peer.member_id, None)
+                self._calls.pop(caller.peer_id, None)
 
     async def _tick(self) -> None:
         if not self._calls:
             return
-        left = await self._store.members_left(list(self._calls))
-        for member_id in self._calls.keys() - left:
-            log.warning("a member was revoked: its links are ended", member=member_id)
-            for call in self._calls[member_id]:
+        left = await self._store.peers_left(list(self._calls))
+        for peer_id in self._calls.keys() - left:
+            log.warning("a peer was revoked: its links are ended", peer=peer_id)
+            for call in self._calls[peer_id]:
                 call.reschedule(0.0)  # its time is over
 
 
 def _named(context: Any) -> tuple[str, str, str]:
-    """Kind, name and member id, as the caller's certificate has them; empty if it is none of ours."""
+    """Kind, name and peer id, as the caller's certificate has them; empty if it is none of ours."""
     for uri in (context.auth_context() or {}).get("peer_uri", ()):
         scheme, _, rest = bytes(uri).decode(errors="replace").partition(":")
         parts = rest.split(":")

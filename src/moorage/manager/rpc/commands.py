@@ -23,7 +23,7 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.rpc.agent_link import Links
-from moorage.manager.rpc.authentication import Peer
+from moorage.manager.rpc.authentication import Caller
 
 log = structlog.get_logger("moorage.exec")
 
@@ -142,7 +142,7 @@ class ExecBroker:
             took_s = round(self._clock.monotonic() - begun, 3)
             say.info("command in a session is over", exit_code=code, took_s=took_s)
 
-    async def serve(self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, peer: Peer) -> None:
+    async def serve(self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: Caller) -> None:
         """One call of ``Exec``. Returns, and so ends the call, when its user has left."""
         try:
             first = await anext(outputs)
@@ -151,7 +151,7 @@ class ExecBroker:
         conversation = self._open.get(first.request_id)
         if conversation is None or conversation.joined.is_set():
             return
-        if wrong := peer.may_be(conversation.agent_id):
+        if wrong := caller.may_be(conversation.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         conversation.joined.set()
         tasks = (

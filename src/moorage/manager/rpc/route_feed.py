@@ -24,7 +24,7 @@ class Feed:
         self._table: RouteTable | None = None
         self._changed = asyncio.Condition()
         self.loop = Loop("feed", self._tick, interval_s=2.0, clock=clock)
-        store.bell.on(Topic.ROUTES, self.loop.nudge)
+        store.notifier.on(Topic.ROUTES, self.loop.nudge)
 
     async def _tick(self) -> None:
         now = await self._store.route_table()

@@ -21,10 +21,10 @@ from moorage.common.link.pb import (
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import InvalidInput, StartupError, StoreUnavailable
 from moorage.common.model.usage import UsageReport
-from moorage.common.views.peers import MemberKind
+from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.registration import Enrolment, ManagerCertificate
 from moorage.manager.rpc.agent_link import Links
-from moorage.manager.rpc.authentication import Admission, Peer
+from moorage.manager.rpc.authentication import Admission, Caller
 from moorage.manager.rpc.commands import ExecBroker
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.rpc.route_feed import Feed
@@ -51,7 +51,7 @@ OPTIONS = [
 class LinkServer(
     agent_pb2_grpc.AgentLinkServicer,
     routes_pb2_grpc.RouteFeedServicer,
-    peers_pb2_grpc.MembersServicer,
+    peers_pb2_grpc.PeersServicer,
 ):
     """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``certificate``: this
     manager's own, for mTLS; None: without TLS. ``usage`` takes what agents say that is used, and returns at
@@ -77,59 +77,59 @@ class LinkServer(
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        peer = await self._admit(context, "agent")
-        async with self._admission.watching(peer, context):
-            await self._links.serve(request_iterator, context, peer)
+        caller = await self._admit(context, "agent")
+        async with self._admission.watching(caller, context):
+            await self._links.serve(request_iterator, context, caller)
 
     async def SendLogs(
         self, request_iterator: AsyncIterator[agent_pb2.LogChunk], context: Any
     ) -> agent_pb2.LogAck:
-        peer = await self._admit(context, "agent")
-        async with self._admission.watching(peer, context):
+        caller = await self._admit(context, "agent")
+        async with self._admission.watching(caller, context):
             await self._logs.receive(request_iterator)
         return agent_pb2.LogAck()
 
     async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
-        peer = await self._admit(context, "agent")
+        caller = await self._admit(context, "agent")
         usage = usage_codec.usage_from_wire(request)
-        if wrong := peer.may_be(usage.agent_id):
+        if wrong := caller.may_be(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         self._usage(usage)
         return agent_pb2.UsageAck()
 
     async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:
-        peer = await self._admit(context, "agent")
-        async with self._admission.watching(peer, context):
-            await self._execs.serve(request_iterator, context, peer)
+        caller = await self._admit(context, "agent")
+        async with self._admission.watching(caller, context):
+            await self._execs.serve(request_iterator, context, caller)
 
     async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
         self._workspaces.take(request, await self._admit(context, "agent"))
         return agent_pb2.LogAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
-        peer = await self._admit(context, "proxy")
-        if wrong := peer.may_be(request.proxy_id):
+        caller = await self._admit(context, "proxy")
+        if wrong := caller.may_be(request.proxy_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         log.info("proxy attached", proxy=request.proxy_id)
-        async with self._admission.watching(peer, context):
+        async with self._admission.watching(caller, context):
             async for table in self._feed.watch():
                 await context.write(route_codec.routes_to_wire(table))
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
-        peer = await self._admit(context, "agent", "proxy")
+        caller = await self._admit(context, "agent", "proxy")
         enrolment = self._enrolment
-        if peer.member is None or enrolment is None:
+        if caller.peer is None or enrolment is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this link has no TLS: nothing to renew")
             raise AssertionError("aborted")
         try:
-            certificate = await enrolment.renew(peer.member_id, peer.member, request.csr)
+            certificate = await enrolment.renew(caller.peer_id, caller.peer, request.csr)
         except InvalidInput as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         if certificate is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
-        log.info("certificate renewed", kind=peer.member.kind, name=peer.member.name)
+        log.info("certificate renewed", kind=caller.peer.kind, name=caller.peer.name)
         now_ms = round(enrolment.now().timestamp() * 1000)
         return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
 
@@ -138,7 +138,7 @@ class LinkServer(
         now_ms = round(self._admission.now().timestamp() * 1000)
         return peers_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
 
-    async def _admit(self, context: Any, *kinds: MemberKind) -> Peer:
+    async def _admit(self, context: Any, *kinds: PeerKind) -> Caller:
         try:
             return await self._admission.admit(context, *kinds)
         except StoreUnavailable as error:
@@ -149,7 +149,7 @@ class LinkServer(
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-        peers_pb2_grpc.add_MembersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        peers_pb2_grpc.add_PeersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
         try:
             if self._certificate is None:

@@ -12,7 +12,7 @@ from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import AgentId
 from moorage.common.views.resources import WorkspaceList, WorkspaceView
 from moorage.manager.rpc.agent_link import Links
-from moorage.manager.rpc.authentication import Peer
+from moorage.manager.rpc.authentication import Caller
 
 # To list is to look at every file: a node with many is slow.
 ANSWER_S = 15.0
@@ -49,9 +49,9 @@ class WorkspaceBroker:
         silent += sorted(agent for agent, said in answers.items() if said.error)
         return WorkspaceList(items=items, silent=list(silent))
 
-    def take(self, answer: agent_pb2.WorkspaceAnswer, peer: Peer) -> None:
+    def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> None:
         agent_id, waiting = self._asked.get(answer.request_id, ("", None))
-        if waiting is not None and not waiting.done() and not peer.may_be(agent_id):
+        if waiting is not None and not waiting.done() and not caller.may_be(agent_id):
             waiting.set_result(answer)
 
 

@@ -1,4 +1,5 @@
-"""Apps of sessions, and permits to them: who holds one reaches one app of one session until it expires."""
+"""Apps of sessions, and access tokens to them: who holds one reaches one app of one session until it
+expires."""
 
 from __future__ import annotations
 
@@ -8,44 +9,44 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import AppRoute, PermitGrant
+from moorage.common.link.messages import AccessTokenGrant, AppRoute
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
-from moorage.common.views.access_tokens import AppView, NewPermitView, PermitSpec, PermitView
+from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.manager.serving.routes import app_routes
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
-PERMIT_PREFIX = "flp-"
+ACCESS_TOKEN_PREFIX = "mga-"
 
 
-class Permits:
+class AccessTokens:
     """Part of ``Store``. Sessions are named by their ids."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
-        self._permit_line = db.line()
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
+        self._access_token_line = db.line()
 
     async def list_apps(self, session_id: str) -> list[AppView]:
         """What it declares and, once it runs, what its image adds. Raises ``NotFound``."""
         return _apps(await self._row(session_id))
 
-    async def create_permit(
-        self, session_id: str, app: str, spec: PermitSpec, *, actor: str
-    ) -> NewPermitView:
+    async def create_access_token(
+        self, session_id: str, app: str, spec: AccessTokenSpec, *, actor: str
+    ) -> NewAccessTokenView:
         """Raises ``NotFound`` for an app that it has not, ``Conflict`` for a session that has ended."""
         row = await self._row(session_id)
         view = _the_app(row, app)
-        permit = PERMIT_PREFIX + self._clock.secret(32)
-        digest = hashlib.sha256(permit.encode()).hexdigest()
-        made = await self._permit_line.fetch(
-            SQL["permit_create"],
+        access_token = ACCESS_TOKEN_PREFIX + self._clock.secret(32)
+        digest = hashlib.sha256(access_token.encode()).hexdigest()
+        made = await self._access_token_line.fetch(
+            SQL["access_token_create"],
             self._clock.new_id(),
             session_id,
             app,
-            permit[:8],
+            access_token[:8],
             digest,
             actor,
             spec.lifetime_s,
@@ -55,34 +56,39 @@ class Permits:
                 f"session {row['name']!r} has ended, so its app {app!r} is gone",
                 next_step="start it again",
             )
-        self._bell.ring([Topic.ROUTES])
-        shown = {"permit": permit, "protocol": view.protocol, "path": view.path}
-        return NewPermitView.model_validate({**_fields(made[0]), **shown})
+        self._notifier.notify([Topic.ROUTES])
+        shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
+        return NewAccessTokenView.model_validate({**_fields(made[0]), **shown})
 
-    async def list_permits(self, session_id: str, app: str) -> list[PermitView]:
+    async def list_access_tokens(self, session_id: str, app: str) -> list[AccessTokenView]:
         """Those that still open it, oldest first."""
-        found = await self._db.fetch(SQL["permit_list"], session_id, app)
-        return [PermitView.model_validate(_fields(row)) for row in found]
+        found = await self._db.fetch(SQL["access_token_list"], session_id, app)
+        return [AccessTokenView.model_validate(_fields(row)) for row in found]
 
-    async def revoke_permit(self, session_id: str, app: str, permit_id: str, *, actor: str) -> PermitView:
+    async def revoke_access_token(
+        self, session_id: str, app: str, access_token_id: str, *, actor: str
+    ) -> AccessTokenView:
         """It opens nothing more. Raises ``NotFound``."""
         found = []
-        if _is_id(permit_id):
-            found = await self._permit_line.fetch(SQL["permit_revoke"], session_id, app, permit_id, actor)
+        if _is_id(access_token_id):
+            found = await self._access_token_line.fetch(
+                SQL["access_token_revoke"], session_id, app, access_token_id, actor
+            )
         if not found:
             raise NotFound(
-                f"app {app!r} has no permit {permit_id!r}", next_step="list them: it may be revoked already"
+                f"app {app!r} has no access token {access_token_id!r}",
+                next_step="list them: it may be revoked already",
             )
-        self._bell.ring([Topic.ROUTES])
-        return PermitView.model_validate(_fields(found[0]))
+        self._notifier.notify([Topic.ROUTES])
+        return AccessTokenView.model_validate(_fields(found[0]))
 
     async def app_routes(self) -> tuple[AppRoute, ...]:
         return app_routes(await self._db.fetch(SQL["app_routes"]))
 
-    async def permit_grants(self) -> tuple[PermitGrant, ...]:
+    async def access_token_grants(self) -> tuple[AccessTokenGrant, ...]:
         return tuple(
-            PermitGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
-            for row in await self._db.fetch(SQL["permit_grants"])
+            AccessTokenGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
+            for row in await self._db.fetch(SQL["access_token_grants"])
         )
 
     async def _row(self, session_id: str) -> Mapping[str, Any]:

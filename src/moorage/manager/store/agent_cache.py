@@ -1,7 +1,9 @@
 """The agents of each resource group as the planner sees them, kept between passes.
 
-A pass would else read every slot of every agent to place one session. What changes an agent rings for it
-(``Bell.ring_room``) and only those are read again; should a ring have been lost, every other is in its turn,
+A pass would else read every slot of every agent to place one session. What changes an agent notifications
+for it
+(``Notifier.notify_capacity``) and only those are read again; should a notify have been lost, every other is
+in its turn,
 a slice at a time, within ``REREAD_S``. What is kept may be out of date: the commit of a placement checks
 again, and refuses.
 
@@ -20,7 +22,7 @@ from moorage.common.model.ids import AgentId
 from moorage.manager.scheduling import AgentState
 from moorage.manager.store import rows
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 REREAD_S = 5.0
@@ -46,13 +48,13 @@ class _Group:
 class Rooms:
     """``of(group)`` reads what may have changed, and gives the group's agents."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._clock = db, clock
         self._line = db.line()
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
         self._reading: set[AgentId] = set()
-        bell.on_room(self.changed)
+        notifier.on_capacity(self.changed)
 
     def changed(self, agents: Collection[AgentId] | None) -> None:
         """These have more or less room, or are otherwise not as they were. None: any may."""
@@ -111,7 +113,7 @@ class Rooms:
     async def _take_turns(self, group: str, known: _Group, now: float) -> None:
         if now - known.round_at >= REREAD_S:
             there = {AgentId(row["id"]) for row in await self._line.fetch(SQL["agent_ids"], group)}
-            # Those that came and went without a ring at once, the others in their turn.
+            # Those that came and went without a notify at once, the others in their turn.
             self._stale |= there ^ known.agents.keys()
             known.turn = [*known.turn, *sorted(there.intersection(known.agents).difference(known.turn))]
             known.slice, known.round_at = -(-len(known.turn) // SLICES), now

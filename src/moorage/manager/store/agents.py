@@ -11,7 +11,7 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.views import resources
 from moorage.manager.store import rows
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.reports import Reports
 
@@ -19,8 +19,8 @@ from moorage.manager.store.reports import Reports
 class Agents(Reports):
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        super().__init__(db, bell, clock)
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        super().__init__(db, notifier, clock)
         self._orders_line = db.line()
         # What kernels are, by the agent that should have them: see ``orders_for_many``.
         self._ordered: dict[AgentId, dict[KernelId, KernelSpec]] = {}
@@ -69,10 +69,10 @@ class Agents(Reports):
     async def _give_up(self, silent: Collection[AgentId]) -> None:
         lost = await self._report_line.fetch(SQL["kernels_lost"])
         self._look_again(silent)
-        self._bell.ring_room(silent)
-        self._bell.ring_kernels({SessionId(row["session_id"]) for row in lost})
+        self._notifier.notify_capacity(silent)
+        self._notifier.notify_kernels({SessionId(row["session_id"]) for row in lost})
         if silent or lost:
-            self._bell.ring([Topic.ROUTES])
+            self._notifier.notify([Topic.ROUTES])
 
     async def forget_agent(self, agent_id: str, *, actor: str) -> resources.AgentView:
         """Give up a silent agent, its kernels with it; whoever comes under its id is taken in. Returns it as
@@ -84,7 +84,7 @@ class Agents(Reports):
                 next_step="stop it first, and wait manager.suspect_after_s",
             )
         await self._give_up([AgentId(agent_id)])
-        self._bell.ring([Topic.MEMBERS])
+        self._notifier.notify([Topic.PEERS])
         return view
 
     async def cordon_agent(
@@ -104,8 +104,8 @@ class Agents(Reports):
         view = await self.get_agent(agent_id)
         if not await self._report_line.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
             raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
-        self._bell.ring_room([AgentId(view.id)])
-        self._bell.ring([Topic.ENDPOINTS, Topic.PENDING])
+        self._notifier.notify_capacity([AgentId(view.id)])
+        self._notifier.notify([Topic.ENDPOINTS, Topic.PENDING])
         return await self.get_agent(agent_id)
 
     async def left_on_drained(self) -> list[tuple[SessionId, AgentId, str]]:

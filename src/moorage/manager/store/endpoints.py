@@ -27,15 +27,15 @@ from moorage.manager.serving.routes import route_table
 from moorage.manager.store import rows, tables
 from moorage.manager.store.database import Database
 from moorage.manager.store.keys import Access
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 
 class Endpoints:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
         self._line = db.line()
 
     async def create_endpoint(
@@ -66,7 +66,7 @@ class Endpoints:
                 f"an endpoint is already called {spec.name!r}",
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
-        self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
+        self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
         return await self.get_endpoint(spec.name)
 
     async def get_endpoint(self, name: str) -> resources.EndpointView:
@@ -101,7 +101,7 @@ class Endpoints:
         """Also starts again an endpoint that was given up after repeated failure. Raises ``NotFound``."""
         if not await self._line.fetch(SQL["endpoint_scale"], name, replicas):
             raise _no_endpoint(name)
-        self._bell.ring([Topic.ENDPOINTS])
+        self._notifier.notify([Topic.ENDPOINTS])
         return await self.get_endpoint(name)
 
     async def delete_endpoint(self, name: str, *, actor: str) -> resources.EndpointView:
@@ -109,7 +109,7 @@ class Endpoints:
         view = await self.get_endpoint(name)
         if not await self._line.fetch(SQL["endpoint_delete"], name):
             raise _no_endpoint(name)
-        self._bell.ring([Topic.ENDPOINTS, Topic.ROUTES])
+        self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
         return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
 
     async def endpoint_facts(self) -> list[EndpointFacts]:

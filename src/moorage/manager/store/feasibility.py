@@ -82,4 +82,4 @@ def _lines(spec: SessionSpec, slots: dict[str, int], agents: tuple[AgentState, .
         designated=frozenset(AgentId(agent) for agent in spec.agents),
     )
     made = plan(Snapshot(spec.resource_group, agents, (one,)), Policy())
-    return [explain(r) for hold in made.holds if hold.reason is Reason.NEVER_FITS for r in hold.refusals]
+    return [explain(r) for hold in made.holds if hold.reason is Reason.INFEASIBLE for r in hold.refusals]

@@ -15,7 +15,7 @@ from moorage.common.views import resources
 from moorage.manager.scheduling import Policy
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 log = structlog.get_logger("moorage.store.groups")
@@ -24,8 +24,8 @@ log = structlog.get_logger("moorage.store.groups")
 class Groups:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell) -> None:
-        self._db, self._bell = db, bell
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
         self._group_line, self._pass_line = db.line(), db.line()
         self.limited = True  # whether there is any quota, as far as the last look says
 
@@ -42,7 +42,7 @@ class Groups:
     async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
         """Create it or change its options; takes effect with the next pass."""
         await self._group_line.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
-        self._bell.ring([Topic.PENDING])
+        self._notifier.notify([Topic.PENDING])
         return await self.get_group(name)
 
     async def groups_with_pending(self) -> list[tuple[str, Policy]]:

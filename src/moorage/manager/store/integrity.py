@@ -14,7 +14,7 @@ from typing import Any
 from moorage.common.model.status import STARTING, TERMINAL, Status
 from moorage.manager.lifecycle.transitions import TRANSITIONS
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 # A loop that works notices within a few seconds; a database or a manager may be away for a while.
@@ -85,8 +85,8 @@ assert all(GOES_WITH[status] for status in TERMINAL)
 class Checks:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell) -> None:
-        self._db, self._bell = db, bell
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
         self._mend_line = db.line()
 
     async def check(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
@@ -109,7 +109,7 @@ class Checks:
                 rows = await self._mend_line.fetch(SQL[f"mend_{check.name}"], *check.args(grace_s))
                 mended |= {(check.name, row["subject"]) for row in rows}
         if mended:
-            self._bell.ring([Topic.PENDING])
+            self._notifier.notify([Topic.PENDING])
         return [
             Drift(d.check, d.means, d.subject, d.detail, mended=(d.check, d.subject) in mended) for d in found
         ]

@@ -12,7 +12,7 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 KEY_PREFIX = "mg-"
@@ -21,8 +21,8 @@ KEY_PREFIX = "mg-"
 class Access:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
         self._lease_line = db.line()
         self._key_line = db.line()
 
@@ -57,7 +57,7 @@ class Access:
                 f"there is a key named {spec.name!r}",
                 next_step="choose another name, or revoke that one: `moorage key list` shows it",
             )
-        self._bell.ring([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
         return NewKeyView.model_validate({**_key_fields(made[0]), "secret": secret})
 
     async def list_keys(self) -> list[KeyView]:
@@ -80,12 +80,12 @@ class Access:
                 f"{name!r} is the last administrator's key that does not expire",
                 next_step="make another one first: `moorage key create NAME --role admin`",
             )
-        self._bell.ring([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
         return KeyView.model_validate(_key_fields(found[0]))
 
     def on_keys(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Call ``heard`` when a key was made or revoked; returns what takes it off again."""
-        return self._bell.on(Topic.KEYS, heard)
+        return self._notifier.on(Topic.KEYS, heard)
 
     async def find_key(self, sha256: str) -> ApiKey | None:
         row = await self._db.fetchrow(SQL["key_find"], sha256)

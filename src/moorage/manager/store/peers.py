@@ -1,4 +1,4 @@
-"""Members of the links in Postgres: the CA, join tokens, and what joined by them."""
+"""Peers of the links in Postgres: the CA, join tokens, and what joined by them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import asyncpg
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
-from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, MemberKind, MemberView
+from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, PeerKind, PeerView
 from moorage.manager.pki.authority import Sealed
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -24,32 +24,32 @@ _TOKEN_LIFE = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A member as the links know it; ``resource_group`` is None where the token named none."""
+    """A peer as the links know it; ``resource_group`` is None where the token named none."""
 
     id: str
     resource_group: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    kind: MemberKind
+class Peer:
+    kind: PeerKind
     name: str
     resource_group: str | None
 
 
-class Members:
+class Peers:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
-        self._member_line = db.line()
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
+        self._peer_line = db.line()
 
     async def authority(self, make: Callable[[], Sealed]) -> Sealed:
         """The CA of the links; the first manager that asks makes it."""
         found = await self._db.fetchrow(SQL["authority_find"])
         if found is None:
             made = make()
-            rows = await self._member_line.fetch(SQL["authority_keep"], made.certificate, made.key)
+            rows = await self._peer_line.fetch(SQL["authority_keep"], made.certificate, made.key)
             # Another manager kept its own between our two looks, and this statement could not see it yet.
             found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
         return Sealed(found["certificate"], found["key"])
@@ -65,7 +65,7 @@ class Members:
                 next_step="give a later time, or leave it out: an hour",
             )
         args = (self._clock.new_id(), verifier, spec.kind, spec.resource_group, spec.uses, until, actor)
-        rows = await self._member_line.fetch(SQL["join_token_create"], *args)
+        rows = await self._peer_line.fetch(SQL["join_token_create"], *args)
         if not rows:
             raise NotFound(
                 f"resource_group {spec.resource_group!r} does not exist",
@@ -81,7 +81,7 @@ class Members:
     async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Nothing joins by it any more; what has joined stays. Raises ``NotFound``."""
         known = _UUID.fullmatch(token_id) is not None
-        rows = known and await self._member_line.fetch(SQL["join_token_remove"], token_id, actor)
+        rows = known and await self._peer_line.fetch(SQL["join_token_remove"], token_id, actor)
         if not rows:
             raise NotFound(
                 f"there is no join token {token_id!r}", next_step="`moorage join-token ls` lists them"
@@ -94,7 +94,7 @@ class Members:
         new_id = self._clock.new_id()
         args = (request.verifier, request.kind, request.name, key, new_id, until)
         try:
-            rows = await self._member_line.fetch(SQL["member_join"], *args)
+            rows = await self._peer_line.fetch(SQL["peer_join"], *args)
         except asyncpg.UniqueViolationError:
             rows = []  # somebody else joined under that name at the same moment; nothing was used
         if rows:
@@ -102,36 +102,36 @@ class Members:
         why = SQL["join_token_over"]
         raise _refusal(request, await self._db.fetchrow(why, request.verifier, request.kind, request.name))
 
-    async def find_member(self, member_id: str) -> Member | None:
+    async def find_peer(self, peer_id: str) -> Peer | None:
         """None: revoked, or never heard of."""
-        row = await self._db.fetchrow(SQL["member_find"], member_id)
-        return None if row is None else Member(row["kind"], row["name"], row["resource_group"])
+        row = await self._db.fetchrow(SQL["peer_find"], peer_id)
+        return None if row is None else Peer(row["kind"], row["name"], row["resource_group"])
 
-    async def renew_member(self, member_id: str, key: str, until: datetime) -> bool:
-        """It has a certificate for another key, good until then. False: it is no member any more."""
-        return bool(await self._member_line.fetch(SQL["member_renew"], member_id, key, until))
+    async def renew_peer(self, peer_id: str, key: str, until: datetime) -> bool:
+        """It has a certificate for another key, good until then. False: it is no peer any more."""
+        return bool(await self._peer_line.fetch(SQL["peer_renew"], peer_id, key, until))
 
-    async def members_left(self, ids: Collection[str]) -> frozenset[str]:
-        """Of these, those that are members still."""
-        return frozenset(row["id"] for row in await self._db.fetch(SQL["members_left"], list(ids)))
+    async def peers_left(self, ids: Collection[str]) -> frozenset[str]:
+        """Of these, those that are peers still."""
+        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_left"], list(ids)))
 
-    async def list_members(self) -> list[MemberView]:
-        rows = await self._db.fetch(SQL["members_list"])
-        return [MemberView.model_validate(dict(row)) for row in rows]
+    async def list_peers(self) -> list[PeerView]:
+        rows = await self._db.fetch(SQL["peers_list"])
+        return [PeerView.model_validate(dict(row)) for row in rows]
 
-    async def revoke_member(self, kind: str, name: str, *, actor: str) -> MemberView:
+    async def revoke_peer(self, kind: str, name: str, *, actor: str) -> PeerView:
         """Its certificates are good for nothing from now on. Raises ``NotFound``."""
-        rows = await self._member_line.fetch(SQL["member_revoke"], kind, name, actor)
+        rows = await self._peer_line.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
             raise NotFound(
-                f"no {kind} named {name!r} has joined", next_step="`moorage members ls` lists who has"
+                f"no {kind} named {name!r} has joined", next_step="`moorage peers ls` lists who has"
             )
-        self._bell.ring([Topic.MEMBERS])
-        return MemberView.model_validate(dict(rows[0]))
+        self._notifier.notify([Topic.PEERS])
+        return PeerView.model_validate(dict(rows[0]))
 
     async def sweep_join_tokens(self, days: int) -> None:
         """Forget tokens that have been over for so long."""
-        await self._member_line.fetch(SQL["join_tokens_sweep"], days)
+        await self._peer_line.fetch(SQL["join_tokens_sweep"], days)
 
 
 def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
@@ -155,7 +155,7 @@ def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Co
         return Conflict(
             f"another {request.kind} named {request.name!r} has joined",
             next_step=f"choose another name, or, if that one is gone for good: "
-            f"`moorage members rm {request.kind} {request.name}`",
+            f"`moorage peers rm {request.kind} {request.name}`",
         )
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
     return Forbidden(f"this join token could be used {times}, and was", next_step=again)

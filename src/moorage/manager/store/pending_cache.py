@@ -1,7 +1,8 @@
 """The sessions that wait in each resource group, kept between passes.
 
 A pass would else read all of them to place one. Who comes to wait, waits no more, or waits otherwise, is
-rung for (``Bell.ring_waiting``), and only those are read again. Should a ring have been lost, and for those
+notified for (``Notifier.notify_waiting``), and only those are read again. Should a notify have been lost,
+and for those
 whose pause or starting time is over, all are asked every ``REREAD_S`` whether they are as they were. What is
 kept may be out of date: the commit of a placement checks again, and refuses.
 """
@@ -17,11 +18,12 @@ from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling import Pending
 from moorage.manager.store import rows
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 REREAD_S = 1.0
-# Of more that are rung for and not asked about (another manager leads), it is not remembered who they are.
+# Of more that are notified for and not asked about (another manager leads), it is not remembered who they
+# are.
 MOST_NAMES = 20_000
 
 
@@ -34,14 +36,14 @@ class _Queue:
 
 
 class Waiting:
-    """``bell``: who rings for those that change; without one, all are asked each time."""
+    """``notifier``: who notifications for those that change; without one, all are asked each time."""
 
-    def __init__(self, db: Database, clock: Clock, bell: Bell | None = None) -> None:
-        self._line, self._clock, self._rung = db.line(), clock, bell is not None
+    def __init__(self, db: Database, clock: Clock, notifier: Notifier | None = None) -> None:
+        self._line, self._clock, self._notified = db.line(), clock, notifier is not None
         self._queues: dict[str, _Queue] = {}
         self._stale: set[SessionId] = set()
-        if bell is not None:
-            bell.on_waiting(self.changed)
+        if notifier is not None:
+            notifier.on_waiting(self.changed)
 
     def changed(self, sessions: Collection[SessionId] | None) -> None:
         """These wait, or did, and are not as they were. None: any may be."""
@@ -62,7 +64,7 @@ class Waiting:
         """In no order. Raises ``StoreUnavailable``; then nothing is taken for known that was not read."""
         now = self._clock.monotonic()
         queue = self._queues.setdefault(group, _Queue({}))
-        if not self._rung or queue.asked_at is None or now - queue.asked_at >= REREAD_S:
+        if not self._notified or queue.asked_at is None or now - queue.asked_at >= REREAD_S:
             queue.asked_at = now  # before the look: who says meanwhile that any may have changed is heard
             await self._ask_all(group, queue)
         if self._stale:

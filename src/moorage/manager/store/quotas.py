@@ -16,7 +16,7 @@ from moorage.common.views import resources
 from moorage.manager.scheduling import Policy
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 _OF: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
@@ -27,8 +27,8 @@ Usage = Mapping[tuple[str, str], Mapping[str, int]]
 class Quotas:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell) -> None:
-        self._db, self._bell = db, bell
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
         self._quota_line = db.line()
 
     async def list_quotas(self) -> list[resources.QuotaView]:
@@ -50,7 +50,7 @@ class Quotas:
         args = (scope, name, slots, limits.sessions, limits.pending, actor)
         if not await self._quota_line.fetch(SQL["quota_put"], *args):
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
-        self._bell.ring([Topic.PENDING])
+        self._notifier.notify([Topic.PENDING])
         return await self.get_quota(scope, name)
 
     async def delete_quota(self, scope: Scope, name: str) -> resources.QuotaView:
@@ -58,7 +58,7 @@ class Quotas:
         view = await self.get_quota(scope, name)
         if not await self._quota_line.fetch(SQL["quota_delete"], scope, name):
             raise _no_quota(scope, name)
-        self._bell.ring([Topic.PENDING])
+        self._notifier.notify([Topic.PENDING])
         return view
 
     async def shares(

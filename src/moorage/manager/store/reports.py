@@ -2,7 +2,8 @@
 
 A report that says what the last one said is only a heartbeat: it is noted in memory, and all heartbeats are
 written together twice a second. What could give the same report another meaning (a stop, a placement, a mark
-of silence) rings for that agent; and after ``REFRESH_S`` it is looked at in full anyhow: a ring may be lost.
+of silence) notifications for that agent; and after ``REFRESH_S`` it is looked at in full anyhow: a notify
+may be lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from moorage.common.model.status import TERMINAL, ObservedState, Status
 from moorage.manager.lifecycle.transitions import KernelChange, kernel_changes
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.report_fencing import ReportRefused, why_refused
 
@@ -63,8 +64,8 @@ class _Facts:
 class Reports:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock) -> None:
-        self._db, self._bell, self._clock = db, bell, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
         self._report_line = db.line()
         # Heartbeats, and what kernels do before they end.
         self._hear_line, self._beat_line = db.line(durable=False), db.line(durable=False)
@@ -72,10 +73,10 @@ class Reports:
         self._facts: dict[AgentId, _Facts] = {}
         self._taken: dict[AgentId, tuple[_Item, float]] = {}
         self._beats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
-        # Agents whose reports are being looked at, and those of them that were rung for meanwhile.
+        # Agents whose reports are being looked at, and those of them that were notified for meanwhile.
         self._in_hand: set[AgentId] = set()
-        self._rung: set[AgentId] = set()
-        bell.on_orders(self._look_again)
+        self._notified: set[AgentId] = set()
+        notifier.on_orders(self._look_again)
 
     async def observe(self, report: Report, accepted: Collection[KernelId] | None) -> int:
         """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
@@ -109,7 +110,7 @@ class Reports:
             return
         back = [AgentId(row["id"]) for row in found if row["was"] != "ALIVE"]
         self._look_again([*back, *(beats.keys() - {row["id"] for row in found})])
-        self._bell.ring_room(back)
+        self._notifier.notify_capacity(back)
 
     def _look_again(self, agents: Collection[AgentId] | None) -> None:
         """The next reports of these may mean something new, whatever they say. None: of all."""
@@ -117,7 +118,7 @@ class Reports:
             agents = [*self._taken, *self._in_hand]
         for agent_id in agents:
             self._taken.pop(agent_id, None)
-        self._rung.update(self._in_hand.intersection(agents))
+        self._notified.update(self._in_hand.intersection(agents))
 
     async def _write_reports(self, items: Sequence[_Item]) -> Sequence[int | ReportRefused]:
         """In rounds: two reports of one agent are taken in one after the other."""
@@ -134,7 +135,7 @@ class Reports:
 
     async def _take(self, items: Sequence[_Item]) -> dict[AgentId, int | ReportRefused]:
         """One report each of some agents; returns by agent how many kernels changed, or why not."""
-        self._in_hand, self._rung = {item.agent_id for item in items}, set()
+        self._in_hand, self._notified = {item.agent_id for item in items}, set()
         for agent_id in self._in_hand:
             self._taken.pop(agent_id, None)
         room, refused, stored = await self._hear(items)
@@ -149,7 +150,7 @@ class Reports:
             ]
         )
         at = self._clock.monotonic()
-        self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._rung}
+        self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._notified}
         self._tell([agent_id for agent_id, found in changes.items() if found], written, room)
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
@@ -171,11 +172,11 @@ class Reports:
         sessions = {SessionId(row["session_id"]) for row in written}
         routed = any(row["routed"] for row in written)
         # Not heard by ourselves: what these reports mean has just been written.
-        self._bell.tell_orders(changed)
-        self._bell.ring_kernels(sessions)
-        self._bell.ring_room(room)
+        self._notifier.notify_others_orders(changed)
+        self._notifier.notify_kernels(sessions)
+        self._notifier.notify_capacity(room)
         if routed:
-            self._bell.ring([Topic.ROUTES])
+            self._notifier.notify([Topic.ROUTES])
 
     def _is_known(self, item: _Item) -> bool:
         facts = self._facts.get(item.agent_id)
@@ -268,7 +269,7 @@ class Reports:
         )
         offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
         if offering and await self._put_service_ports(offering, streams):
-            self._bell.ring([Topic.ROUTES])
+            self._notifier.notify([Topic.ROUTES])
         return written
 
     async def _put_service_ports(

@@ -45,7 +45,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         deadline_at=row["deadline_at"],
         user=row["owner"],
         project=row["project"],
-        reruns=row["reruns"],
+        requeues=row["requeues"],
         not_before=row["not_before"],
         slots=row["slots"],
         spec=spec,
@@ -65,7 +65,7 @@ def waits_until(
     not_before: datetime | None, starts_at: datetime | None, since: datetime
 ) -> resources.Hold | None:
     """The hold of a session for which the scheduler is not asked yet."""
-    reason, until = Reason.RETRY_PAUSE if not_before else Reason.STARTS_LATER, not_before or starts_at
+    reason, until = Reason.BACKOFF if not_before else Reason.BEGIN_TIME, not_before or starts_at
     if until is None:
         return None
     words = f"{REASONS[reason].text}: not before {until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -138,8 +138,8 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
                 row["deadline_at"],
                 row["other_agents"],
                 row["untried_agents"],
-                row["reruns"],
-                row["rerun_from"],
+                row["requeues"],
+                row["requeued_from"],
                 row["broken"] or "",
             )
         )

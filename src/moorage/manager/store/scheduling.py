@@ -21,7 +21,7 @@ from moorage.manager.store.agent_cache import Rooms
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
 from moorage.manager.store.groups import Groups
-from moorage.manager.store.notifier import Bell
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.pending_cache import Waiting
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import Quotas
@@ -75,11 +75,13 @@ class _Noted:
 class Planning:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock, groups: Groups, quotas: Quotas) -> None:
-        self._db, self._bell, self._clock, self._groups = db, bell, clock, groups
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, groups: Groups, quotas: Quotas
+    ) -> None:
+        self._db, self._notifier, self._clock, self._groups = db, notifier, clock, groups
         self._quotas = quotas
         self._place_line = db.line()
-        self._rooms, self._waiting = Rooms(db, bell, clock), Waiting(db, clock, bell)
+        self._rooms, self._waiting = Rooms(db, notifier, clock), Waiting(db, clock, notifier)
         # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
         self._noted: dict[str, dict[SessionId, _Noted]] = {}
         self._unsaid: dict[str, list[Hold]] = {}
@@ -132,9 +134,9 @@ class Planning:
         done = len(placed)
         # Also where it was refused: then what we knew of the agent was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
-        self._bell.ring_room(agents, more=False)
+        self._notifier.notify_capacity(agents, more=False)
         if done:
-            self._bell.ring_orders(agents)
+            self._notifier.notify_orders(agents)
         return done
 
     async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:

@@ -30,7 +30,7 @@ from moorage.manager.pki.ssh_keys import KeyPair, key_pair
 from moorage.manager.store import cluster_rows, rows
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 # How long a create may be sent again under its key. Far beyond any client's patience.
@@ -57,8 +57,8 @@ class _New:
 class Creates:
     """Part of ``Store``."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
-        self._db, self._bell, self._clock, self._lost_grace_s = db, bell, clock, lost_grace_s
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
+        self._db, self._notifier, self._clock, self._lost_grace_s = db, notifier, clock, lost_grace_s
         self._create_line = db.line()
         # Whether waiting sessions were counted by some quota when we last made one.
         self._limited = False
@@ -130,7 +130,7 @@ class Creates:
         created = row["created_at"]
         if created is None:
             raise _refusal(new, row) or _name_taken(new.name)
-        self._bell.ring_waiting([SessionId(new.id)])
+        self._notifier.notify_waiting([SessionId(new.id)])
         first = resources.KernelView(
             id=new.kernel_id,
             attempt=1,

@@ -25,7 +25,7 @@ from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import rows, tables
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Bell, Topic
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.session_create import Creates
 
@@ -36,8 +36,8 @@ _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 class Sessions(Creates):
     """Part of ``Store``. Every write is one statement; many that come at once share one."""
 
-    def __init__(self, db: Database, bell: Bell, clock: Clock, lost_grace_s: float) -> None:
-        super().__init__(db, bell, clock, lost_grace_s)
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
+        super().__init__(db, notifier, clock, lost_grace_s)
         self._move_line, self._look_line = db.line(), db.line()
         self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves, clock)
 
@@ -137,7 +137,7 @@ class Sessions(Creates):
         """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines.
 
         ``among``: only these, without looking for others. ``deep``: also those that nothing moves by itself,
-        and of which ``Bell.ring_kernels`` tells sooner.
+        and of which ``Notifier.notify_kernels`` tells sooner.
         """
         if among is None:
             among = {row["id"] for row in await self._look_line.fetch(SQL["sessions_unsettled"], deep)}
@@ -169,7 +169,9 @@ class Sessions(Creates):
                 moves.append(move)
         done = await self.move_all(moves)
         # What they hold is on its way back: the planner must not look for more of it.
-        self._bell.ring_room({k.agent_id for one in facts for k in one.kernels if k.agent_id}, more=False)
+        self._notifier.notify_capacity(
+            {k.agent_id for one in facts for k in one.kernels if k.agent_id}, more=False
+        )
         return done
 
     async def move(self, move: Move) -> bool:
@@ -217,13 +219,15 @@ class Sessions(Creates):
             [self._clock.secret() for _ in subs],
         )
         done = {row["id"] for row in found}
-        self._bell.ring_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
+        self._notifier.notify_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
         waited = {SessionId(other) for row in found for other in row["dependents"] or ()}
         if waited:  # they may start now, or never
-            self._bell.ring_kernels(waited)
+            self._notifier.notify_kernels(waited)
         held = {i.session_id for i in items if Status.PENDING in (i.old, i.new) and i.session_id in done}
-        self._bell.ring_waiting(waited | held)
-        self._bell.ring({topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)})
+        self._notifier.notify_waiting(waited | held)
+        self._notifier.notify(
+            {topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)}
+        )
         return [move.session_id in done and newest[move.session_id] is move for move in moves]
 
 

@@ -149,8 +149,8 @@ sessions = _table(
         "ready_at": [_TZ],
         "retries": Integer(),
         "bypassed": Integer(),
-        "reruns": Integer(),
-        "rerun_from": Integer(),
+        "requeues": Integer(),
+        "requeued_from": Integer(),
         "not_before": [_TZ],
         "owner": Text(),
         "project": Text(),
@@ -217,8 +217,8 @@ service_ports = _table(
     },
 )
 
-permits = _table(
-    "permits",
+access_tokens = _table(
+    "access_tokens",
     ("id",),
     {
         "id": _ID,
@@ -340,8 +340,8 @@ join_tokens = _table(
     },
 )
 
-link_members = _table(
-    "link_members",
+link_peers = _table(
+    "link_peers",
     ("id",),
     {
         "id": _ID,

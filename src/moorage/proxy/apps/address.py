@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from moorage.common.model.service_ports import app_path
 
-COOKIE = "moorage-permit"
-PERMIT = "permit"
+COOKIE = "moorage-access-token"
+ACCESS_TOKEN = "access_token"
 TUNNEL = "/tunnel/"
 
 _BY_PATH = re.compile(r"^/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?$")
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What may be a permit or a key, each with where it stood. ``asked`` is without it."""
+    """What may be an access token or a key, each with where it stood. ``asked`` is without it."""
 
     asked: Asked
     by_query: tuple[str, ...]
@@ -72,13 +72,13 @@ def _label(host: str, domain: str) -> str:
 def shown(asked: Asked, headers: Mapping[str, str], cookies: Iterable[str]) -> Shown:
     """``cookies``: the values of all Cookie headers."""
     fields = asked.query.split("&") if asked.query else []
-    permits = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == PERMIT)
-    kept = "&".join(f for f in fields if f.partition("=")[0] != PERMIT)
+    access_tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == ACCESS_TOKEN)
+    kept = "&".join(f for f in fields if f.partition("=")[0] != ACCESS_TOKEN)
     scheme, _, bearer = headers.get("Authorization", "").partition(" ")
     pairs = (pair.strip().partition("=") for line in cookies for pair in line.split(";"))
     return Shown(
         replace(asked, query=kept),
-        permits,
+        access_tokens,
         bearer.strip() if scheme.lower() == "bearer" else "",
         tuple(value for name, _, value in pairs if name == COOKIE),
     )

@@ -19,10 +19,11 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Let in: ``permit`` by its ``way``, known by ``sha256``. ``expires_at`` in unix seconds, 0: never."""
+    """Let in: ``access_token`` by its ``way``, known by ``sha256``. ``expires_at`` in unix seconds, 0:
+    never."""
 
     route: AppRoute
-    permit: str
+    access_token: str
     sha256: str
     way: Way
     expires_at: int
@@ -44,9 +45,9 @@ def admit(
         return error_response.no_such_address(asked)
     route = table.apps.get((asked.session_id, asked.app))
     expired_at = 0
-    for way, permit in _candidates(shown):
+    for way, access_token in _candidates(shown):
         # Looked up by digest: the time it takes says nothing about one that is nearly right.
-        sha256 = hashlib.sha256(permit.encode("utf-8", "surrogateescape")).hexdigest()
+        sha256 = hashlib.sha256(access_token.encode("utf-8", "surrogateescape")).hexdigest()
         opens, until = _opens(sha256, asked, route, table, unix_now, with_keys=way == "header")
         if not opens:
             expired_at = max(expired_at, until)
@@ -57,23 +58,24 @@ def admit(
             return error_response.not_ready(asked)
         if route.protocol == "tcp" and not asked.tunnel:
             return error_response.not_http(asked)
-        return Entry(route, permit, sha256, way, until)
+        return Entry(route, access_token, sha256, way, until)
     if expired_at:
-        return error_response.permit_expired(asked, unix_now - expired_at)
-    return error_response.no_permit(asked, given=any(True for _ in _candidates(shown)))
+        return error_response.access_token_expired(asked, unix_now - expired_at)
+    return error_response.no_access_token(asked, given=any(True for _ in _candidates(shown)))
 
 
 def still_open(entry: Entry, table: Table) -> bool:
-    """Whether what was let in may go on: a permit that expired meanwhile does no harm to it, one that was
+    """Whether what was let in may go on: an access token that expired meanwhile does no harm to it, one
+    that was
     revoked, or whose session has ended, does."""
-    return entry.sha256 in table.permits or table.key(entry.sha256, 0) is not None
+    return entry.sha256 in table.access_tokens or table.key(entry.sha256, 0) is not None
 
 
 def _candidates(shown: Shown) -> list[tuple[Way, str]]:
-    found: list[tuple[Way, str]] = [("query", permit) for permit in shown.by_query]
+    found: list[tuple[Way, str]] = [("query", access_token) for access_token in shown.by_query]
     if shown.by_header:
         found.append(("header", shown.by_header))
-    return found + [("cookie", permit) for permit in shown.by_cookie]
+    return found + [("cookie", access_token) for access_token in shown.by_cookie]
 
 
 def _opens(
@@ -81,9 +83,12 @@ def _opens(
 ) -> tuple[bool, int]:
     """Whether it opens this app, and until when it does or did. An API key has no business in an address or a
     cookie."""
-    permit = table.permits.get(sha256)
-    if permit is not None and (permit.session_id, permit.app) == (asked.session_id, asked.app):
-        return unix_now < permit.expires_at, permit.expires_at
+    access_token = table.access_tokens.get(sha256)
+    if access_token is not None and (access_token.session_id, access_token.app) == (
+        asked.session_id,
+        asked.app,
+    ):
+        return unix_now < access_token.expires_at, access_token.expires_at
     key = table.key(sha256, unix_now) if with_keys else None
     if key is None:
         return False, 0

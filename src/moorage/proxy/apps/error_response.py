@@ -21,22 +21,22 @@ def no_such_address(asked: Asked) -> Refuse:
     return Refuse(404, INVALID, "no_such_app", message)
 
 
-def no_permit(asked: Asked, *, given: bool) -> Refuse:
+def no_access_token(asked: Asked, *, given: bool) -> Refuse:
     what = (
-        "This permit does not open this app: it is unknown, revoked, of another app, or the session ended."
+        "This access token is unknown, revoked, or for another app, or the session has ended."
         if given
-        else "This app needs a permit."
+        else "This app needs an access token."
     )
     return Refuse(
-        401, INVALID, "no_permit", f"{what} {_again(asked)}", headers={"WWW-Authenticate": "Bearer"}
+        401, INVALID, "no_access_token", f"{what} {_again(asked)}", headers={"WWW-Authenticate": "Bearer"}
     )
 
 
-def permit_expired(asked: Asked, ago_s: float) -> Refuse:
+def access_token_expired(asked: Asked, ago_s: float) -> Refuse:
     minutes = int(ago_s // 60)
     when = f"{minutes} min ago" if minutes else "just now"
-    message = f"Your permit to this app expired {when}. {_again(asked)}"
-    return Refuse(401, INVALID, "permit_expired", message, headers={"WWW-Authenticate": "Bearer"})
+    message = f"Your access token to this app expired {when}. {_again(asked)}"
+    return Refuse(401, INVALID, "access_token_expired", message, headers={"WWW-Authenticate": "Bearer"})
 
 
 def foreign_origin(origin: str) -> Refuse:
@@ -77,9 +77,10 @@ def needs_websocket() -> Refuse:
 
 
 def may_pass(refused: Refuse, shown: Shown) -> bool:
-    """Whether a newer table may answer otherwise: a fresh permit, a session that has just begun to run."""
+    """Whether a newer table may answer otherwise: a fresh access token, a session that has just begun to
+    run."""
     fresh = bool(shown.by_query or shown.by_header)
-    return refused.code == "app_not_ready" or (refused.code == "no_permit" and fresh)
+    return refused.code == "app_not_ready" or (refused.code == "no_access_token" and fresh)
 
 
 def body_of(refused: Refuse, accept: str) -> tuple[bytes, str]:

@@ -84,7 +84,8 @@ class Apps:
             del self._open[task]
 
     async def _admit(self, request: web.BaseRequest, shown: Shown, upgrade: bool) -> Entry | Refuse:
-        """A permit that was just made, or an app that has just become ready, may be told of any moment."""
+        """An access token that was just made, or an app that has just become ready, may be told of any
+        moment."""
 
         def judge() -> Entry | Refuse:
             if (table := self._decider.table) is None:
@@ -104,7 +105,8 @@ class Apps:
         )
 
     def _moved(self, exchange: Exchange, asked: Asked, entry: Entry) -> web.Response | None:
-        """Where a browser should ask instead: without the permit in the address, at the app's own host name,
+        """Where a browser should ask instead: without the access token in the address, at the app's own
+        host name,
         or with the slash that relative links need."""
         request = exchange.request
         if request.method not in ("GET", "HEAD"):
@@ -119,13 +121,15 @@ class Apps:
             there = address.host_address(asked, request.host, self._domain)
             path = asked.path if entry.route.base_path else asked.rest or "/"
             more = f"{query}&" if query else "?"
-            answer.headers["Location"] = f"{scheme}://{there}{path}{more}{address.PERMIT}={entry.permit}"
+            answer.headers["Location"] = (
+                f"{scheme}://{there}{path}{more}{address.ACCESS_TOKEN}={entry.access_token}"
+            )
         elif entry.way == "query":
             slash = "/" if by_path and not asked.rest else ""
             answer.headers["Location"] = f"{asked.path}{slash}{query}"
             secure = request.headers.get("X-Forwarded-Proto", request.scheme) == "https"
             now = self._clock.now().timestamp()
-            answer.headers["Set-Cookie"] = headers.permit_cookie(asked, entry, now, secure=secure)
+            answer.headers["Set-Cookie"] = headers.access_token_cookie(asked, entry, now, secure=secure)
         elif by_path and not asked.rest and not entry.route.base_path:
             answer.headers["Location"] = f"{asked.path}/{query}"
         else:
@@ -197,7 +201,7 @@ class Apps:
         return answer
 
     def keep_only(self, table: Table) -> None:
-        """End what the permits and apps of ``table`` no longer allow."""
+        """End what the access tokens and apps of ``table`` no longer allow."""
         for task, entry in self._open.items():
             if not still_open(entry, table):
                 task.cancel()

@@ -27,7 +27,7 @@ def to_app(
     for name, value in pairs:
         small = name.lower()
         if small == "cookie":
-            value = without_permit(value)
+            value = without_access_token(value)
             if not value:
                 continue
         if small not in dropped and small not in ("x-forwarded-for", "x-forwarded-proto"):
@@ -60,7 +60,7 @@ def to_client(
             continue
         if small == "set-cookie":
             if value.lstrip().lower().startswith(COOKIE):
-                continue  # only the proxy gives permits
+                continue  # only the proxy gives access tokens
             if moved:
                 value = _SET_PATH.sub(lambda found: f"{found[1]}{_below(asked, found[2])}", value)
         elif small in ("location", "content-location") and moved:
@@ -84,14 +84,14 @@ def _below(asked: Asked, path: str) -> str:
     return path if inside else f"{asked.prefix}{path}"
 
 
-def without_permit(cookies: str) -> str:
+def without_access_token(cookies: str) -> str:
     kept = [pair for pair in cookies.split(";") if pair.strip().partition("=")[0] != COOKIE]
     return ";".join(kept).strip()
 
 
-def permit_cookie(asked: Asked, entry: Entry, unix_now: float, *, secure: bool) -> str:
+def access_token_cookie(asked: Asked, entry: Entry, unix_now: float, *, secure: bool) -> str:
     """For the browser alone: no script reads it, no other app is sent it, no other site makes it act."""
     lasts = f"; Max-Age={max(1, int(entry.expires_at - unix_now))}" if entry.expires_at else ""
     path = "/" if asked.by_host else asked.prefix
     end = "; Secure" if secure else ""
-    return f"{COOKIE}={entry.permit}; Path={path}{lasts}; HttpOnly; SameSite=Lax{end}"
+    return f"{COOKIE}={entry.access_token}; Path={path}{lasts}; HttpOnly; SameSite=Lax{end}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from moorage.common.link.messages import AppRoute, KeyGrant, ModelRoute, PermitGrant, RouteTable, Target
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 
 log = structlog.get_logger("moorage.proxy")
@@ -77,7 +77,7 @@ def _from_json(saved: dict[str, Any]) -> RouteTable:
         ),
         # A proxy of before that saved none.
         tuple(AppRoute(**app) for app in saved.get("apps", ())),
-        tuple(PermitGrant(**permit) for permit in saved.get("permits", ())),
+        tuple(AccessTokenGrant(**access_token) for access_token in saved.get("access_tokens", ())),
     )
 
 

@@ -1,6 +1,7 @@
 """What the manager knows, a proxy knows a moment later: meanwhile a refusal may be out of date already.
 
-Someone is told that a model is ready, or is given a permit, and uses it at once: the table that says so is on
+Someone is told that a model is ready, or is given an access token, and uses it at once: the table that says
+so is on
 its way. So a request that a newer table may let in waits for that one, for a moment.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.common.link.messages import AppRoute, KeyGrant, ModelRoute, PermitGrant, RouteTable
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable
 from moorage.common.model.ids import KernelId
 
 
@@ -19,7 +19,7 @@ class Stale:
 class Table:
     """One generation of routes, indexed by model name, key digest, kernel, and app of a session."""
 
-    __slots__ = ("_keys", "apps", "kernels", "models", "permits", "source")
+    __slots__ = ("_keys", "access_tokens", "apps", "kernels", "models", "source")
 
     def __init__(self, source: RouteTable) -> None:
         self.source = source
@@ -29,7 +29,9 @@ class Table:
         )
         self._keys = {grant.sha256: grant for grant in source.keys}
         self.apps: dict[tuple[str, str], AppRoute] = {(app.session_id, app.app): app for app in source.apps}
-        self.permits: dict[str, PermitGrant] = {permit.sha256: permit for permit in source.permits}
+        self.access_tokens: dict[str, AccessTokenGrant] = {
+            access_token.sha256: access_token for access_token in source.access_tokens
+        }
 
     @property
     def generation(self) -> int:

@@ -12,7 +12,7 @@ import typer
 from moorage.cli.verbs.agent import agent as agent_verbs
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
-from moorage.common.views.peers import MemberKind
+from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import prepare
 from moorage.server.commands.daemons import Config, Home, Sets, proxy_verbs, read, run
 from moorage.server.process import need
@@ -42,8 +42,8 @@ def agent_join(
 
     \b
     Examples:
-      moorage agent join http://manager.example.com:8700 flj-...
-      MOORAGE_JOIN_TOKEN=flj-... moorage agent join https://moorage.example.com --id node-7
+      moorage agent join http://manager.example.com:8700 mgj-...
+      MOORAGE_JOIN_TOKEN=mgj-... moorage agent join https://moorage.example.com --id node-7
     """
     _join("agent", url, token, id, link, config, home, sets)
 
@@ -57,13 +57,13 @@ def proxy_join(
 
     \b
     Examples:
-      moorage proxy join http://manager.example.com:8700 flj-...
+      moorage proxy join http://manager.example.com:8700 mgj-...
     """
     _join("proxy", url, token, id, link, config, home, sets)
 
 
 def _join(
-    kind: MemberKind, url: str, token: str | None, id: str | None, link: str | None,
+    kind: PeerKind, url: str, token: str | None, id: str | None, link: str | None,
     config: Config, home: Home, sets: Sets,
 ) -> None:  # fmt: skip
     start = prepare(read(config, home, sets))

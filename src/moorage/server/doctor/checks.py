@@ -46,7 +46,7 @@ def versions(manager: str, agent: str) -> Line:
 def certificate(ends: datetime, now: datetime, name: str, path: str) -> Line:
     found = f"agent {name!r} until {ends:%Y-%m-%d} ({path})"
     if now > ends:
-        again = "moorage members rm agent NAME where the manager is; then remove that file, and join again"
+        again = "moorage peers rm agent NAME where the manager is; then remove that file, and join again"
         return Line("fail", "certificate", f"expired: {found}", again)
     if ends - now < timedelta(days=14):
         advice = "it should have been renewed: see why the agent cannot reach the manager"

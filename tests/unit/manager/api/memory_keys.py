@@ -10,11 +10,11 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
 from moorage.manager.identity.keys import ApiKey, Owner
 
-ADMIN_KEY, MEMBER_KEY = "flk-admin-secret", "flk-member-secret"
+ADMIN_KEY, MEMBER_KEY = "mg-admin-secret", "mg-member-secret"
 
 
 class MemoryKeys:
-    """``told``: a manager hears of what changed; False: its rings are lost."""
+    """``told``: a manager hears of what changed; False: its notifications are lost."""
 
     def __init__(self, clock: Clock) -> None:
         self._time, self.told = clock, True
@@ -32,7 +32,7 @@ class MemoryKeys:
             raise InvalidInput("expires_at is in the past")
         if spec.name in self.views:
             raise Conflict(f"there is a key named {spec.name!r}")
-        secret = f"flk-{self._time.secret()}"
+        secret = f"mg-{self._time.secret()}"
         view = self._keep(secret, spec, actor)
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
@@ -50,7 +50,7 @@ class MemoryKeys:
             raise Conflict(f"{name!r} is the last administrator's key")
         del self.views[name]
         self.keys = {sha256: key for sha256, key in self.keys.items() if key.name != name}
-        self._ring()
+        self._notify()
         return view
 
     def _keep(self, secret: str, spec: KeySpec, actor: str) -> KeyView:
@@ -62,9 +62,9 @@ class MemoryKeys:
         self.views[spec.name] = view
         owner = Owner(user, spec.project)
         self.keys[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(made, spec.name, spec.role, owner)
-        self._ring()
+        self._notify()
         return view
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         for heard in self._heard if self.told else ():
             heard()

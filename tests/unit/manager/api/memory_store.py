@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from memory_access_tokens import MemoryAccessTokens
 from memory_keys import ADMIN_KEY as ADMIN_KEY
 from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
-from memory_permits import MemoryPermits
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound, StoreUnavailable
@@ -35,12 +35,12 @@ from moorage.manager.identity.keys import ApiKey, Once, Owner
 _V = TypeVar("_V")
 
 
-class MemoryStore(MemoryKeys, MemoryPermits):
+class MemoryStore(MemoryKeys, MemoryAccessTokens):
     """Behaves as ``ApiStore`` promises. ``away``: the database does not answer."""
 
     def __init__(self, clock: Clock) -> None:
         MemoryKeys.__init__(self, clock)
-        MemoryPermits.__init__(self, clock)
+        MemoryAccessTokens.__init__(self, clock)
         self._clock = clock
         self.away = False
         self.broken = False

@@ -234,7 +234,7 @@ async def test_what_never_fits_is_a_warning_or_with_strict_refused(api: Api) -> 
     assert "could hold it, even empty" in warning
     assert "needs 9 cuda.device" in warning
     answer, problem = await api.ask("POST", "/v1/sessions?strict=true", json=body)
-    assert (answer.status, problem["code"]) == (409, "never-fits")
+    assert (answer.status, problem["code"]) == (409, "infeasible")
     assert "needs 9 cuda.device" in problem["detail"]
     assert "moorage agents" in problem["next_step"]
     assert len(api.store.sessions) == 1

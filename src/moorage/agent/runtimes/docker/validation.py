@@ -58,7 +58,7 @@ def as_create_failed() -> Iterator[None]:
             error.message, reason=Reason.DISK_FULL, clean=True, next_step=error.next_step
         ) from None
     except Away as error:
-        reason = Reason.DOCKER_AWAY
+        reason = Reason.RUNTIME_UNAVAILABLE
         raise CreateFailed(
             error.message, reason=reason, clean=error.unsent, next_step=error.next_step
         ) from None

@@ -25,7 +25,7 @@ if _version_not_supported:
     )
 
 
-class MembersStub:
+class PeersStub:
     """For whoever joined: over mTLS, where the certificate says who asks.
     """
 
@@ -36,18 +36,18 @@ class MembersStub:
             channel: A grpc.Channel.
         """
         self.Renew = channel.unary_unary(
-                '/moorage.v1.Members/Renew',
+                '/moorage.v1.Peers/Renew',
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.RenewRequest.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.RenewReply.FromString,
                 _registered_method=True)
         self.Hello = channel.unary_unary(
-                '/moorage.v1.Members/Hello',
+                '/moorage.v1.Peers/Hello',
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.HelloRequest.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.HelloReply.FromString,
                 _registered_method=True)
 
 
-class MembersServicer:
+class PeersServicer:
     """For whoever joined: over mTLS, where the certificate says who asks.
     """
 
@@ -66,7 +66,7 @@ class MembersServicer:
         raise NotImplementedError('Method not implemented!')
 
 
-def add_MembersServicer_to_server(servicer, server):
+def add_PeersServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Renew': grpc.unary_unary_rpc_method_handler(
                     servicer.Renew,
@@ -80,13 +80,13 @@ def add_MembersServicer_to_server(servicer, server):
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'moorage.v1.Members', rpc_method_handlers)
+            'moorage.v1.Peers', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('moorage.v1.Members', rpc_method_handlers)
+    server.add_registered_method_handlers('moorage.v1.Peers', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class Members:
+class Peers:
     """For whoever joined: over mTLS, where the certificate says who asks.
     """
 
@@ -104,7 +104,7 @@ class Members:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/moorage.v1.Members/Renew',
+            '/moorage.v1.Peers/Renew',
             moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.RenewRequest.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.RenewReply.FromString,
             options,
@@ -131,7 +131,7 @@ class Members:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/moorage.v1.Members/Hello',
+            '/moorage.v1.Peers/Hello',
             moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.HelloRequest.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_peers__pb2.HelloReply.FromString,
             options,

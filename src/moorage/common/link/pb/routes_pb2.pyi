@@ -78,7 +78,7 @@ class AppRoute(_message.Message):
     project: str
     def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
 
-class PermitGrant(_message.Message):
+class AccessTokenGrant(_message.Message):
     __slots__ = ("sha256", "session_id", "app", "expires_at")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -91,15 +91,15 @@ class PermitGrant(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., session_id: _Optional[str] = ..., app: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class RouteTable(_message.Message):
-    __slots__ = ("generation", "models", "keys", "apps", "permits")
+    __slots__ = ("generation", "models", "keys", "apps", "access_tokens")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     APPS_FIELD_NUMBER: _ClassVar[int]
-    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
     keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
     apps: _containers.RepeatedCompositeFieldContainer[AppRoute]
-    permits: _containers.RepeatedCompositeFieldContainer[PermitGrant]
-    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., permits: _Optional[_Iterable[_Union[PermitGrant, _Mapping]]] = ...) -> None: ...
+    access_tokens: _containers.RepeatedCompositeFieldContainer[AccessTokenGrant]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ...) -> None: ...

@@ -40,7 +40,7 @@ class Guard:
     def in_time(self, ends: int | None) -> bool:
         return self.starts is not None and ends is not None and ends <= self.starts
 
-    def permits(self, takes: Takes, ends: int | None, kernels: int) -> bool:
+    def access_tokens(self, takes: Takes, ends: int | None, kernels: int) -> bool:
         """Whether it delays nothing that kernels take this from now until ``ends`` (None: nobody knows).
 
         It does not when it has ended by then, or when there is enough beside it. Where there is not enough

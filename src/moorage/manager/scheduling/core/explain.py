@@ -20,7 +20,7 @@ def explain(refusal: Refusal) -> str:
     kind, slot = refusal.kind, refusal.slot
     several = refusal.agents != 1
     agents = f"{refusal.agents} agents" if several else "1 agent"
-    if kind is RefusalKind.NO_AGENT:
+    if kind is RefusalKind.NO_ELIGIBLE_AGENT:
         return "the resource group has no agent"
     if kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
         most = "at most " if several else ""

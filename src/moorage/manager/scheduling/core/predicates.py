@@ -14,8 +14,8 @@ _REASONS = {
     UnmetKind.SESSION_TYPE: Reason.NOT_ALLOWED,
     UnmetKind.EXCLUSIVE: Reason.NOT_ALLOWED,
     UnmetKind.DEPENDENCY: Reason.DEPENDENCY,
-    UnmetKind.NOT_BEFORE: Reason.RETRY_PAUSE,
-    UnmetKind.STARTS_AT: Reason.STARTS_LATER,
+    UnmetKind.NOT_BEFORE: Reason.BACKOFF,
+    UnmetKind.STARTS_AT: Reason.BEGIN_TIME,
     UnmetKind.QUOTA: Reason.QUOTA,
 }
 

@@ -32,7 +32,7 @@ class Answer:
         self.reason, self.refusals, self.guards = verdict.reason, refusals, 0
         self.but_on: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
-        self.capacity = verdict.reason is Reason.NO_CAPACITY
+        self.capacity = verdict.reason is Reason.INSUFFICIENT_RESOURCES
         self.body: Body = (self.reason, refusals, True, self.capacity, None, ())
         self.turn = 0
 
@@ -84,11 +84,11 @@ class NoFit:
         smallest = self._smallest.setdefault(self._class(item), [])
         self._added += 1
         # Never-fits says nothing of what is free now, so it must not push out one that does.
-        never = verdict.reason is Reason.NEVER_FITS
+        never = verdict.reason is Reason.INFEASIBLE
         smallest[:] = [
             row
             for row in smallest
-            if (row[1].reason is Reason.NEVER_FITS) != never or not dominates(row[0], demand)
+            if (row[1].reason is Reason.INFEASIBLE) != never or not dominates(row[0], demand)
         ]
         if len(smallest) < _MAX_SMALLEST:
             smallest.append((demand, verdict))

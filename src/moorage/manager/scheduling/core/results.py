@@ -42,7 +42,7 @@ class Place(NamedTuple):
 class RefusalKind(StrEnum):
     """Why an agent does not take a session."""
 
-    NO_AGENT = "no-agent"  # the group has none
+    NO_ELIGIBLE_AGENT = "no-eligible-agent"  # the group has none
     UNAVAILABLE = "unavailable"  # silent or lost
     DRAINING = "draining"  # it is to be emptied
     FENCED = "fenced"  # what was given up may still use its devices

@@ -33,7 +33,7 @@ from moorage.manager.scheduling.placement.node_pool import Bench
 from moorage.manager.scheduling.placement.selector_plugin import SelectorFailed
 
 _new = tuple.__new__  # a Place as fast as can be
-_LASTING = frozenset({Reason.NO_CAPACITY, Reason.NO_AGENT, Reason.NEVER_FITS})
+_LASTING = frozenset({Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE})
 
 
 class Pass:
@@ -100,7 +100,9 @@ class Pass:
     def _answer(self, item: Pending) -> bool:
         """Whether it got a place."""
         if self._blocker is not None:
-            self.holds.add(item.session_id, (Reason.NO_CAPACITY, (), False, False, self._blocker, ()))
+            self.holds.add(
+                item.session_id, (Reason.INSUFFICIENT_RESOURCES, (), False, False, self._blocker, ())
+            )
             return False
         if self._plain and item.plain:
             unmet = self.quotas.check(item) if self._has_quotas else ()
@@ -261,7 +263,7 @@ class Pass:
             if takes is None:
                 continue
             every = tuple([take for each in takes for take in each])
-            if all(guard.permits(every, ends, len(takes)) for guard in guards):
+            if all(guard.access_tokens(every, ends, len(takes)) for guard in guards):
                 return [(room, each) for each in takes]
             behind = behind or guards[0].session_id
         return behind

@@ -151,7 +151,7 @@ class Verdict:
 
     def holds_for(self, demand: Demand) -> bool:
         """Whether it answers a larger request too: that one might be too large for ever, and this one not."""
-        if self.reason is Reason.NEVER_FITS or not self.able:
+        if self.reason is Reason.INFEASIBLE or not self.able:
             return True
         for index, room in enumerate(self.able):
             if room.could_ever_fit(demand):
@@ -217,13 +217,13 @@ def _count_short(counts: Counts, like: Like, demand: Demand, moves: int) -> None
 
 def _verdict(counts: Counts, able: dict[RefusalKind, list[Room]]) -> Verdict:
     if not counts:
-        return Verdict(Reason.NO_AGENT, {(RefusalKind.NO_AGENT, ""): Count()}, [])
+        return Verdict(Reason.NO_ELIGIBLE_AGENT, {(RefusalKind.NO_ELIGIBLE_AGENT, ""): Count()}, [])
     if RefusalKind.CAPACITY in able:
-        return Verdict(Reason.NO_CAPACITY, counts, able[RefusalKind.CAPACITY])
+        return Verdict(Reason.INSUFFICIENT_RESOURCES, counts, able[RefusalKind.CAPACITY])
     never = {RefusalKind.NEVER, RefusalKind.SHARES}
     others = [room for rooms in able.values() for room in rooms]
     too_large = not able and any(kind in never for kind, _ in counts)
-    return Verdict(Reason.NEVER_FITS if too_large else Reason.NO_AGENT, counts, others)
+    return Verdict(Reason.INFEASIBLE if too_large else Reason.NO_ELIGIBLE_AGENT, counts, others)
 
 
 def _unwanted(item: Pending, room: Room, grained: bool) -> RefusalKind | None:

@@ -95,10 +95,10 @@ def judge_gang(bench: Bench, item: Pending, fraction: str) -> Answer:
     asked = bench.demand(at_least(item.shape.demands), len(demands)) if single else max(demands)
     crowd = bench.crowd(item.shape.kind)
     verdict = judge(crowd, item, item.shape, asked, bench.grained, bench.moves)
-    if verdict.reason is Reason.NO_CAPACITY:
+    if verdict.reason is Reason.INSUFFICIENT_RESOURCES:
         wanting = [room for room in crowd.serving if wanted(item, room, bench.grained)]
         if not _together(wanting, demands, single, fraction):
-            verdict.reason = Reason.NEVER_FITS
+            verdict.reason = Reason.INFEASIBLE
     refusals = verdict.refusals(asked)
     fitting = sum(1 for _ in bench.offers(item, asked))
     if fitting:

@@ -38,12 +38,12 @@ class Bench:
         self._policy = policy
         self._selector = (selectors or {}).get(policy.custom or "")
         self._lanes = Lanes(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
-        self._ring = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
+        self._notify = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
         self._crowds: dict[Kind, Crowd] = {}
         self._wants: dict[Shape, Want] = {}
-        self.counting = self._ring is not None  # whether it matters who was chosen
+        self.counting = self._notify is not None  # whether it matters who was chosen
         # The first that fits is the one, without a further look, for who asks for no more than that.
-        self.swift = self._ring is None and policy.custom is None and not self.grained and not self.limited
+        self.swift = self._notify is None and policy.custom is None and not self.grained and not self.limited
 
     def crowd(self, kind: Kind) -> Crowd:
         found = self._crowds.get(kind)
@@ -67,7 +67,7 @@ class Bench:
         """The agents that ``demand`` of ``item`` fits on and that are kept for nobody, the best first."""
         shape = item.shape
         open_to = self.crowd(shape.kind).open_to
-        order = self._ring or self._lanes
+        order = self._notify or self._lanes
         found: Iterator[Room] = order.candidates(shape, demand, open_to)
         if item.avoid or item.designated or (self.grained and shape.parts):
             found = (room for room in found if wanted(item, room, self.grained))
@@ -137,8 +137,8 @@ class Bench:
 
     def chosen(self, item: Pending, room: Room) -> None:
         """``item`` goes there: what the next choices go by."""
-        if self._ring is not None:
-            self._ring.chosen(item.shape, room)
+        if self._notify is not None:
+            self._notify.chosen(item.shape, room)
         if item.endpoint_id:
             room.of_endpoint(item.endpoint_id)
             assert room.replicas is not None

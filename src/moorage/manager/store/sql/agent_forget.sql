@@ -9,7 +9,7 @@ WITH forgotten AS (
 ), noted AS (
     INSERT INTO agent_history (agent_id, event, actor) SELECT id, 'forget', $2 FROM forgotten
 ), revoked AS (
-    UPDATE link_members m SET revoked_at = now(), revoked_by = $2 FROM forgotten f
+    UPDATE link_peers m SET revoked_at = now(), revoked_by = $2 FROM forgotten f
     WHERE m.kind = 'agent' AND m.name = f.id AND m.revoked_at IS NULL
 )
 SELECT id FROM forgotten

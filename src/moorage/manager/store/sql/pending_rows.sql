@@ -5,7 +5,7 @@
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
-             WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.rerun_from
+             WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.requeued_from
                AND p.agent_id IS NOT NULL AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')) AS avoid,
        s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,

@@ -10,21 +10,21 @@ WITH present AS (
                              AND f.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))) AS asks
     FROM unnest($1::uuid[]) AS wanted(id) JOIN sessions s USING (id)
 )
-SELECT s.id, s.status, s.revision, s.attempt, s.reruns, s.rerun_from, s.spec::text AS spec, s.reason, s.detail,
+SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec, s.reason, s.detail,
        s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
        k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, now() AS now,
        CASE WHEN s.asks THEN coalesce((SELECT alive FROM present g WHERE g.resource_group = s.resource_group), 0) - (
            SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
              AND NOT a.draining
              AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL
+                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
                                      AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
        END AS other_agents,
        CASE WHEN s.asks THEN coalesce((SELECT there FROM present g WHERE g.resource_group = s.resource_group), 0) - (
            SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status <> 'LOST'
              AND NOT a.draining
              AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
-                                     AND p.attempt > s.rerun_from AND p.agent_id IS NOT NULL
+                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
                                      AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
        END AS untried_agents,
        CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (

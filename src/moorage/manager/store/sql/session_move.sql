@@ -1,6 +1,6 @@
 -- The only statement that changes a session's status after its placement (that one is session_place.sql):
 -- compare-and-swap on (status, revision), history, and what the move means for its kernels. It names those that waited
--- for its end. A miss changes nothing and gives no row. `next_kernel` is set for a retry, a rerun and a preemption: a
+-- for its end. A miss changes nothing and gives no row. `next_kernel` is set for a retry, a requeue and a preemption: a
 -- new kernel with a new id, and for a cluster as many subs.
 WITH input AS (
     SELECT * FROM unnest(
@@ -18,8 +18,8 @@ WITH input AS (
         status_since = CASE WHEN i.new = i.old THEN s.status_since ELSE now() END,
         ready_at = CASE WHEN i.new = 'RUNNING' AND i.old <> i.new THEN now() ELSE s.ready_at END,
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
-        reruns = s.reruns + (i.event = 'rerun')::int,
-        rerun_from = CASE WHEN i.event IN ('rerun', 'preempt') THEN s.attempt ELSE s.rerun_from END,
+        requeues = s.requeues + (i.event = 'requeue')::int,
+        requeued_from = CASE WHEN i.event IN ('requeue', 'preempt') THEN s.attempt ELSE s.requeued_from END,
         not_before = now() + make_interval(secs => i.pause_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END

@@ -11,12 +11,12 @@ SELECT r.id FROM sessions r, LATERAL (
 WHERE $1::boolean AND r.status = 'RUNNING'
 UNION
 SELECT w.id FROM sessions w
-WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.rerun_from + 1 AND (
+WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 AND (
     SELECT count(*) FROM (
         SELECT FROM agents a
         WHERE a.resource_group = w.resource_group AND a.status <> 'LOST' AND NOT a.draining
           AND NOT (a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = w.id
-                                       AND p.attempt > w.rerun_from AND p.agent_id IS NOT NULL
+                                       AND p.attempt > w.requeued_from AND p.agent_id IS NOT NULL
                                        AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster'))))
         LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END) untried
     ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END

@@ -1,4 +1,4 @@
-"""Rings: who is woken, in this manager and in others, and for which agents."""
+"""Notifications: who is woken, in this manager and in others, and for which agents."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .conftest import FakeAgent, schedule
 Heard = Collection[AgentId] | None
 
 
-class Ears:
-    """Remembers what a bell said about orders, and lets a test wait for it."""
+class Listeners:
+    """Remembers what a notifier said about orders, and lets a test wait for it."""
 
     def __init__(self, store: Store) -> None:
         self.said: asyncio.Queue[Heard] = asyncio.Queue()
-        store.bell.on_orders(self.said.put_nowait)
+        store.notifier.on_orders(self.said.put_nowait)
 
     async def until(self, *agents: str) -> None:
-        """Wait for a ring that names exactly these."""
+        """Wait for a notify that names exactly these."""
         async with asyncio.timeout(5):
             while (heard := await self.said.get()) is None or set(heard) != set(agents):
                 pass
@@ -31,9 +31,9 @@ class Ears:
 
 async def test_orders_ring_for_the_agents_that_are_meant(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
-        own, elsewhere = Ears(store), Ears(other)
+        own, elsewhere = Listeners(store), Listeners(other)
         plain = asyncio.Event()
-        other.bell.on(Topic.ORDERS, plain.set)
+        other.notifier.on(Topic.ORDERS, plain.set)
         async with asyncio.timeout(5):
             await elsewhere.said.get()  # it looks at everything when it begins to listen
         plain.clear()
@@ -52,10 +52,10 @@ async def test_orders_ring_for_the_agents_that_are_meant(store: Store, empty_dat
 
 async def test_more_agents_than_a_notification_holds_mean_any(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
-        elsewhere = Ears(other)
+        elsewhere = Listeners(other)
         async with asyncio.timeout(5):
             assert await elsewhere.said.get() is None
-            store.bell.ring_orders([AgentId(f"node-{n:06d}") for n in range(1000)])
+            store.notifier.notify_orders([AgentId(f"node-{n:06d}") for n in range(1000)])
             assert await elsewhere.said.get() is None
 
 
@@ -81,7 +81,7 @@ async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_manager
 ) -> None:
     async with Store(empty_database, SystemClock()) as other:
         room: asyncio.Queue[Heard] = asyncio.Queue()
-        other.bell.on_room(room.put_nowait)
+        other.notifier.on_capacity(room.put_nowait)
         agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
         for agent in agents:
             await agent.report()
@@ -97,7 +97,7 @@ async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_manager
         assert free == {f"node-{n}": 0 if f"node-{n}" in heard else 2000 for n in range(3)}
         # One that moved to another group is not found in its old one.
         await store._db.fetch("UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'")
-        store.bell.ring_room([AgentId("node-1")])
+        store.notifier.notify_capacity([AgentId("node-1")])
         assert len((await store.snapshot("default")).agents) == 2
         assert len((await store.snapshot("elsewhere")).agents) == 1
 

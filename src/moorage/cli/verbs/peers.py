@@ -1,4 +1,4 @@
-"""``moorage join-token`` and ``moorage members``: who may join the links, and who has."""
+"""``moorage join-token`` and ``moorage peers``: who may join the links, and who has."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
 from moorage.common.model.addresses import is_loopback
 from moorage.common.model.errors import InvalidInput
-from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, MemberKind, MemberView
+from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, PeerKind, PeerView
 
 tokens = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens, name="join-token", help="Let agents and proxies join. For administrators.")
-members = typer.Typer(no_args_is_help=True)
-app.add_typer(members, name="members", help="What has joined: agents and proxies. For administrators.")
+peers = typer.Typer(no_args_is_help=True)
+app.add_typer(peers, name="peers", help="What has joined: agents and proxies. For administrators.")
 
 
 @verb(tokens)
@@ -43,7 +43,7 @@ def create(
       moorage join-token create --proxy
     """
     at = None if expires is None else parse.moment(expires, cli.clock.now())
-    kind: MemberKind = "proxy" if proxy else "agent"
+    kind: PeerKind = "proxy" if proxy else "agent"
     asked = {"kind": kind, "resource_group": group, "uses": uses, "expires_at": at}
     spec = JoinTokenSpec.model_validate({field: value for field, value in asked.items() if value is not None})
     made = cli.run(lambda client: client.create_join_token(spec))
@@ -82,22 +82,22 @@ def rm(cli: Cli, token_id: Annotated[str, typer.Argument(help="As `moorage join-
         print(gone.id)
 
 
-@verb(members, "ls")
-def list_members(cli: Cli) -> None:
+@verb(peers, "ls")
+def list_peers(cli: Cli) -> None:
     """List the agents and proxies that have joined, and until when their certificates are good."""
-    found = cli.run(lambda client: client.list_members())
+    found = cli.run(lambda client: client.list_peers())
     if cli.json:
-        cli.print_json({"members": found})
+        cli.print_json({"peers": found})
     elif cli.output is Output.NAME:
         for view in found:
             print(f"{view.kind} {view.name}")
     else:
         head = ("KIND", "NAME", "GROUP", "JOINED", "CERTIFICATE UNTIL")
-        render.print_table(cli.out, head, [_member_row(cli, view) for view in found])
+        render.print_table(cli.out, head, [_peer_row(cli, view) for view in found])
 
 
-@verb(members, "rm")
-def revoke_member(
+@verb(peers, "rm")
+def revoke_peer(
     cli: Cli,
     kind: Annotated[str, typer.Argument(help="agent or proxy.")],
     name: Annotated[str, typer.Argument(help="Its name.")],
@@ -108,12 +108,12 @@ def revoke_member(
 
     \b
     Examples:
-      moorage members rm agent node-7
+      moorage peers rm agent node-7
     """
     if kind not in ("agent", "proxy"):
         raise InvalidInput(f"KIND {kind!r} is not allowed", next_step="use agent or proxy")
-    chosen: MemberKind = "agent" if kind == "agent" else "proxy"
-    gone = cli.run(lambda client: client.revoke_member(chosen, name))
+    chosen: PeerKind = "agent" if kind == "agent" else "proxy"
+    gone = cli.run(lambda client: client.revoke_peer(chosen, name))
     if cli.json:
         cli.print_json(gone)
     else:
@@ -144,6 +144,6 @@ def _token_row(cli: Cli, view: JoinTokenView) -> tuple[str, ...]:
     )
 
 
-def _member_row(cli: Cli, view: MemberView) -> tuple[str, ...]:
+def _peer_row(cli: Cli, view: PeerView) -> tuple[str, ...]:
     until = f"{view.certificate_until:%Y-%m-%d %H:%M}"
     return view.kind, view.name, view.resource_group or "any", _ago(cli, view.joined_at), until

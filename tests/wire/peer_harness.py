@@ -14,7 +14,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.link.dial import Caller
 from moorage.common.link.identity import Identity, identity_file
-from moorage.common.views.peers import JoinTokenSpec, MemberKind
+from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.sdk import Client
 from moorage.server.registration import join
@@ -51,7 +51,7 @@ class Site:
         name: str = "node-1",
         token: str | None = None,
         *,
-        kind: MemberKind = "agent",
+        kind: PeerKind = "agent",
         node: str = "",
         clock: SystemClock | None = None,
     ) -> Identity:
@@ -64,7 +64,7 @@ class Site:
         self,
         name: str = "node-1",
         *,
-        kind: MemberKind = "agent",
+        kind: PeerKind = "agent",
         node: str = "",
         clock: SystemClock | None = None,
     ) -> Caller:
@@ -87,7 +87,7 @@ async def site(empty_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class opened:
-    """``days``: life of members' certificates."""
+    """``days``: life of peers' certificates."""
 
     def __init__(self, dsn: str, home: Path, *, days: float = 90) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from manager_harness import Stream, attach
-from member_harness import Off, Site, opened, site
+from peer_harness import Off, Site, opened, site
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
@@ -58,13 +58,11 @@ async def test_an_agent_joins_and_works_over_tls(site: Site) -> None:
             await connected.wait()
         view = await site.client.get_agent("node-1")
         assert (view.status, view.resource_group) == (AgentStatus.ALIVE, "gold")
-    [member] = await site.client.list_members()
-    assert (member.kind, member.name, member.certificate_until) == ("agent", "node-1", made.ends)
+    [peer] = await site.client.list_peers()
+    assert (peer.kind, peer.name, peer.certificate_until) == ("agent", "node-1", made.ends)
     kept = identity_file(home, "agent", None)
     assert kept.path.stat().st_mode & 0o777 == 0o600
-    assert made.key not in str(await site.sql("SELECT * FROM link_members")), (
-        "the key stays where it was made"
-    )
+    assert made.key not in str(await site.sql("SELECT * FROM link_peers")), "the key stays where it was made"
 
 
 async def test_only_what_checks_a_token_is_kept(site: Site) -> None:
@@ -92,7 +90,7 @@ async def test_a_token_that_is_not_good_any_more(site: Site, what: str, words: s
     with pytest.raises(ApiError) as refused:
         await site.join(token=token)
     assert (refused.value.status, words in str(refused.value)) == (403, True), refused.value
-    assert await site.client.list_members() == []
+    assert await site.client.list_peers() == []
 
 
 async def test_a_token_is_used_as_often_as_it_may_be_however_many_ask_at_once(site: Site) -> None:
@@ -101,18 +99,18 @@ async def test_a_token_is_used_as_often_as_it_may_be_however_many_ask_at_once(si
     refused = [answer for answer in asked if isinstance(answer, BaseException)]
     assert len(refused) == 9
     assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), refused
-    assert len(await site.client.list_members()) == 3
+    assert len(await site.client.list_peers()) == 3
     assert await site.client.list_join_tokens() == []
 
 
-async def test_a_name_is_one_members_however_many_ask_at_once(site: Site) -> None:
+async def test_a_name_is_one_peers_however_many_ask_at_once(site: Site) -> None:
     token = await site.token(uses=9)
     asked = await asyncio.gather(
         *(site.join("node-1", token, node=f"home-{i}") for i in range(6)), return_exceptions=True
     )
     refused = [answer for answer in asked if isinstance(answer, BaseException)]
     assert len(refused) == 5
-    assert all(isinstance(e, ApiError) and e.status == 409 and "members rm" in str(e) for e in refused)
+    assert all(isinstance(e, ApiError) and e.status == 409 and "peers rm" in str(e) for e in refused)
     [left] = await site.client.list_join_tokens()
     assert left.used == 1, "a refusal uses nothing up"
 
@@ -159,7 +157,7 @@ async def test_what_answers_is_not_the_tokens_manager(site: Site) -> None:
     with pytest.raises(ConfigError, match="not the manager that made this join token"):
         await site.join(token=other)
     assert identity_file(site.home / "node-1", "agent", "node-1").load() is None
-    for broken in ("", "flj-", other[:-3], "xxx" + other):
+    for broken in ("", "mgj-", other[:-3], "xxx" + other):
         with pytest.raises(InvalidInput, match="not a join token"):
             await join(site.url, broken, kind="agent", name="n", home=site.home / "n", clock=SystemClock())
 
@@ -186,7 +184,7 @@ async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
 
     made = await site.join()
     other = Authority(Authority.make("s", SystemClock().now()), "s")
-    forged = other.sign_member(
+    forged = other.sign_peer(
         read_csr(_csr_for(made.key)), "agent", "node-1", made.id, SystemClock().now(), HOURS
     )
     identity_file(site.home / "node-1", "agent", "node-1").store(replace(made, certificate=forged))
@@ -274,7 +272,7 @@ async def test_an_expired_certificate(empty_database: str, tmp_path: Path) -> No
         # And by a clock that is behind, or is not asked at all, the manager does not take it either.
         behind = site.caller(clock=Off(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
-        await site.client.revoke_member("agent", "node-1")
+        await site.client.revoke_peer("agent", "node-1")
         assert (await site.join(node="anew")).name == "node-1"
 
 
@@ -283,7 +281,7 @@ async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
     file = identity_file(site.home / "node-1", "agent", "node-1")
     await site.caller().renew()
     assert file.load() == made, "two thirds of its life are left"
-    [before] = await site.sql("UPDATE link_members SET certificate_until = now() RETURNING *")
+    [before] = await site.sql("UPDATE link_peers SET certificate_until = now() RETURNING *")
     later = Off(timedelta(days=31))
     renewing = site.caller(clock=later)
     await renewing.renew()
@@ -292,17 +290,17 @@ async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
     assert (renewed.id, renewed.name) == (made.id, made.name)
     assert renewed.key != made.key
     assert renewed.certificate != made.certificate
-    [after] = await site.sql("SELECT * FROM link_members")
+    [after] = await site.sql("SELECT * FROM link_peers")
     assert after["certificate_until"] > before["certificate_until"]
     async with attach(site.manager, caller=site.caller()) as stream:
         await stream.next()
-    assert [m.name for m in await site.client.list_members()] == ["node-1"]
+    assert [m.name for m in await site.client.list_peers()] == ["node-1"]
 
 
 async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
     await site.join()
     async with site.caller().channel(()) as channel:
-        stub = peers_pb2_grpc.MembersStub(channel)
+        stub = peers_pb2_grpc.PeersStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Renew(peers_pb2.RenewRequest(csr="-----BEGIN NONSENSE-----"))
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -317,14 +315,14 @@ async def test_clocks_that_disagree(site: Site) -> None:
     made = await site.join(token=token, clock=Off(-HOURS / 2))  # the same token, once the clock is set
     async with attach(site.manager, caller=site.caller(clock=Off(-HOURS / 2))) as stream:
         await stream.next()
-    assert [m.id for m in await site.client.list_members()] == [made.id]
+    assert [m.id for m in await site.client.list_peers()] == [made.id]
 
 
 async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
     await site.join()
     async with attach(site.manager, caller=site.caller()) as stream:
         await stream.next()
-        await site.client.revoke_member("agent", "node-1")
+        await site.client.revoke_peer("agent", "node-1")
         async with asyncio.timeout(10):
             await stream.end()
     code, details = await refusal(site, site.caller())
@@ -332,7 +330,7 @@ async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
     anew = await site.join(node="anew")
     async with attach(site.manager, caller=site.caller(node="anew")) as stream:
         await stream.next()
-    assert [m.id for m in await site.client.list_members()] == [anew.id]
+    assert [m.id for m in await site.client.list_peers()] == [anew.id]
     assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED, "not the former one"
 
 
@@ -345,7 +343,7 @@ async def test_a_forgotten_agent_is_revoked(site: Site) -> None:
             await asyncio.sleep(0.05)
     await site.client.forget_agent("node-1")
     assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED
-    [row] = await site.sql("SELECT revoked_by FROM link_members")
+    [row] = await site.sql("SELECT revoked_by FROM link_peers")
     assert row["revoked_by"] == "key:admin"
 
 

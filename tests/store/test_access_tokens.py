@@ -1,4 +1,4 @@
-"""Service ports of kernels and permits to them: written, led to, revoked, and what Postgres refuses."""
+"""Service ports of kernels and access tokens to them: written, led to, revoked, and what Postgres refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.common.views.access_tokens import PermitSpec
+from moorage.common.views.access_tokens import AccessTokenSpec
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, settle
@@ -63,10 +63,10 @@ async def test_what_an_image_adds_is_known_once_it_runs(store: Store) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent, SessionSpec(command=["x"], type="interactive"))
     with pytest.raises(NotFound, match="known once it runs"):
-        await store.create_permit(session, "lab", PermitSpec(), actor="t")
+        await store.create_access_token(session, "lab", AccessTokenSpec(), actor="t")
     await runs(store, agent, kernel, AppPort("lab", 21005, "http", True, 8888))
     assert [(a.name, a.base_path, a.ready) for a in await store.list_apps(session)] == [("lab", True, True)]
-    await store.create_permit(session, "lab", PermitSpec(), actor="t")
+    await store.create_access_token(session, "lab", AccessTokenSpec(), actor="t")
 
 
 async def test_a_port_is_one_live_kernels_and_a_dead_one_makes_way(store: Store) -> None:
@@ -90,54 +90,58 @@ async def test_a_port_is_one_live_kernels_and_a_dead_one_makes_way(store: Store)
     assert (third, "jupyter") in {(r.session_id, r.app) for r in (await store.route_table()).apps}
 
 
-async def test_a_permit_is_kept_as_a_hash_and_ends_when_revoked_or_with_its_session(store: Store) -> None:
+async def test_an_access_token_is_kept_as_a_hash_and_ends_when_revoked_or_with_its_session(
+    store: Store,
+) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent)
     await runs(store, agent, kernel, JUPYTER)
-    made = await store.create_permit(session, "jupyter", PermitSpec(lifetime_s=60), actor="key:ann")
-    kept = await store._db.fetchrow("SELECT permits::text AS row FROM permits")
-    assert made.permit not in kept["row"]
+    made = await store.create_access_token(
+        session, "jupyter", AccessTokenSpec(lifetime_s=60), actor="key:ann"
+    )
+    kept = await store._db.fetchrow("SELECT access_tokens::text AS row FROM access_tokens")
+    assert made.access_token not in kept["row"]
     assert made.path == f"/apps/{session}/jupyter"
-    (grant,) = (await store.route_table()).permits
-    assert grant.sha256 == hashlib.sha256(made.permit.encode()).hexdigest()
+    (grant,) = (await store.route_table()).access_tokens
+    assert grant.sha256 == hashlib.sha256(made.access_token.encode()).hexdigest()
     assert (grant.session_id, grant.app) == (session, "jupyter")
     assert 50 < grant.expires_at - time.time() <= 61
-    listed = await store.list_permits(session, "jupyter")
-    assert [(p.id, p.created_by, p.prefix) for p in listed] == [(made.id, "key:ann", made.permit[:8])]
-    assert (await store.revoke_permit(session, "jupyter", made.id, actor="t")).id == made.id
-    assert await store.list_permits(session, "jupyter") == []
-    assert (await store.route_table()).permits == ()
+    listed = await store.list_access_tokens(session, "jupyter")
+    assert [(p.id, p.created_by, p.prefix) for p in listed] == [(made.id, "key:ann", made.access_token[:8])]
+    assert (await store.revoke_access_token(session, "jupyter", made.id, actor="t")).id == made.id
+    assert await store.list_access_tokens(session, "jupyter") == []
+    assert (await store.route_table()).access_tokens == ()
     for wrong in (made.id, "no-id", session):
-        with pytest.raises(NotFound, match="no permit"):
-            await store.revoke_permit(session, "jupyter", wrong, actor="t")
-    await store.create_permit(session, "jupyter", PermitSpec(), actor="t")
-    assert len((await store.route_table()).permits) == 1
+        with pytest.raises(NotFound, match="no access_token"):
+            await store.revoke_access_token(session, "jupyter", wrong, actor="t")
+    await store.create_access_token(session, "jupyter", AccessTokenSpec(), actor="t")
+    assert len((await store.route_table()).access_tokens) == 1
     await store.stop_session(session, actor="t")
     agent.see(kernel, ObservedState.EXITED, exit_code=0)
     await agent.report()
     await settle(store)
-    assert (await store.route_table()).permits == ()
+    assert (await store.route_table()).access_tokens == ()
     with pytest.raises(Conflict, match="has ended"):
-        await store.create_permit(session, "jupyter", PermitSpec(), actor="t")
+        await store.create_access_token(session, "jupyter", AccessTokenSpec(), actor="t")
 
 
-async def test_an_expired_permit_is_told_for_a_day_so_that_proxies_can_say_so(store: Store) -> None:
+async def test_an_expired_access_token_is_told_for_a_day_so_that_proxies_can_say_so(store: Store) -> None:
     agent = FakeAgent(store)
     session, _ = await placed(store, agent)
-    await store.create_permit(session, "jupyter", PermitSpec(), actor="t")
+    await store.create_access_token(session, "jupyter", AccessTokenSpec(), actor="t")
     for ago, told in (("1 hour", 1), ("25 hours", 0)):
         await store._db.fetch(
-            "UPDATE permits SET created_at = now() - interval '3 days', "
+            "UPDATE access_tokens SET created_at = now() - interval '3 days', "
             f"expires_at = now() - interval '{ago}'"
         )
-        assert len((await store.route_table()).permits) == told
-        assert await store.list_permits(session, "jupyter") == []
+        assert len((await store.route_table()).access_tokens) == told
+        assert await store.list_access_tokens(session, "jupyter") == []
 
 
 async def test_only_apps_that_there_are(store: Store) -> None:
     session, _ = await placed(store, FakeAgent(store))
     with pytest.raises(NotFound, match="has no app 'lab': it has db, jupyter"):
-        await store.create_permit(session, "lab", PermitSpec(), actor="t")
+        await store.create_access_token(session, "lab", AccessTokenSpec(), actor="t")
 
 
 async def test_what_a_key_opens_goes_with_it(store: Store) -> None:

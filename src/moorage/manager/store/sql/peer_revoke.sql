@@ -1,5 +1,5 @@
 WITH revoked AS (
-    UPDATE link_members SET revoked_at = now(), revoked_by = $3
+    UPDATE link_peers SET revoked_at = now(), revoked_by = $3
     WHERE kind = $1 AND name = $2 AND revoked_at IS NULL
     RETURNING id, kind, name, resource_group, joined_at, certificate_until, token_id AS token
 ), noted AS (

@@ -5,16 +5,16 @@ WITH token AS (
     SELECT id, resource_group FROM join_tokens
     WHERE verifier = $1 AND kind = $2 AND removed_at IS NULL AND expires_at > now()
 ), again AS (
-    UPDATE link_members m SET certificate_until = $6 FROM token t
+    UPDATE link_peers m SET certificate_until = $6 FROM token t
     WHERE m.token_id = t.id AND m.kind = $2 AND m.name = $3 AND m.public_key = $4 AND m.revoked_at IS NULL
     RETURNING m.id, m.resource_group
 ), used AS (
     UPDATE join_tokens j SET used = j.used + 1 FROM token t
     WHERE j.id = t.id AND j.used < j.uses AND j.removed_at IS NULL AND NOT EXISTS (SELECT FROM again)
-      AND NOT EXISTS (SELECT FROM link_members WHERE kind = $2 AND name = $3 AND revoked_at IS NULL)
+      AND NOT EXISTS (SELECT FROM link_peers WHERE kind = $2 AND name = $3 AND revoked_at IS NULL)
     RETURNING j.id, j.resource_group
 ), made AS (
-    INSERT INTO link_members (id, kind, name, resource_group, token_id, public_key, certificate_until)
+    INSERT INTO link_peers (id, kind, name, resource_group, token_id, public_key, certificate_until)
     SELECT $5, $2, $3, resource_group, id, $4, $6 FROM used
     RETURNING id, resource_group
 ), noted AS (

@@ -1,8 +1,8 @@
 -- For a live session; what expired long ago goes on the way.
 WITH old AS (
-    DELETE FROM permits WHERE session_id = $2::uuid AND expires_at < now() - interval '7 days'
+    DELETE FROM access_tokens WHERE session_id = $2::uuid AND expires_at < now() - interval '7 days'
 )
-INSERT INTO permits (id, session_id, app, prefix, sha256, created_by, expires_at)
+INSERT INTO access_tokens (id, session_id, app, prefix, sha256, created_by, expires_at)
 SELECT $1::uuid, s.id, $3, $4, $5, $6, now() + make_interval(secs => $7)
 FROM sessions s WHERE s.id = $2::uuid AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 RETURNING id, session_id, app, prefix, created_at, created_by, expires_at

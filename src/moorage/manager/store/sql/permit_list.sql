@@ -1,3 +1,0 @@
--- Permits to an app that are neither revoked nor expired.
-SELECT id, session_id, app, prefix, created_at, created_by, expires_at FROM permits
-WHERE session_id = $1::uuid AND app = $2 AND revoked_at IS NULL AND expires_at > now() ORDER BY created_at, id
