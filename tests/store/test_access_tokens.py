@@ -112,7 +112,7 @@ async def test_an_access_token_is_kept_as_a_hash_and_ends_when_revoked_or_with_i
     assert await store.list_access_tokens(session, "jupyter") == []
     assert (await store.route_table()).access_tokens == ()
     for wrong in (made.id, "no-id", session):
-        with pytest.raises(NotFound, match="no access_token"):
+        with pytest.raises(NotFound, match="no access token"):
             await store.revoke_access_token(session, "jupyter", wrong, actor="t")
     await store.create_access_token(session, "jupyter", AccessTokenSpec(), actor="t")
     assert len((await store.route_table()).access_tokens) == 1

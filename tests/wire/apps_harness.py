@@ -17,7 +17,7 @@ from moorage.common.link.messages import AccessTokenGrant, AppRoute, RouteTable
 from moorage.common.model.ids import SessionId
 
 ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
-ACCESS_TOKEN = "flp-good"
+ACCESS_TOKEN = "mga-good"
 SHOW = {"Authorization": f"Bearer {ACCESS_TOKEN}"}
 
 

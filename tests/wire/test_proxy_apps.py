@@ -104,7 +104,7 @@ async def test_an_access_token_works_as_soon_as_it_is_made_and_no_more_when_it_i
         return answer
 
     async with app_of(tmp_path, slow) as (c, url):
-        show = {"Authorization": "Bearer flp-fresh"}
+        show = {"Authorization": "Bearer mga-fresh"}
         asking = asyncio.create_task(c.session.get(f"{url}/", headers=show))
         table = c.manager.table
         await c.manager.publish(newer(table, access_tokens=(grant("mga-fresh"),)))

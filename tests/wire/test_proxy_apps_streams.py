@@ -295,7 +295,7 @@ async def test_what_a_tunnel_is_refused_for_is_told(tmp_path):
     async with serving(tmp_path, apps(free_port(), app="db", protocol="tcp")) as c:
         for access_token, status, told in (
             (ACCESS_TOKEN, 502, "nothing answers"),
-            ("flp-bad", 401, "does not open"),
+            ("mga-bad", 401, "unknown, revoked"),
         ):
             async with forwarded(f"{c.url}/tunnel/{ID}/db", access_token) as (local, failed):
                 _, writer = await asyncio.open_connection("127.0.0.1", local)
