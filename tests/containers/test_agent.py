@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from moorage.common.link.messages import LogRequest, Report
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
@@ -166,15 +166,15 @@ async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
     boss: Manager, node: Node, mortal_engine: PrivateEngine
 ) -> None:
     group = contained().kernel_id
-    peers = (Peer("main1", "127.0.0.1"), Peer("sub1", "127.0.0.1"))
-    given = {"mode": "single-node", "group": group, "peers": peers, "private_key": "k", "public_key": "p"}
-    main = contained(*SLEEP, kernel_id=group, cluster=Membership("main1", "main", 1, **given))
+    peers = (ClusterMember("main1", "127.0.0.1"), ClusterMember("sub1", "127.0.0.1"))
+    given = {"mode": "single-node", "group": group, "members": peers, "private_key": "k", "public_key": "p"}
+    main = contained(*SLEEP, kernel_id=group, cluster=ClusterMembership("main1", "main", 1, **given))
     meet = "import os, socket; print(len(socket.gethostbyname(os.environ['MASTER_ADDR'])) > 6, flush=True)"
     sub = contained(
         "python3",
         "-c",
         f"{meet}; import time; time.sleep(3600)",
-        cluster=Membership("sub1", "sub", 1, **given),
+        cluster=ClusterMembership("sub1", "sub", 1, **given),
     )
     boss.order(main)
     await boss.until_kernel(main.kernel_id, S.RUNNING)

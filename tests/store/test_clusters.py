@@ -169,7 +169,7 @@ async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
         "multi-node",
     )
     assert sub.cluster.group == main.kernel_id == main.cluster.group
-    assert [(p.hostname, p.address) for p in sub.cluster.peers] == [
+    assert [(p.hostname, p.address) for p in sub.cluster.members] == [
         ("main1", "127.0.0.1"),
         ("sub1", "127.0.0.1"),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from moorage.common.link import codec, route_codec, usage_codec
 from moorage.common.link import messages as m
 from moorage.common.link.deltas import Delta
+from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model import usage as u
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
@@ -103,13 +104,13 @@ REPORT_DELTAS = st.builds(
     orders_wanted=st.booleans(),
 )
 MEMBERSHIPS = st.builds(
-    Membership,
+    ClusterMembership,
     hostname=TEXT,
     role=st.sampled_from(["main", "sub"]),
     index=st.integers(1, 2**31 - 1),
     mode=st.sampled_from(["single-node", "multi-node"]),
     group=TEXT,
-    peers=st.lists(st.builds(Peer, hostname=TEXT, address=TEXT), max_size=3).map(tuple),
+    members=st.lists(st.builds(ClusterMember, hostname=TEXT, address=TEXT), max_size=3).map(tuple),
     private_key=TEXT,
     public_key=TEXT,
 )
@@ -311,3 +312,22 @@ def test_no_exit_code_is_not_zero() -> None:
     for code in (None, 0, -9):
         wire = codec.report_to_wire(replace(REPORT, kernels=(replace(OBSERVED, exit_code=code),)))
         assert codec.report_from_wire(wire).kernels[0].exit_code == code
+
+
+def test_codec_refuses_a_field_that_the_message_lacks() -> None:
+    @dataclass(frozen=True)
+    class Wrong:
+        slot: str
+        colour: str
+
+    with pytest.raises(TypeError, match="DeviceGrant has no field 'colour'"):
+        codec_of(Wrong, agent_pb2.DeviceGrant)
+
+
+def test_codec_refuses_a_type_without_a_rule() -> None:
+    @dataclass(frozen=True)
+    class Wrong:
+        slot: set
+
+    with pytest.raises(TypeError, match="no rule to encode a field of type"):
+        codec_of(Wrong, agent_pb2.DeviceGrant)

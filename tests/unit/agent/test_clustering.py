@@ -10,18 +10,22 @@ from moorage.agent.engines import ENGINES, Site
 from moorage.agent.kernel.cluster import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
 from moorage.agent.kernel.launch import Place, invocation, launch
 from moorage.agent.runtimes import Launch
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-PEERS = (Peer("main1", "192.0.2.1"), Peer("sub1", "192.0.2.2"), Peer("sub2", "192.0.2.3"))
-SUB2 = Membership(
+PEERS = (
+    ClusterMember("main1", "192.0.2.1"),
+    ClusterMember("sub1", "192.0.2.2"),
+    ClusterMember("sub2", "192.0.2.3"),
+)
+SUB2 = ClusterMembership(
     "sub2", "sub", 2, "single-node", KernelId("k0"), PEERS, "PRIVATE KEY", "ssh-ed25519 AAAA comment"
 )
 
 
-def told(cluster: Membership | None, contained: bool, **env: str) -> Launch:
+def told(cluster: ClusterMembership | None, contained: bool, **env: str) -> Launch:
     spec = KernelSpec(
         KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
         command=("x",), env=env, cluster=cluster,

@@ -12,7 +12,7 @@ import pytest
 from moorage.agent.kernel.outcome import Doom, Outcome
 from moorage.agent.runtimes import Handle
 from moorage.agent.state.checkpoint import Entry, Ledger
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -20,8 +20,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
 
-MEMBERSHIP = Membership(
-    "main1", "main", 1, "single-node", KernelId("k4"), (Peer("main1", "here"),), "private", "public"
+MEMBERSHIP = ClusterMembership(
+    "main1", "main", 1, "single-node", KernelId("k4"), (ClusterMember("main1", "here"),), "private", "public"
 )
 
 

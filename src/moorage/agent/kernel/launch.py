@@ -71,7 +71,7 @@ def launch(
         files=clustering.ssh_files(cluster, place.contained, folder),
         hostname=cluster.hostname,
         network=cluster.group if clustering.private(cluster, place.contained) else "",
-        hosts={peer.hostname: peer.address for peer in cluster.peers},
+        hosts={peer.hostname: peer.address for peer in cluster.members},
     )
 
 

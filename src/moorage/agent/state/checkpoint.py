@@ -22,7 +22,7 @@ import structlog
 from moorage.agent.kernel.outcome import Doom, Outcome
 from moorage.agent.runtimes.base import Handle
 from moorage.common.aio.clock import Clock
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -224,6 +224,6 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
     )
 
 
-def _membership(data: dict[str, Any]) -> Membership:
-    peers = tuple(Peer(peer["hostname"], peer["address"]) for peer in data["peers"])
-    return Membership(**data | {"group": KernelId(data["group"]), "peers": peers})
+def _membership(data: dict[str, Any]) -> ClusterMembership:
+    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data["members"])
+    return ClusterMembership(**data | {"group": KernelId(data["group"]), "members": members})

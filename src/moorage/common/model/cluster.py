@@ -1,4 +1,5 @@
-"""What a kernel of a cluster knows of the others: where they are, who it is among them, their common key."""
+"""Cluster membership of a kernel: its role and rank, the addresses of the other kernels, the shared SSH
+key."""
 
 from __future__ import annotations
 
@@ -8,35 +9,37 @@ from typing import Literal
 from moorage.common.model.ids import KernelId
 
 Role = Literal["main", "sub"]
+Mode = Literal["single-node", "multi-node"]
 MAIN = "main1"
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """One kernel of the cluster. ``address``: of its agent, as that one tells the manager."""
+class ClusterMember:
+    """One kernel of a cluster. ``address`` is the address that its agent reports to the manager."""
 
     hostname: str
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """``peers``: all kernels by rank, main1 first, this one too. ``group``: the kernel id of main1, which no
-    other start of any cluster has. ``index`` counts from 1 within the role.
+class ClusterMembership:
+    """Membership of one kernel in the cluster of its session.
 
-    The key pair is ed25519, made once for the session, in the forms that OpenSSH reads.
+    ``members`` lists all kernels by rank, main1 first, this kernel included. ``group`` is the kernel id of
+    main1; it is unique to one attempt of the session. ``index`` counts from 1 within the role. The key pair
+    is ed25519, in OpenSSH's formats, and lives as long as the session.
     """
 
     hostname: str
     role: Role
     index: int
-    mode: Literal["single-node", "multi-node"]
+    mode: Mode
     group: KernelId
-    peers: tuple[Peer, ...]
+    members: tuple[ClusterMember, ...]
     private_key: str = field(default="", repr=False)
     public_key: str = ""
 
     @property
     def rank(self) -> int:
-        """From 0, main1."""
+        """Rank from 0, which is main1."""
         return 0 if self.role == "main" else self.index

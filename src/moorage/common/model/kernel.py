@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moorage.common.model.cluster import Membership
+from moorage.common.model.cluster import ClusterMembership
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
@@ -51,7 +51,7 @@ class KernelSpec:
     endpoint_id: EndpointId | None = None
     image: str = ""  # of runtime docker
     container_user: str = ""  # uid or uid:gid, of its resource group; "": as the node says
-    cluster: Membership | None = None  # None: its session has no other kernels
+    cluster: ClusterMembership | None = None  # None: its session has no other kernels
     workspace: str = ""  # keep, drop, or as its runtime does it
     ports: tuple[ServicePort, ...] = ()
 

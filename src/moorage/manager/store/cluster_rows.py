@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.cluster import Membership, Peer
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId
 from moorage.common.model.slots import parse_slots
 from moorage.common.model.spec import SessionSpec, SubKernels
@@ -69,18 +69,18 @@ def unmade(spec: SessionSpec) -> tuple[KernelAsk, ...]:
     return asks(spec, [f"sub{n}" for n in range(1, spec.size)])
 
 
-def membership(row: Mapping[str, Any], spec: SessionSpec) -> Membership | None:
+def membership(row: Mapping[str, Any], spec: SessionSpec) -> ClusterMembership | None:
     """From a row of ``agent_orders.sql``; None for a kernel that is alone."""
     if spec.cluster is None:
         return None
     private_key, public_key = row["keys"] or ("", "")
-    return Membership(
+    return ClusterMembership(
         hostname=row["hostname"],
         role=row["cluster_role"],
         index=row["cluster_index"],
         mode=spec.cluster.mode,
         group=KernelId(row["peers"][0][0]),
-        peers=tuple(Peer(hostname, address) for _, hostname, address in row["peers"]),
+        members=tuple(ClusterMember(hostname, address) for _, hostname, address in row["peers"]),
         private_key=private_key,
         public_key=public_key,
     )
