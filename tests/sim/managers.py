@@ -17,7 +17,7 @@ from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.agent_link import Attached, Links, _Refused
-from moorage.manager.rpc.authentication import Peer
+from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
 
 from .database import CURRENT, EPOCH, Died, Operation, Postgres, WorldDatabase
@@ -159,7 +159,7 @@ class ManagerLife:
     async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
         if not isinstance(first, Report):
             return self.hang_up(stream)  # its beginning was lost
-        attached = stream.attached = self.links._admit(first, Peer())
+        attached = stream.attached = self.links._admit(first, Caller())
         attached.take(first)
         await self.links._observe(attached, first)
         self.links._heard([attached.agent_id])
