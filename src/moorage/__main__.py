@@ -1,4 +1,4 @@
-"""``moorage`` and ``python -m moorage``."""
+"""Entry point of ``moorage`` and ``python -m moorage``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from moorage.demo import command as demo
 from moorage.server.commands import (
     administration,
     daemons,
+    doctor,
     join,
     scheduler_replay,
     scheduler_simulate,
@@ -14,7 +15,16 @@ from moorage.server.commands import (
 )
 
 # Importing a command module registers its commands on ``app``.
-REGISTERED = (daemons, administration, join, demo, scheduler_simulate, scheduler_replay, simulate)
+REGISTERED = (
+    daemons,
+    administration,
+    doctor,
+    join,
+    demo,
+    scheduler_simulate,
+    scheduler_replay,
+    simulate,
+)
 
 
 def main() -> None:

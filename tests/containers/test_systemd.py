@@ -112,7 +112,7 @@ def test_the_units(machine: Machine, ports: dict[str, int]) -> None:
     moorage = Moorage(machine, f"http://127.0.0.1:{ports['api']}")
     moorage.systemctl("start", "moorage-manager")
     until("the manager answers", lambda: moorage("agents") or True)
-    moorage.server.commands.join()
+    moorage.join()
     moorage.systemctl("start", "moorage-agent", "moorage-proxy")
     until("the agent is there", lambda: moorage.agent()["status"] == "ALIVE")
     moorage("start", "--name", "dev", "--", "sh", "-c", "echo begun; exec sleep 3600")

@@ -116,10 +116,10 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
     fresh.node.start("agent")
     fresh.edge.start("proxy")
     await until("the agent is heard", lambda: alive(fresh))
-    looked = fresh.node.run("agent", "doctor", "-o", "json")
-    lines = {line["name"]: line for line in json.loads(looked.stdout)}
-    assert lines["manager"]["mark"] == "ok", lines
-    assert lines["manager"]["found"].endswith("by mTLS")
+    checked = fresh.node.run("agent", "doctor", "-o", "json")
+    results = {result["name"]: result for result in json.loads(checked.stdout)}
+    assert results["manager"]["status"] == "ok", results
+    assert results["manager"]["detail"].endswith("by mTLS")
 
     async with fresh.boss.client() as client:
         await client.create_endpoint(SLOW)

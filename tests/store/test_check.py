@@ -171,15 +171,15 @@ async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
 
 async def test_db_check_shows_drift_and_mends(store: Store, empty_database: str, home: Path) -> None:
     await a_little_of_everything(store)
-    assert await run_check(empty_database, home) == (0, "no drift: every check holds\n")
+    assert await run_check(empty_database, home) == (0, "no drift: every check passes\n")
     await break_it(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     code, out = await run_check(empty_database, home, "-o", "json")
     assert code == 1
     assert [(d["check"], d["mended"]) for d in json.loads(out)] == [("counters", False)]
-    code, out = await run_check(empty_database, home, "--mend")
-    assert code == 0, "what was found is mended"
+    code, out = await run_check(empty_database, home, "--repair")
+    assert code == 0, "the drift is repaired"
     assert "node-1 cpu: used is 2001, a recount gives 2000" in out
-    assert "1 found, 1 mended" in out
+    assert "1 found, 1 repaired" in out
     assert (await run_check(empty_database, home))[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""Command line. The daemon commands are registered by ``moorage.server.commands.daemons``."""
+"""Command line. The daemon commands are registered by ``moorage.server.commands``."""
 
 from moorage.cli.app import app
 from moorage.cli.context import Cli, verb

@@ -8,26 +8,34 @@ import typer
 
 from moorage.cli import app
 from moorage.common.config import logging
-from moorage.server.bootstrap import prepare
-from moorage.server.commands.daemons import Config, Home, Sets, read, run
-from moorage.server.process import need
+from moorage.server.bootstrap import bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    Overrides,
+    load_settings,
+    run_and_exit,
+)
+from moorage.server.process import missing_extra
 
 
-@app.command(rich_help_panel="Running it")
+@app.command()
 def demo(
-    home: Home = None,
-    config: Config = None,
-    sets: Sets = None,
-    exit: Annotated[bool, typer.Option("--exit", help="Do it once, then stop everything.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the parts' own logs.")] = False,
+    home: HomeDir = None,
+    config: ConfigFile = None,
+    sets: Overrides = None,
+    exit: Annotated[bool, typer.Option("--exit", help="Stop everything after the answer.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the components' logs.")] = False,
 ) -> None:
-    """The main job from end to end: starts everything, serves a tiny model, asks it something."""
-    loaded = read(config, home, sets)
-    start = prepare(loaded)
+    """Start every component, serve a tiny model, and ask it a question."""
+    loaded = load_settings(config, home, sets)
+    boot = bootstrap(loaded)
     if not verbose:
         logging.setup(loaded.settings.common.log_format, "warning")
     try:
         from moorage.demo.run import run_demo
     except ImportError as error:
-        raise need("all", error) from error
-    run(run_demo(loaded.settings, clock=start.clock, link_token=start.token, home=start.home, once=exit))
+        raise missing_extra("all", error) from error
+    run_and_exit(
+        run_demo(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home, once=exit)
+    )

@@ -1,4 +1,4 @@
-"""``moorage demo``: the main job from end to end on this machine, each stage with its time."""
+"""Demonstration run: starts every component, serves a tiny model, asks it a question. Times each stage."""
 
 from __future__ import annotations
 
@@ -21,72 +21,77 @@ from moorage.common.views.resources import EndpointView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client, Message, chat
 from moorage.server.all_in_one import AllInOne
-from moorage.server.process import until_signalled
+from moorage.server.process import shutdown_event
 
 MODEL = "tiny-random"
 QUESTION = "What does a moorage do?"
-READY_WITHIN_S = 90.0
-LOOK_EVERY_S = 0.05
-TOKENS = 40
+READY_TIMEOUT_S = 90.0
+POLL_INTERVAL_S = 0.05
+MAX_TOKENS = 40
 
 
 class Stages:
-    """Prints one line per stage, with the seconds since the start and those that the stage took."""
+    """Stopwatch that prints one line per stage: seconds since the start, and seconds of the stage."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._start = clock, clock.monotonic()
         self._last = self._start
         since = os.environ.get("MOORAGE_DEMO_SINCE", "")
-        # `make demo` says when it began, so that the total can include the installation.
-        self._before = max(0.0, clock.now().timestamp() - float(since)) if since.isdigit() else 0.0
+        # Set by `make demo`, so that the total can include the installation.
+        self._before_s = max(0.0, clock.now().timestamp() - float(since)) if since.isdigit() else 0.0
 
-    def done(self, words: str) -> None:
+    def done(self, message: str) -> None:
         now = self._clock.monotonic()
-        print(f"{now - self._start:6.2f} s  {words}  (+{now - self._last:.2f} s)", flush=True)
+        print(f"{now - self._start:6.2f} s  {message}  (+{now - self._last:.2f} s)", flush=True)
         self._last = now
 
     def total(self) -> str:
-        took = self._clock.monotonic() - self._start
-        whole = f", {took + self._before:.0f} s with make and installation" if self._before else ""
-        return f"{took:.1f} s{whole}"
+        elapsed = self._clock.monotonic() - self._start
+        with_installation = (
+            f", {elapsed + self._before_s:.0f} s with make and installation" if self._before_s else ""
+        )
+        return f"{elapsed:.1f} s{with_installation}"
 
 
 async def run_demo(settings: Settings, *, clock: Clock, link_token: str, home: Path, once: bool) -> int:
-    """0 only if the model really answered. ``once``: then stop everything; else stay until a signal."""
-    stopped = until_signalled()
+    """Run the demonstration. Returns 0 if the model answered, 130 if a signal came first.
+
+    ``once``: stop everything after the answer, instead of serving until a signal.
+    """
+    shutdown = shutdown_event()
     stages = Stages(clock)
-    print("Moorage: from nothing to a model behind an OpenAI address, through every component\n", flush=True)
+    print("Moorage: from nothing to a model behind an OpenAI-compatible address\n", flush=True)
     model = home / "models" / f"{MODEL}.gguf"
     if not model.exists():
         model.parent.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(write_tiny_gguf, model)
         stages.done(f"wrote a tiny model with random weights: {model.name}")
-    part = AllInOne(settings, clock=clock, link_token=link_token, home=home, progress=stages.done)
-    async with part:
+    platform = AllInOne(settings, clock=clock, link_token=link_token, home=home, on_progress=stages.done)
+    async with platform:
         key = (home / "admin-key").read_text().strip()
-        async with Client(part.url, key) as client:
-            answered = await _unless(stopped, _serve_and_ask(client, part, key, model, stages))
-        if answered is None:
+        async with Client(platform.url, key) as client:
+            answer = await _unless(shutdown, _serve_and_ask(client, platform, key, model, stages))
+        if answer is None:
             return 130
-        _say_what_next(part, home, stages, once)
+        _print_next_steps(platform, home, stages, once)
         if not once:
-            await stopped.wait()
+            await shutdown.wait()
             print("\nstopping the model and every component ...", flush=True)
     print("stopped; nothing is left running")
     return 0
 
 
-async def _unless(stopped: asyncio.Event, doing: Coroutine[Any, Any, str]) -> str | None:
-    """What ``doing`` gives; None as soon as a signal comes first."""
-    work, signalled = spawn("demo", doing), spawn("demo.signal", stopped.wait())
+async def _unless(shutdown: asyncio.Event, work: Coroutine[Any, Any, str]) -> str | None:
+    """The result of ``work``, or None if ``shutdown`` is set first."""
+    working, signalled = spawn("demo", work), spawn("demo.signal", shutdown.wait())
     try:
-        await asyncio.wait({work, signalled}, return_when=asyncio.FIRST_COMPLETED)
-        return work.result() if work.done() else None
+        await asyncio.wait({working, signalled}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
     finally:
-        await cancel_and_wait(work, signalled)
+        await cancel_and_wait(working, signalled)
 
 
-async def _serve_and_ask(client: Client, part: AllInOne, key: str, model: Path, stages: Stages) -> str:
+async def _serve_and_ask(client: Client, platform: AllInOne, key: str, model: Path, stages: Stages) -> str:
     spec = EndpointSpec(
         name=MODEL,
         engine="llamacpp",
@@ -97,44 +102,44 @@ async def _serve_and_ask(client: Client, part: AllInOne, key: str, model: Path, 
     known = {e.name for e in (await client.list_endpoints()).items}
     if MODEL not in known:
         await client.create_endpoint(spec)
-        stages.done(f"asked the REST API for endpoint {MODEL}")
+        stages.done(f"created endpoint {MODEL} through the REST API")
     else:
-        stages.done(f"endpoint {MODEL} is known from last time")
+        stages.done(f"found endpoint {MODEL} from an earlier run")
     ready = await _until_ready(client, stages)
-    await _tell_story(client, ready)
-    return await _ask(part.openai_url, key, stages)
+    await _print_history(client, ready)
+    return await _ask(platform.openai_url, key, stages)
 
 
 async def _until_ready(client: Client, stages: Stages) -> EndpointView:
     try:
-        async with asyncio.timeout(READY_WITHIN_S):
+        async with asyncio.timeout(READY_TIMEOUT_S):
             while True:
                 view = await client.get_endpoint(MODEL)
                 if view.status is EndpointStatus.READY:
                     stages.done("the engine generated its first token: ready")
                     return view
                 if view.failures:
-                    _fail(view)
-                await asyncio.sleep(LOOK_EVERY_S)
+                    _raise_not_ready(view)
+                await asyncio.sleep(POLL_INTERVAL_S)
     except TimeoutError:
-        _fail(await client.get_endpoint(MODEL))
+        _raise_not_ready(await client.get_endpoint(MODEL))
 
 
-def _fail(view: EndpointView) -> NoReturn:
+def _raise_not_ready(view: EndpointView) -> NoReturn:
     last = next((s for s in view.sessions if s.log_tail), None)
     if last is not None:
         print(f"\nlast lines of its log:\n{last.log_tail}", file=sys.stderr)
     info = REASONS[view.reason]
     raise StartupError(
-        f"the model did not get ready: {view.detail or info.text or view.status}", next_step=info.next_step
+        f"the model did not become ready: {view.detail or info.text or view.status}", next_step=info.next_step
     )
 
 
-async def _tell_story(client: Client, view: EndpointView) -> None:
-    """What the session went through, from its history in Postgres."""
+async def _print_history(client: Client, view: EndpointView) -> None:
+    """Print the status transitions of the replica's session, from its history in Postgres."""
     running = next(s for s in view.sessions if s.status == "RUNNING")
-    story = await client.history(running.session_id)
-    steps = [f"{b.to_status} +{(b.at - a.at).total_seconds():.3f} s" for a, b in pairwise(story)]
+    history = await client.history(running.session_id)
+    steps = [f"{b.to_status} +{(b.at - a.at).total_seconds():.3f} s" for a, b in pairwise(history)]
     print(
         f"          session {running.name} on {running.agent_id}: PENDING → {' → '.join(steps)}", flush=True
     )
@@ -145,17 +150,17 @@ async def _ask(openai_url: str, key: str, stages: Stages) -> str:
     messages: list[Message] = [{"role": "user", "content": QUESTION}]
     for attempt in range(50):
         try:
-            pieces = [p async for p in chat(openai_url, key, MODEL, messages, max_tokens=TOKENS)]
+            pieces = [p async for p in chat(openai_url, key, MODEL, messages, max_tokens=MAX_TOKENS)]
             break
         except MoorageError:
-            # READY is in the database; the route reaches the proxy a moment later.
+            # READY is committed before the route reaches the proxy.
             if attempt == 49:
                 raise
             await asyncio.sleep(0.1)
     answer = "".join(pieces).strip()
     if not answer:
-        raise StartupError("the model answered nothing", next_step=f"look at `moorage logs {MODEL}`")
-    stages.done(f"it answered, in {len(pieces)} streamed pieces")
+        raise StartupError("the model sent an empty answer", next_step=f"see `moorage logs {MODEL}`")
+    stages.done(f"the model answered in {len(pieces)} streamed chunks")
     print(
         f"\n          {answer!r}\n\n          (The weights are random, so this is noise; the path is real.)",
         flush=True,
@@ -163,23 +168,23 @@ async def _ask(openai_url: str, key: str, stages: Stages) -> str:
     return answer
 
 
-def _say_what_next(part: AllInOne, home: Path, stages: Stages, once: bool) -> None:
-    print(f"\nAll of it took {stages.total()}.\n")
+def _print_next_steps(platform: AllInOne, home: Path, stages: Stages, once: bool) -> None:
+    print(f"\nTotal: {stages.total()}.\n")
     if once:
         return
     key_file = home / "admin-key"
     body = f'{{"model": "{MODEL}", "max_tokens": 40, "messages": [{{"role": "user", "content": "Hello"}}]}}'
     print(
-        f"OpenAI API  {part.openai_url}\n"
-        f"REST API    {part.url}/openapi.json\n"
+        f"OpenAI API  {platform.openai_url}\n"
+        f"REST API    {platform.url}/openapi.json\n"
         f"API key     in {key_file}\n\n"
-        f'curl {part.openai_url}/chat/completions -H "Authorization: Bearer $(cat {key_file})" \\\n'
+        f'curl {platform.openai_url}/chat/completions -H "Authorization: Bearer $(cat {key_file})" \\\n'
         f"  -H 'Content-Type: application/json' -d '{body}'\n\n"
         f"In another terminal (export MOORAGE_HOME={home}):\n"
-        "  moorage ps                                  what runs\n"
-        f"  moorage chat {MODEL}                     talk to it\n"
-        "  moorage serve ./model.gguf                  a real model from a GGUF file\n"
-        "  moorage serve Qwen/Qwen3-0.6B --gpus 1       with vLLM, where it is installed\n\n"
-        "Ctrl-C stops everything; the next start takes up where this one ended.",
+        "  moorage ps                                  list sessions and endpoints\n"
+        f"  moorage chat {MODEL}                     chat with the model\n"
+        "  moorage serve ./model.gguf                  serve a real model from a GGUF file\n"
+        "  moorage serve Qwen/Qwen3-0.6B --gpus 1       serve one with vLLM, if it is installed\n\n"
+        "Ctrl-C stops everything. The next start restores the endpoints.",
         flush=True,
     )

@@ -1,7 +1,8 @@
-"""Agent daemon: the process that ``moorage agent`` becomes, without the command line.
+"""Agent daemon: the process that ``moorage agent`` replaces itself with, without the command line.
 
-What is imported here is paid for on every node, for months: the command line with its tables, and what
-validates settings, weigh half of the agent. So they are read and validated before, and handed over in memory.
+An agent stays in memory on every node for months. The command line with its table renderer, and pydantic,
+take half of its memory. So the command reads and validates the settings, hands them over in memory, and
+executes this module, which imports neither.
 """
 
 from __future__ import annotations
@@ -17,50 +18,62 @@ from typing import TYPE_CHECKING, NoReturn, cast
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings, Settings
 
-# What libraries take in where they find it, and do without where they do not. structlog: for tracebacks that
-# we do not print (8 MB), and for contexts that we do not have (1 MB). requests: to guess in what encoding a
-# web page is (2 MB), where the Docker Engine says what it speaks.
-_UNUSED = ("rich", "greenlet", "charset_normalizer", "chardet")
+# Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks that we do
+# not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports a detector for the
+# encoding of web pages (2 MB), but the Docker Engine declares the encoding of its responses.
+HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
-def become(settings: Settings, home: Path, token: str) -> NoReturn:
-    """Replace this process. ``settings`` as joined; ``home`` as it is."""
+def exec_agent(settings: Settings, home: Path, token: str) -> NoReturn:
+    """Replace this process by the agent daemon.
+
+    ``settings``: with the registration applied. ``home``: the resolved state directory.
+    """
     values = settings.agent.model_dump(), settings.common.model_dump(), home, token
-    file = os.memfd_create("moorage-agent", 0)  # in memory alone: there are secrets among them
-    with open(file, "wb", closefd=False) as written:
-        pickle.dump(values, written)
-    os.lseek(file, 0, os.SEEK_SET)
+    # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
+    fd = os.memfd_create("moorage-agent", 0)
+    with open(fd, "wb", closefd=False) as file:
+        pickle.dump(values, file)
+    os.lseek(fd, 0, os.SEEK_SET)
     sys.stdout.flush()
     sys.stderr.flush()
-    # The name is for people who look at processes.
+    # The agent's id is only there for people who read process lists.
     os.execv(
         sys.executable,
-        [sys.executable, "-m", "moorage.server.agent_daemon", str(file), settings.agent.id or "agent"],
+        [sys.executable, "-m", "moorage.server.agent_daemon", str(fd), settings.agent.id or "agent"],
     )
 
 
-def main() -> int:
-    """The agent, until a signal; its exit code."""
-    for name in _UNUSED:
+def hide_optional_imports() -> None:
+    """Let imports of ``HIDDEN_IMPORTS`` fail, as if the packages were not installed."""
+    for name in HIDDEN_IMPORTS:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
+def main() -> int:
+    """Run the agent until a signal arrives. Returns the exit code."""
+    hide_optional_imports()
     warnings.filterwarnings("ignore", "Unable to find acceptable character detection")
     from moorage.common.aio.clock import SystemClock
     from moorage.common.config import logging
     from moorage.common.model.errors import ConfigError, MoorageError
-    from moorage.server.process import need, run, serve
+    from moorage.server.process import missing_extra, run, serve
 
     with open(int(sys.argv[1]), "rb") as file:
-        agent, common, home, token = pickle.load(file)
-    settings = cast("AgentSettings", SimpleNamespace(**agent))
-    shared = cast("CommonSettings", SimpleNamespace(**common))
-    logging.setup(shared.log_format, shared.log_level)
+        agent_values, common_values, home, token = pickle.load(file)
+    # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
+    settings = cast("AgentSettings", SimpleNamespace(**agent_values))
+    common = cast("CommonSettings", SimpleNamespace(**common_values))
+    logging.setup(common.log_format, common.log_level)
     try:
         try:
             from moorage.agent import Agent
         except ImportError as error:
-            raise need("agent", error) from error
-        part = Agent(settings, shared, clock=SystemClock(), link_token=token, home=home)
-        return run(serve(part, lambda agent: print(f"agent {agent.id} → {settings.manager}", flush=True)))
+            raise missing_extra("agent", error) from error
+        component = Agent(settings, common, clock=SystemClock(), link_token=token, home=home)
+        return run(
+            serve(component, lambda agent: print(f"agent {agent.id} → {settings.manager}", flush=True))
+        )
     except MoorageError as error:
         step = f"; {error.next_step}" if error.next_step else ""
         print("moorage:", *(error.message + step).split(), file=sys.stderr)

@@ -1,6 +1,7 @@
-"""Everything in one process, by configuration: real gRPC and HTTP on loopback, no shortcut between the parts.
+"""All-in-one mode: manager, agent and proxy in one process, connected by real gRPC and HTTP on loopback.
 
-The only module that imports all components. Manager first, proxy last; stopped in reverse.
+All-in-one is configuration only; there is no in-process shortcut between components. The manager starts
+first and the proxy last; they stop in reverse order.
 """
 
 from __future__ import annotations
@@ -17,21 +18,28 @@ from moorage.common.model.addresses import reached_at
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
-from moorage.server.process import note_connection
+from moorage.server.process import write_connection_file
 from moorage.server.registration import join
 
 
-def one_node(settings: Settings, manager_link: str) -> Settings:
-    """The same settings for a node that is all of the cluster: the links lead to our own manager, and an
-    orderly stop takes the kernels along (a crash does not: they are adopted by the next start)."""
+def single_node_settings(settings: Settings, manager_link: str) -> Settings:
+    """The settings for a cluster of one node.
+
+    Agent and proxy connect to the local manager at ``manager_link``. An orderly shutdown stops the kernels.
+    After a crash the next start adopts them.
+    """
     agent = settings.agent.model_copy(update={"manager": manager_link, "stop_kernels_on_exit": True})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
     return settings.model_copy(update={"agent": agent, "proxy": proxy})
 
 
 class AllInOne:
-    """``progress(words)`` is called as each part is up. After entering: ``url``, ``openai_url``,
-    ``internal_url``, and ``first_key`` (the first admin key in plain, only on the very first start)."""
+    """Manager, agent and proxy as one async context manager.
+
+    Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url`` and
+    ``internal_url`` are set. ``first_key`` is the first admin key in plain text; it is set on the very
+    first start only.
+    """
 
     def __init__(
         self,
@@ -40,10 +48,10 @@ class AllInOne:
         clock: Clock,
         link_token: str,
         home: Path,
-        progress: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings, self._clock, self._token, self._home = settings, clock, link_token, home
-        self._progress = progress
+        self._on_progress = on_progress
         self._stack = AsyncExitStack()
         self.url = self.openai_url = self.internal_url = ""
         self.first_key: str | None = None
@@ -57,28 +65,28 @@ class AllInOne:
         return self
 
     async def _start(self) -> None:
-        given, clock, token, home = self._settings, self._clock, self._token, self._home
+        configured, clock, token, home = self._settings, self._clock, self._token, self._home
         manager = Manager(
-            given.manager, clock=clock, link_token=token, home=home, link_tls=given.common.link_tls
+            configured.manager, clock=clock, link_token=token, home=home, link_tls=configured.common.link_tls
         )
         await self._stack.enter_async_context(manager)
         self.first_key, self.url = manager.first_key, f"http://{manager.api_address}"
-        self._progress(f"manager and its Postgres: {self.url}")
-        settings = one_node(given, reached_at(manager.link_address))
+        self._on_progress(f"manager and its Postgres: {self.url}")
+        settings = single_node_settings(configured, reached_at(manager.link_address))
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
-        await self._join(manager, "agent", agent.id)
+        await self._ensure_registered(manager, "agent", agent.id)
         await self._stack.enter_async_context(agent)
-        self._progress(f"agent {agent.id}")
+        self._on_progress(f"agent {agent.id}")
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
-        await self._join(manager, "proxy", proxy.id)
+        await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.openai_url = "http://{}:{}/v1".format(*proxy.address)
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
-        self._progress(f"proxy: {self.openai_url}")
-        note_connection(home, url=self.url, openai_url=self.openai_url)
+        self._on_progress(f"proxy: {self.openai_url}")
+        write_connection_file(home, url=self.url, openai_url=self.openai_url)
 
-    async def _join(self, manager: Manager, kind: PeerKind, name: str) -> None:
-        """Where the links speak TLS, our own agent and proxy join as all others do."""
+    async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
+        """Where the links use TLS, register the local agent and proxy as any other peer would."""
         known = identity_file(self._home, kind, name).load()
         if not manager.has_tls or (known is not None and not known.what_is_wrong(self._clock.now())):
             return

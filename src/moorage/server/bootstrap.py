@@ -1,4 +1,4 @@
-"""What a part of the platform needs to start, from its settings and from what joining left."""
+"""Bootstrap of a component: logging, state directory, link token, and registered settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from moorage.common.views.peers import PeerKind
 
 
 @dataclass(frozen=True)
-class Start:
-    """What every part needs to start."""
+class Bootstrap:
+    """Everything a component needs to start. ``home``: the state directory. ``token``: the link token."""
 
     loaded: Loaded
     clock: Clock
@@ -25,19 +25,23 @@ class Start:
     token: str
 
 
-def prepare(loaded: Loaded) -> Start:
-    """Logging, state directory and link token."""
+def bootstrap(loaded: Loaded) -> Bootstrap:
+    """Set up logging, create the state directory if needed, and read or create the link token."""
     settings = loaded.settings
     logging.setup(settings.common.log_format, settings.common.log_level)
     clock = SystemClock()
     home = resolve_home(settings)
-    return Start(loaded, clock, home, link_token(settings, home, clock))
+    return Bootstrap(loaded, clock, home, link_token(settings, home, clock))
 
 
-def as_joined(loaded: Loaded, home: Path, kind: PeerKind) -> Settings:
-    """The settings, with what joining said in the place of defaults: name, manager, resource group.
+def apply_registration(loaded: Loaded, home: Path, kind: PeerKind) -> Settings:
+    """The settings, with values from the stored identity in place of defaults.
 
-    Raises ``ConfigError`` where several have joined from here and none is named.
+    The identity supplies the name, the manager's address and the resource group. An agent's own address is
+    derived from the route to the manager. Values that the user set always win.
+
+    Raises ``ConfigError`` if several peers of this kind have registered below ``home`` and the settings name
+    none of them.
     """
     settings, origins = loaded.settings, loaded.origins
     if settings.common.link_tls == "off":
@@ -46,22 +50,29 @@ def as_joined(loaded: Loaded, home: Path, kind: PeerKind) -> Settings:
     identity = identity_file(home, kind, section.id).load()
     if identity is None:
         return settings
-    said = {"id": identity.name, "manager": identity.link, "resource_group": identity.resource_group}
-    said["address"] = _own_address(*split_address(identity.link)) if kind == "agent" else None
-    taken = {
+    registered = {
+        "id": identity.name,
+        "manager": identity.link,
+        "resource_group": identity.resource_group,
+        "address": _local_address(*split_address(identity.link)) if kind == "agent" else None,
+    }
+    overrides = {
         key: value
-        for key, value in said.items()
+        for key, value in registered.items()
         if value is not None and origins.get(f"{kind}.{key}") == "default"
     }
-    return settings.model_copy(update={kind: section.model_copy(update=taken)})
+    return settings.model_copy(update={kind: section.model_copy(update=overrides)})
 
 
-def _own_address(host: str, port: int) -> str | None:
-    """The address by which this node reaches that one, and others most likely this node. None: not known."""
+def _local_address(host: str, port: int) -> str | None:
+    """This node's source address on the route to ``host``. None if there is no route.
+
+    Other hosts most likely reach this node at that address, too.
+    """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, proto) as route:
-            route.connect(address)  # of datagrams: nothing is sent
-            return str(route.getsockname()[0])
+        with socket.socket(family, kind, proto) as probe:
+            probe.connect(address)  # connecting a UDP socket selects the route and sends nothing
+            return str(probe.getsockname()[0])
     except OSError:
         return None

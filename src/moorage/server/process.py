@@ -1,4 +1,4 @@
-"""What every daemon does at its edges: run until a signal, and leave its address."""
+"""Process lifecycle of a daemon: event loop, signals, and the connection file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from moorage.common.aio import gc
 from moorage.common.model.errors import StartupError
 
 
-def note_connection(home: Path, **addresses: str) -> None:
-    """Leave addresses in ``connection.json``, where the command line looks for them."""
+def write_connection_file(home: Path, **addresses: str) -> None:
+    """Merge ``addresses`` into ``connection.json``, where the command line looks them up."""
     path = home / "connection.json"
     try:
         known = json.loads(path.read_text())
@@ -26,22 +26,22 @@ def note_connection(home: Path, **addresses: str) -> None:
     temporary.replace(path)
 
 
-def until_signalled() -> asyncio.Event:
-    """An event that the first SIGINT or SIGTERM sets; a second one has its ordinary effect."""
-    stopped = asyncio.Event()
+def shutdown_event() -> asyncio.Event:
+    """An event that the first SIGINT or SIGTERM sets. A second signal has its default effect."""
+    shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def stop(which: signal.Signals) -> None:
-        stopped.set()
-        loop.remove_signal_handler(which)
+    def on_signal(number: signal.Signals) -> None:
+        shutdown.set()
+        loop.remove_signal_handler(number)
 
-    for which in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(which, stop, which)
-    return stopped
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    return shutdown
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run to the end, on uvloop where it is installed: the exit code of ``main``."""
+    """Run ``main`` to completion, on uvloop if it is installed, and return its exit code."""
     try:
         import uvloop
     except ImportError:
@@ -49,19 +49,19 @@ def run(main: Coroutine[Any, Any, int]) -> int:
     return uvloop.run(main)
 
 
-def need(extra: str, error: ImportError) -> StartupError:
-    """What to raise where an extra of the installation is missing."""
+def missing_extra(extra: str, error: ImportError) -> StartupError:
+    """The error for a command whose optional dependencies are not installed."""
     return StartupError(
-        f"this installation lacks what `moorage {extra}` needs: {error.name or error}",
+        f"`moorage {extra}` needs a package that is not installed: {error.name or error}",
         next_step=f"pip install 'moorage[{extra}]'",
     )
 
 
-async def serve(part: AbstractAsyncContextManager[Any], ready: Callable[[Any], None]) -> int:
-    """Until a signal. ``ready`` is called once it runs."""
-    stopped = until_signalled()
-    async with part as entered:
+async def serve(component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]) -> int:
+    """Run ``component`` until a signal arrives. Calls ``on_ready`` with the entered component."""
+    shutdown = shutdown_event()
+    async with component as entered:
         gc.calm()
-        ready(entered)
-        await stopped.wait()
+        on_ready(entered)
+        await shutdown.wait()
     return 0

@@ -1,4 +1,4 @@
-"""Joining: with a join token to an identity of one's own, which is kept in the state directory."""
+"""Registration of an agent or a proxy: exchanges a join token for an identity and stores it on disk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from moorage.sdk import Client
 async def join(
     url: str, secret: str, *, kind: PeerKind, name: str, home: Path, clock: Clock, link: str | None = None
 ) -> Identity:
-    """Join as ``name`` by the token ``secret``, at the manager's REST API at ``url``; keep the identity below
-    ``home``. ``link``: dial there, whatever the manager says.
+    """Register as ``name`` with the join token ``secret``, and store the identity below ``home``.
 
-    Raises ``InvalidInput`` for what is no token, ``ConfigError`` if that name has joined from here already or
-    something other than the token's manager answers, ``ApiError`` when it refuses, ``Unreachable``.
+    ``url`` is the manager's REST API. ``link`` overrides the gRPC address that the manager announces.
+
+    Raises ``InvalidInput`` for a malformed token, ``ConfigError`` if this name has already registered from
+    here or if the host at ``url`` is not the manager that issued the token, ``ApiError`` if the manager
+    refuses, and ``Unreachable``.
     """
     token = JoinToken.parse(secret)
     file = identity_file(home, kind, name)
@@ -32,17 +34,17 @@ async def join(
     if known is not None and not known.what_is_wrong(clock.now()):
         raise ConfigError(
             f"{kind} {name!r} has joined already: its identity is in {file.path}",
-            next_step=f"start it: `moorage {kind}`; to join anew, remove that file first",
+            next_step=f"start it with `moorage {kind}`; to join again, remove that file first",
         )
     pending = file.path.with_suffix(".pending")
-    key, csr = _key_of(pending, name)
+    key, csr = _pending_key(pending, name)
     async with Client(url) as client:
         reply = await client.join(token.request(kind, name, csr))
     identity = accept(
         reply,
         key=key,
         pinned=token.fingerprint,
-        link=link or _link_at(url, reply.link),
+        link=link or _link_address(url, reply.link),
         now=clock.now(),
     )
     file.store(identity)
@@ -50,8 +52,11 @@ async def join(
     return identity
 
 
-def _key_of(pending: Path, name: str) -> tuple[str, str]:
-    """The key of a try whose answer was lost, else a new one: with the same key it is the same peer."""
+def _pending_key(pending: Path, name: str) -> tuple[str, str]:
+    """The key and CSR of an earlier attempt, or new ones, which are stored in ``pending``.
+
+    If the reply to an attempt was lost, the retry presents the same key, and the manager recognizes the peer.
+    """
     try:
         known = json.loads(pending.read_text())
         return known["key"], known["csr"]
@@ -64,8 +69,8 @@ def _key_of(pending: Path, name: str) -> tuple[str, str]:
     return key, csr
 
 
-def _link_at(url: str, link: str) -> str:
-    """``:8701`` is a port of the host that was asked."""
+def _link_address(url: str, link: str) -> str:
+    """The gRPC address to dial. A ``link`` without a host, such as ``:8701``, is on the host of ``url``."""
     host, port = split_address(link)
     if not link.startswith(":"):
         return f"{host}:{port}"

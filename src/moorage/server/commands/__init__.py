@@ -1,1 +1,4 @@
-"""Commands that start, join and administer components."""
+"""Commands that run, register, administer and diagnose components.
+
+Importing a module registers its commands.
+"""

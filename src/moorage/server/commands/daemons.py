@@ -1,200 +1,171 @@
-"""Commands that start the components. ``administration`` has those that look after an installation."""
+"""Commands that run components: ``up``, ``manager``, ``agent`` and ``proxy``."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from moorage.cli import app
 from moorage.cli.verbs.agent import agent as agent_verbs
-from moorage.common.config.loader import Loaded, load
 from moorage.common.model.addresses import reached_at
-from moorage.common.model.errors import ConfigError
-from moorage.server import agent_daemon
-from moorage.server import process as edges
-from moorage.server.bootstrap import as_joined, prepare
-from moorage.server.process import need, serve
+from moorage.server.agent_daemon import exec_agent
+from moorage.server.bootstrap import apply_registration, bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    Overrides,
+    load_settings,
+    run_and_exit,
+)
+from moorage.server.process import missing_extra, serve, write_connection_file
 
-Config = Annotated[
-    Path | None, typer.Option("--config", help="TOML file. Else $MOORAGE_CONFIG, else HOME/moorage.toml.")
-]
-Home = Annotated[Path | None, typer.Option("--home", help="State directory. Else $MOORAGE_HOME.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; `moorage config show` lists them."),
-]
-
-
-def read(
-    config: Path | None, home: Path | None, sets: list[str] | None, **flags: str | Path | None
-) -> Loaded:
-    """Settings from everywhere; ``flags`` by ``section__key``. Raises ``ConfigError``."""
-    given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
-    for item in sets or []:
-        name, equals, value = item.partition("=")
-        if not equals or "." not in name:
-            raise ConfigError(
-                f"--set {item!r} is not SECTION.KEY=VALUE", next_step="like --set agent.id=node-7"
-            )
-        given[name.strip()] = value
-    if home is not None:
-        given["common.home"] = str(home)
-    return load(config, os.environ, given)
+Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
+ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
+Inventory = Annotated[str | None, typer.Option(help="auto, or fake:8xH100 to simulate devices.")]
+ManagerLink = Annotated[str | None, typer.Option(help="The manager's gRPC address.")]
 
 
-def run(main: Coroutine[Any, Any, int]) -> None:
-    """Run to the end; ends the command with the exit code of ``main``."""
-    raise typer.Exit(edges.run(main))
+def _print_first_key(key: str | None, home: Path) -> None:
+    if key is not None:
+        print(f"admin key   {key}   (shown once; kept in {home / 'admin-key'})", flush=True)
 
 
-@app.command(rich_help_panel="Running it")
+@app.command()
 def up(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    dsn: Annotated[str | None, typer.Option(help="Postgres to use; none: an embedded one.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of the REST API.")] = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    listen: ApiListen = None,
     openai_listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
-    inventory: Annotated[str | None, typer.Option(help="auto, or fake:8xH100 to pretend.")] = None,
+    inventory: Inventory = None,
 ) -> None:
-    """Everything on this machine in one process: Postgres, manager, agent, proxy. Until Ctrl-C.
+    """Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.
 
-    Its kernels end with an orderly stop; after a crash the next start adopts them.
+    An orderly stop also stops the kernels. After a crash the next start adopts them.
     """
-    loaded = read(
+    loaded = load_settings(
         config, home, sets,
         manager__dsn=dsn, manager__listen=listen, proxy__listen=openai_listen, agent__inventory=inventory,
     )  # fmt: skip
-    start = prepare(loaded)
+    boot = bootstrap(loaded)
     try:
         from moorage.server.all_in_one import AllInOne
     except ImportError as error:
-        raise need("all", error) from error
+        raise missing_extra("all", error) from error
 
-    part = AllInOne(loaded.settings, clock=start.clock, link_token=start.token, home=start.home)
+    component = AllInOne(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home)
 
-    def ready(entered: AllInOne) -> None:
+    def on_ready(entered: AllInOne) -> None:
         print(f"REST API    {entered.url}\nOpenAI API  {entered.openai_url}", flush=True)
-        if entered.first_key is not None:
-            print(
-                f"admin key   {entered.first_key}   (shown once; kept in {start.home / 'admin-key'})",
-                flush=True,
-            )
+        _print_first_key(entered.first_key, boot.home)
         print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops everything", flush=True)
 
-    run(serve(part, ready))
+    run_and_exit(serve(component, on_ready))
 
 
-@app.command(rich_help_panel="Running it")
+@app.command()
 def manager(
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    dsn: Annotated[str | None, typer.Option(help="Postgres to use; none: an embedded one.")] = None,
-    listen: Annotated[str | None, typer.Option(help="Address of the REST API.")] = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    listen: ApiListen = None,
     link_listen: Annotated[str | None, typer.Option(help="gRPC address for agents and proxies.")] = None,
 ) -> None:
-    """The manager alone: sessions, scheduling, REST API."""
-    loaded = read(
+    """Run a manager: sessions, scheduling and the REST API."""
+    loaded = load_settings(
         config, home, sets, manager__dsn=dsn, manager__listen=listen, manager__link_listen=link_listen
     )
-    start = prepare(loaded)
+    boot = bootstrap(loaded)
     try:
         from moorage.manager import Manager
     except ImportError as error:
-        raise need("manager", error) from error
-    from moorage.server.process import note_connection
+        raise missing_extra("manager", error) from error
 
-    part = Manager(
+    component = Manager(
         loaded.settings.manager,
-        clock=start.clock,
-        link_token=start.token,
-        home=start.home,
+        clock=boot.clock,
+        link_token=boot.token,
+        home=boot.home,
         link_tls=loaded.settings.common.link_tls,
     )
 
-    def ready(entered: Manager) -> None:
-        note_connection(start.home, url=f"http://{reached_at(entered.api_address)}")
+    def on_ready(entered: Manager) -> None:
+        write_connection_file(boot.home, url=f"http://{reached_at(entered.api_address)}")
         print(f"REST API    http://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
-        if entered.first_key is not None:
-            print(
-                f"admin key   {entered.first_key}   (shown once; kept in {start.home / 'admin-key'})",
-                flush=True,
-            )
+        _print_first_key(entered.first_key, boot.home)
 
-    run(serve(part, ready))
+    run_and_exit(serve(component, on_ready))
 
 
 @agent_verbs.callback(invoke_without_command=True, no_args_is_help=False)
 def agent(
     context: typer.Context,
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
-    id: Annotated[str | None, typer.Option(help="Unique name; none: the host name.")] = None,
-    manager: Annotated[str | None, typer.Option(help="The manager's gRPC address.")] = None,
-    address: Annotated[str | None, typer.Option(help="Where proxies reach this node's kernels.")] = None,
-    resource_group: Annotated[str | None, typer.Option(help="The group that this node belongs to.")] = None,
-    inventory: Annotated[str | None, typer.Option(help="auto, or fake:8xH100 to pretend.")] = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    id: Annotated[str | None, typer.Option(help="Unique name. Default: the host name.")] = None,
+    manager: ManagerLink = None,
+    address: Annotated[str | None, typer.Option(help="Address at which proxies reach kernels here.")] = None,
+    resource_group: Annotated[str | None, typer.Option(help="Resource group of this node.")] = None,
+    inventory: Inventory = None,
 ) -> None:
-    """An agent alone: runs kernels on this node. They outlive it, and its next start adopts them."""
+    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts them."""
     if context.invoked_subcommand is not None:
         return
-    loaded = read(
+    loaded = load_settings(
         config, home, sets,
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
         agent__inventory=inventory,
     )  # fmt: skip
-    start = prepare(loaded)
-    settings = as_joined(loaded, start.home, "agent")
-    # It becomes a process without a command line: a node pays for what is in its agent for months.
-    agent_daemon.become(settings, start.home, start.token)
+    boot = bootstrap(loaded)
+    # The agent runs for months: it replaces this process by one that holds no command line.
+    exec_agent(apply_registration(loaded, boot.home, "agent"), boot.home, boot.token)
 
 
 proxy_verbs = typer.Typer()
 app.add_typer(
     proxy_verbs,
     name="proxy",
-    help="A proxy alone: the OpenAI-compatible address. With a verb: let it join.",
-    rich_help_panel="Running it",
+    help="Run a proxy: the OpenAI-compatible address. `proxy join` registers one.",
 )
 
 
 @proxy_verbs.callback(invoke_without_command=True, no_args_is_help=False)
 def proxy(
     context: typer.Context,
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
     listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
-    internal_listen: Annotated[str | None, typer.Option(help="Health and metrics.")] = None,
-    manager: Annotated[str | None, typer.Option(help="The manager's gRPC address.")] = None,
+    internal_listen: Annotated[str | None, typer.Option(help="Address for health and metrics.")] = None,
+    manager: ManagerLink = None,
 ) -> None:
-    """A proxy alone: the OpenAI-compatible address. Serves on while the manager is away."""
+    """Run a proxy: the OpenAI-compatible address. It keeps serving while the manager is away."""
     if context.invoked_subcommand is not None:
         return
-    loaded = read(
+    loaded = load_settings(
         config, home, sets,
         proxy__listen=listen, proxy__internal_listen=internal_listen, proxy__manager=manager,
     )  # fmt: skip
-    start = prepare(loaded)
+    boot = bootstrap(loaded)
     try:
         from moorage.proxy import Proxy
     except ImportError as error:
-        raise need("proxy", error) from error
-    from moorage.server.process import note_connection
+        raise missing_extra("proxy", error) from error
 
-    settings = as_joined(loaded, start.home, "proxy")
-    part = Proxy(settings.proxy, settings.common, clock=start.clock, link_token=start.token, home=start.home)
+    settings = apply_registration(loaded, boot.home, "proxy")
+    component = Proxy(
+        settings.proxy, settings.common, clock=boot.clock, link_token=boot.token, home=boot.home
+    )
 
-    def ready(entered: Proxy) -> None:
+    def on_ready(entered: Proxy) -> None:
         url = "http://{}:{}/v1".format(*entered.address)
-        note_connection(start.home, openai_url=url)
+        write_connection_file(boot.home, openai_url=url)
         internal = "http://{}:{}".format(*entered.internal_address)
         print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)
 
-    run(serve(part, ready))
+    run_and_exit(serve(component, on_ready))

@@ -1,4 +1,4 @@
-"""``moorage agent join`` and ``moorage proxy join``."""
+"""Commands that register a component with a manager: ``moorage agent join`` and ``moorage proxy join``."""
 
 from __future__ import annotations
 
@@ -13,32 +13,37 @@ from moorage.cli.verbs.agent import agent as agent_verbs
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
-from moorage.server.bootstrap import prepare
-from moorage.server.commands.daemons import Config, Home, Sets, proxy_verbs, read, run
-from moorage.server.process import need
+from moorage.server.bootstrap import bootstrap
+from moorage.server.commands.daemons import proxy_verbs
+from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load_settings, run_and_exit
+from moorage.server.process import missing_extra
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
 Secret = Annotated[
     str | None,
     typer.Argument(
-        metavar="TOKEN", help="As `moorage join-token create` printed it. Else MOORAGE_JOIN_TOKEN."
+        metavar="TOKEN", help="As printed by `moorage join-token create`. Default: $MOORAGE_JOIN_TOKEN."
     ),
 ]
 Id = Annotated[
-    str | None, typer.Option(help="Its unique name; none: as the settings say, else made of the host name.")
+    str | None, typer.Option(help="Unique name. Default: from the settings, or made from the host name.")
 ]
-Link = Annotated[str | None, typer.Option(help="Dial the link at this host:port; none: as the manager says.")]
+Link = Annotated[
+    str | None,
+    typer.Option(help="The manager's gRPC address, host:port. Default: as the manager announces."),
+]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @agent_verbs.command("join")
 def agent_join(
     url: Url, token: Secret = None, id: Id = None, link: Link = None,
-    config: Config = None, home: Home = None, sets: Sets = None,
+    config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
 ) -> None:  # fmt: skip
-    """Make this node an agent of that manager: a key and a certificate of its own, for an expiring token.
+    """Register this node as an agent: exchange an expiring join token for a key and a certificate.
 
-    Then `moorage agent` needs no more settings to find it. The secret of the token does not leave this node.
+    Afterwards `moorage agent` finds the manager without further settings. The token's secret does not leave
+    this node.
 
     \b
     Examples:
@@ -51,9 +56,9 @@ def agent_join(
 @proxy_verbs.command("join")
 def proxy_join(
     url: Url, token: Secret = None, id: Id = None, link: Link = None,
-    config: Config = None, home: Home = None, sets: Sets = None,
+    config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
 ) -> None:  # fmt: skip
-    """Make this host a proxy of that manager: a key and a certificate of its own, for an expiring token.
+    """Register this host as a proxy: exchange an expiring join token for a key and a certificate.
 
     \b
     Examples:
@@ -64,41 +69,41 @@ def proxy_join(
 
 def _join(
     kind: PeerKind, url: str, token: str | None, id: str | None, link: str | None,
-    config: Config, home: Home, sets: Sets,
+    config: ConfigFile, home: HomeDir, sets: Overrides,
 ) -> None:  # fmt: skip
-    start = prepare(read(config, home, sets))
-    settings = start.loaded.settings
+    boot = bootstrap(load_settings(config, home, sets))
+    settings = boot.loaded.settings
     try:
         from moorage.server.registration import join
     except ImportError as error:
-        raise need(kind, error) from error
+        raise missing_extra(kind, error) from error
     secret = token or os.environ.get("MOORAGE_JOIN_TOKEN")
     if not secret:
         raise ConfigError(
             "no join token was given",
-            next_step="make one where the manager is: `moorage join-token create`; give it as TOKEN",
+            next_step="create one on the manager's host with `moorage join-token create`; pass it as TOKEN",
         )
     default = settings.agent.id or socket.gethostname()
     if kind == "proxy":
         default = settings.proxy.id or f"{socket.gethostname()}-{split_address(settings.proxy.listen)[1]}"
     name = id or default
     if not _NAME.fullmatch(name):
+        article = "an" if kind == "agent" else "a"
         raise ConfigError(
-            f"{name!r} is not a name for an {kind}"
-            if kind == "agent"
-            else f"{name!r} is not a name for a proxy",
-            next_step="give one with --id: letters, digits, dots, - and _, the first a letter or digit",
+            f"{name!r} is not a name for {article} {kind}",
+            next_step="set one with --id: letters, digits, dots, - and _, starting with a letter or digit",
         )
     if link is not None:
         split_address(link)
 
     async def main() -> int:
-        made = await join(url, secret, kind=kind, name=name, home=start.home, clock=start.clock, link=link)
-        group = f" in the resource group {made.resource_group}" if made.resource_group else ""
+        identity = await join(url, secret, kind=kind, name=name, home=boot.home, clock=boot.clock, link=link)
+        group = f" in resource group {identity.resource_group}" if identity.resource_group else ""
         print(
-            f"{kind} {made.name} joined{group}; its certificate is renewed by itself ({made.ends:%Y-%m-%d})"
+            f"{kind} {identity.name} joined{group}; its certificate is valid until {identity.ends:%Y-%m-%d} "
+            "and renews itself"
         )
         print(f"next: moorage {kind}")
         return 0
 
-    run(main())
+    run_and_exit(main())

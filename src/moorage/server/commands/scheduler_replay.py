@@ -17,7 +17,7 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.common.views.decisions import DecisionPage, RunView, SegmentView
 from moorage.sdk import Client
 from moorage.server.commands.scheduler_simulate import COLUMNS, draw, row, scheduler
-from moorage.server.process import need
+from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
@@ -61,7 +61,7 @@ class Span:
             from moorage.manager.decision_log import decisions
             from moorage.manager.decision_log.span import micros
         except ImportError as error:
-            raise need("manager", error) from error
+            raise missing_extra("manager", error) from error
         return decisions(self.segments, micros(self.begin), micros(self.end))
 
 
@@ -233,7 +233,7 @@ def check_words(texts: list[str]) -> None:
     try:
         from moorage.manager.scheduling import Policy
     except ImportError as error:
-        raise need("manager", error) from error
+        raise missing_extra("manager", error) from error
 
     asked_policies(texts, Policy())
 

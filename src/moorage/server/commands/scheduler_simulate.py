@@ -11,7 +11,7 @@ import typer
 
 from moorage.cli import Cli, app, render, verb
 from moorage.common.model.errors import InvalidInput, StartupError
-from moorage.server.process import need
+from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler.traces import Job
 
 scheduler = typer.Typer(no_args_is_help=True, help="Try policies of scheduling before using them.")
-app.add_typer(scheduler, name="scheduler", rich_help_panel="Running it")
+app.add_typer(scheduler, name="scheduler")
 
 _WINDOWS = 60  # of the plot over time
 COLUMNS = (
@@ -64,7 +64,7 @@ def simulate(
     try:
         from moorage.simulator.scheduler import POLICIES, Floor, figures, generate, play
     except ImportError as error:
-        raise need("manager", error) from error
+        raise missing_extra("manager", error) from error
     names = [name.strip() for name in policy.split(",") if name.strip()]
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:

@@ -17,9 +17,15 @@ from moorage.common.aio import gc
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.slots import parse_amount
-from moorage.server.bootstrap import Start, prepare
-from moorage.server.commands.daemons import Config, Home, Sets, read, run
-from moorage.server.process import need
+from moorage.server.bootstrap import Bootstrap, bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    Overrides,
+    load_settings,
+    run_and_exit,
+)
+from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
     from moorage.simulator.fleet import Cast, Script, Simulation
@@ -36,7 +42,7 @@ def _every(help: str) -> Any:
     return typer.Option(min=0, metavar="SECONDS", show_default="as --faults", help=help)
 
 
-@app.command(rich_help_panel="Running it")
+@app.command()
 def simulate(
     agents: Annotated[int, typer.Option(min=1, max=100_000, help="How many agents.")] = 10,
     gpus: Annotated[int, typer.Option(min=0, max=1024, help="GPUs of each.")] = 8,
@@ -68,9 +74,9 @@ def simulate(
     manager: Annotated[str | None, typer.Option(help="The manager's gRPC address.")] = None,
     resource_group: Annotated[str | None, typer.Option(help="The group that they belong to.")] = None,
     link_token: Annotated[str | None, typer.Option(help="The manager's; better in a file.")] = None,
-    config: Config = None,
-    home: Home = None,
-    sets: Sets = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
 ) -> None:
     """Play many agents: real links to the manager, kernels that are only scripted. For tests and benchmarks.
 
@@ -78,22 +84,22 @@ def simulate(
     SIM_STOP_MS, SIM_FAIL_START=1. Progress goes to stderr.
     """
     given = dict(locals())
-    loaded = read(
+    loaded = load_settings(
         config, home, sets,
         agent__manager=manager, agent__resource_group=resource_group, common__link_token=link_token,
     )  # fmt: skip
-    start = prepare(loaded)
+    start = bootstrap(loaded)
     if output not in ("text", "json"):
         raise ConfigError(f"--output {output!r} is not allowed", next_step="use text or json")
     _say_once(start.clock)
-    run(_play(_simulation(start, given), start, for_s, output))
+    run_and_exit(_play(_simulation(start, given), start, for_s, output))
 
 
-def _simulation(start: Start, given: dict[str, Any]) -> Simulation:
+def _simulation(start: Bootstrap, given: dict[str, Any]) -> Simulation:
     try:
         from moorage.simulator.fleet import PRESETS, Simulation
     except ImportError as error:
-        raise need("agent", error) from error
+        raise missing_extra("agent", error) from error
 
     if (preset := PRESETS.get(given["faults"])) is None:
         raise ConfigError(
@@ -148,11 +154,11 @@ def _words(text: str, option: str) -> tuple[str, ...]:
     return words
 
 
-async def _play(simulation: Simulation, start: Start, for_s: float | None, output: str) -> int:
-    from moorage.server.process import until_signalled
+async def _play(simulation: Simulation, start: Bootstrap, for_s: float | None, output: str) -> int:
+    from moorage.server.process import shutdown_event
     from moorage.simulator.fleet import Progress, summary
 
-    clock, tally, stopped = start.clock, simulation.tally, until_signalled()
+    clock, tally, stopped = start.clock, simulation.tally, shutdown_event()
     begun = clock.monotonic()
     async with simulation:
         gc.calm()

@@ -1,8 +1,8 @@
-"""What a node's facts mean for an agent: ok, warn or fail, and what to do about it. Pure."""
+"""Checks of a node: turn measured values into a status and a next step. Pure; ``node`` does the measuring."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -11,125 +11,133 @@ from moorage.common.model.slots import show_amount
 from moorage.common.model.versions import gap
 
 GIB = 1024**3
-Mark = Literal["ok", "warn", "fail"]
-_MARGIN_S, _SKEW_S = 5.0, 300.0
+Status = Literal["ok", "warn", "fail", "absent", "missing"]
+# Clock differences in seconds. Above the first, expiry times are noticeably off; above the second,
+# certificates and tokens are refused.
+_CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
+_RENEWAL_OVERDUE = timedelta(days=14)
 _CONTROLLERS = ("cpu", "memory", "pids")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """``advice``: the next step; empty where there is none to take."""
+class CheckResult:
+    """``next_step`` is empty if there is nothing to do.
 
-    mark: Mark
+    Checks of a node report ok, warn or fail. Checks of a host report ok, absent (an optional part is not
+    there) or missing (something cannot work).
+    """
+
+    status: Status
     name: str
-    found: str
-    advice: str = ""
+    detail: str
+    next_step: str = ""
 
 
-def clock(ahead_s: float) -> Line:
-    """``ahead_s``: the manager's clock before ours, in seconds."""
-    found = f"{abs(ahead_s):.1f} s {'behind' if ahead_s > 0 else 'ahead of'} the manager's"
-    advice = "set it: timedatectl set-ntp true"
-    if abs(ahead_s) >= _SKEW_S:
-        return Line("fail", "clock", found, advice)
-    return Line("warn", "clock", found, advice) if abs(ahead_s) >= _MARGIN_S else Line("ok", "clock", found)
+def clock(ahead_s: float) -> CheckResult:
+    """``ahead_s``: by how much the manager's clock is ahead of this node's, in seconds."""
+    detail = f"{abs(ahead_s):.1f} s {'behind' if ahead_s > 0 else 'ahead of'} the manager's"
+    next_step = "set it: timedatectl set-ntp true"
+    if abs(ahead_s) >= _CLOCK_FAIL_S:
+        return CheckResult("fail", "clock", detail, next_step)
+    if abs(ahead_s) >= _CLOCK_WARN_S:
+        return CheckResult("warn", "clock", detail, next_step)
+    return CheckResult("ok", "clock", detail)
 
 
-def versions(manager: str, agent: str) -> Line:
-    wrong = gap(manager, agent)
-    found = wrong or f"agent {agent}, manager {manager}"
-    return Line(
-        "warn" if wrong else "ok", "versions", found, "see docs/operating.md, Upgrades" if wrong else ""
-    )
+def versions(manager: str, agent: str) -> CheckResult:
+    if problem := gap(manager, agent):
+        return CheckResult("warn", "versions", problem, "see docs/operating.md, Upgrades")
+    return CheckResult("ok", "versions", f"agent {agent}, manager {manager}")
 
 
-def certificate(ends: datetime, now: datetime, name: str, path: str) -> Line:
-    found = f"agent {name!r} until {ends:%Y-%m-%d} ({path})"
+def certificate(ends: datetime, now: datetime, name: str, path: str) -> CheckResult:
+    detail = f"agent {name!r} until {ends:%Y-%m-%d} ({path})"
     if now > ends:
-        again = "moorage peers rm agent NAME where the manager is; then remove that file, and join again"
-        return Line("fail", "certificate", f"expired: {found}", again)
-    if ends - now < timedelta(days=14):
-        advice = "it should have been renewed: see why the agent cannot reach the manager"
-        return Line("warn", "certificate", found, advice)
-    return Line("ok", "certificate", found)
-
-
-def disk(what: str, path: str, free: int, total: int, *, needs: int) -> Line:
-    """``needs``: bytes that should be free; a tenth of that is too little to work with."""
-    found = f"{path}: {show_amount('mem', free)} of {show_amount('mem', total)} free"
-    advice = f"{show_amount('mem', needs)} should be free there"
-    if free < needs // 10:
-        return Line("fail", what, found, advice)
-    return Line("warn", what, found, advice) if free < needs else Line("ok", what, found)
-
-
-def ports(span: str, host: str, total: int, free: int, ephemeral: tuple[int, int] | None) -> Line:
-    """``ephemeral``: from which range the kernel of the system takes ports for outgoing connections."""
-    found = f"{free} of {total} free in {span} on {host}"
-    low, _, high = span.partition("-")
-    if free == 0:
-        return Line("fail", "ports", found, "set agent.port_range to a range that nobody uses")
-    if ephemeral is not None and int(low) <= ephemeral[1] and int(high) >= ephemeral[0]:
-        why = f"{found}; outgoing connections use {ephemeral[0]}-{ephemeral[1]}, and take some of them"
-        return Line("warn", "ports", why, "set agent.port_range outside of net.ipv4.ip_local_port_range")
-    if free < total // 2:
-        return Line("warn", "ports", found, "is another program in that range? see `ss -ltnp`")
-    return Line("ok", "ports", found)
-
-
-def cgroups(version: int, controllers: frozenset[str]) -> Line:
-    """``version``: 1 or 2; 0: none are mounted. ``controllers``: what can be limited."""
-    if version == 0:
-        return Line("warn", "cgroups", "none are mounted", "containers need them: mount /sys/fs/cgroup")
-    missing = [name for name in _CONTROLLERS if name not in controllers]
-    found = (
-        f"version {version}, with {', '.join(sorted(controllers.intersection(_CONTROLLERS))) or 'nothing'}"
-    )
-    if missing:
-        advice = f"{', '.join(missing)} cannot be limited for containers; see the boot options of this system"
-        return Line("warn", "cgroups", found, advice)
-    return Line("ok", "cgroups", found)
-
-
-def gpus(driver: str, count: int, error: str, wanted: bool) -> Line:
-    """``wanted``: the settings name GPUs, so there must be some."""
-    if not error and count:
-        return Line("ok", "NVIDIA driver", f"{driver}, {count} GPUs")
-    found = f"no GPUs ({error})" if error else f"driver {driver}, but no GPU"
-    advice = "install the driver (nvidia-smi must work), or leave agent.gpus out"
-    return Line("fail", "NVIDIA driver", found, advice) if wanted else Line("ok", "NVIDIA driver", found)
-
-
-def docker(info: Mapping[str, Any], version: str, gpus_here: int) -> list[Line]:
-    """``info``: as the engine tells it (`docker info`)."""
-    where = f"engine {version}, data in {info.get('DockerRootDir', '?')}"
-    lines = [Line("ok", "Docker", where)]
-    if not info.get("LiveRestoreEnabled"):
-        lines.append(
-            Line(
-                "warn",
-                "live-restore",
-                "off: a restart of the engine ends its containers",
-                'set "live-restore": true in /etc/docker/daemon.json',
-            )
+        next_step = (
+            "on the manager's host run `moorage peers rm agent NAME`; then remove that file, and join again"
         )
+        return CheckResult("fail", "certificate", f"expired: {detail}", next_step)
+    if ends - now < _RENEWAL_OVERDUE:
+        next_step = "its renewal is overdue: find out why the agent cannot reach the manager"
+        return CheckResult("warn", "certificate", detail, next_step)
+    return CheckResult("ok", "certificate", detail)
+
+
+def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckResult:
+    """All sizes in bytes. Warns below ``needed`` free bytes and fails below a tenth of it."""
+    detail = f"{path}: {show_amount('mem', free)} of {show_amount('mem', total)} free"
+    next_step = f"free space there: {show_amount('mem', needed)} should be free"
+    if free < needed // 10:
+        return CheckResult("fail", name, detail, next_step)
+    return CheckResult("warn", name, detail, next_step) if free < needed else CheckResult("ok", name, detail)
+
+
+def ports(
+    port_range: str, host: str, total: int, free: int, ephemeral: tuple[int, int] | None
+) -> CheckResult:
+    """``ephemeral``: the operating system's port range for outgoing connections, if known."""
+    detail = f"{free} of {total} free in {port_range} on {host}"
+    low, _, high = port_range.partition("-")
+    if free == 0:
+        return CheckResult("fail", "ports", detail, "set agent.port_range to an unused range")
+    if ephemeral is not None and int(low) <= ephemeral[1] and int(high) >= ephemeral[0]:
+        detail += f"; overlaps the range for outgoing connections, {ephemeral[0]}-{ephemeral[1]}"
+        return CheckResult(
+            "warn", "ports", detail, "set agent.port_range outside net.ipv4.ip_local_port_range"
+        )
+    if free < total // 2:
+        return CheckResult("warn", "ports", detail, "find the program that uses this range: ss -ltnp")
+    return CheckResult("ok", "ports", detail)
+
+
+def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
+    """``version``: 1 or 2, or 0 if cgroups are not mounted. ``controllers``: the available controllers."""
+    if version == 0:
+        return CheckResult("warn", "cgroups", "not mounted", "containers need them: mount /sys/fs/cgroup")
+    missing = [name for name in _CONTROLLERS if name not in controllers]
+    available = ", ".join(sorted(controllers.intersection(_CONTROLLERS)))
+    detail = f"version {version}, with {available or 'no controllers'}"
+    if missing:
+        next_step = f"{', '.join(missing)} cannot be limited for containers: check the kernel's boot options"
+        return CheckResult("warn", "cgroups", detail, next_step)
+    return CheckResult("ok", "cgroups", detail)
+
+
+def gpus(driver: str, count: int, error: str, configured: bool) -> CheckResult:
+    """``configured``: the settings name GPUs, so it is a failure if there are none."""
+    if not error and count:
+        return CheckResult("ok", "NVIDIA driver", f"{driver}, {count} GPUs")
+    detail = f"no GPUs ({error})" if error else f"driver {driver}, but no GPU"
+    if not configured:
+        return CheckResult("ok", "NVIDIA driver", detail)
+    next_step = "install the driver until nvidia-smi works, or remove agent.gpus from the settings"
+    return CheckResult("fail", "NVIDIA driver", detail, next_step)
+
+
+def docker(info: Mapping[str, Any], version: str, gpu_count: int) -> list[CheckResult]:
+    """``info``: the engine's description of itself, as in ``docker info``."""
+    results = [CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")]
+    if info.get("LiveRestoreEnabled"):
+        results.append(CheckResult("ok", "live-restore", "on"))
     else:
-        lines.append(Line("ok", "live-restore", "on"))
+        detail = "off: a restart of the engine ends its containers"
+        next_step = 'set "live-restore": true in /etc/docker/daemon.json'
+        results.append(CheckResult("warn", "live-restore", detail, next_step))
     runtimes = sorted(info.get("Runtimes") or ())
-    has = "nvidia" in runtimes or bool(info.get("CDISpecDirs"))
-    if gpus_here and not has:
-        found = f"{gpus_here} GPUs, but the engine knows only {', '.join(runtimes) or 'no runtimes'}"
-        advice = "install the NVIDIA container toolkit: nvidia-ctk runtime configure --runtime=docker"
-        lines.append(Line("fail", "NVIDIA runtime", found, advice))
-    elif gpus_here:
-        lines.append(Line("ok", "NVIDIA runtime", ", ".join(runtimes)))
-    lines += [
-        Line("warn", "Docker says", str(words).removeprefix("WARNING: "))
-        for words in info.get("Warnings") or ()
+    has_nvidia = "nvidia" in runtimes or bool(info.get("CDISpecDirs"))
+    if gpu_count and not has_nvidia:
+        detail = f"{gpu_count} GPUs, but the engine knows only {', '.join(runtimes) or 'no runtimes'}"
+        next_step = "install the NVIDIA container toolkit: nvidia-ctk runtime configure --runtime=docker"
+        results.append(CheckResult("fail", "NVIDIA runtime", detail, next_step))
+    elif gpu_count:
+        results.append(CheckResult("ok", "NVIDIA runtime", ", ".join(runtimes)))
+    results += [
+        CheckResult("warn", "Docker warning", str(warning).removeprefix("WARNING: "))
+        for warning in info.get("Warnings") or ()
     ]
-    return lines
+    return results
 
 
-def verdict(lines: list[Line]) -> int:
-    """The exit code: 1 where something fails."""
-    return int(any(line.mark == "fail" for line in lines))
+def exit_code(results: Iterable[CheckResult]) -> int:
+    """1 if a check failed or a required part is missing, else 0."""
+    return int(any(result.status in ("fail", "missing") for result in results))

@@ -1,4 +1,7 @@
-"""``moorage doctor``: what this machine has and lacks, and how to get it."""
+"""Host diagnostics for ``moorage doctor``: which parts of Moorage can run on this machine.
+
+Works with any subset of the extras installed. ``node`` has the deeper checks for a node of an agent.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import platform
 import shlex
 import shutil
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -18,20 +20,14 @@ from moorage.common.config.settings import Settings
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.slots import show_amount
+from moorage.server.doctor.checks import GIB, CheckResult
+
+_MIN_FREE_BYTES = 2 * GIB
+_TIMEOUT_S = 2.0
 
 
-@dataclass(frozen=True)
-class Finding:
-    """``mark``: ok, missing (something cannot work), or absent (something optional is not there)."""
-
-    mark: str
-    name: str
-    found: str
-    advice: str = ""
-
-
-async def examine(settings: Settings) -> list[Finding]:
-    """All findings, in the order in which they matter."""
+async def check_host(settings: Settings) -> list[CheckResult]:
+    """All check results, most important first."""
     home = settings.common.home.expanduser()
     return [
         _python(),
@@ -41,127 +37,132 @@ async def examine(settings: Settings) -> list[Finding]:
         _vllm(settings),
         await asyncio.to_thread(_gpus),
         await _docker(settings),
-        await _answers("manager", settings.manager.listen, "/readyz"),
-        await _answers("proxy", settings.proxy.internal_listen, "/readyz"),
-        _address("kernels' address", settings.agent.address),
+        await _endpoint("manager", settings.manager.listen, "/readyz"),
+        await _endpoint("proxy", settings.proxy.internal_listen, "/readyz"),
+        _agent_address("kernels' address", settings.agent.address),
     ]
 
 
-def _python() -> Finding:
-    return Finding("ok", "Python", platform.python_version())
+def _python() -> CheckResult:
+    return CheckResult("ok", "Python", platform.python_version())
 
 
-def _home(home: Path) -> Finding:
-    there = home
-    while not there.exists():
-        there = there.parent
-    if not os.access(there, os.W_OK):
-        return Finding("missing", "state directory", f"{home} cannot be written", "set MOORAGE_HOME")
-    free = shutil.disk_usage(there).free
-    low = free < 2 * 1024**3
-    advice = "less than 2 GiB: models and logs need room" if low else ""
-    return Finding(
-        "missing" if low else "ok", "state directory", f"{home}, {show_amount('mem', free)} free", advice
-    )
+def _home(home: Path) -> CheckResult:
+    existing = home
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK):
+        return CheckResult("missing", "state directory", f"{home} is not writable", "set MOORAGE_HOME")
+    free = shutil.disk_usage(existing).free
+    detail = f"{home}, {show_amount('mem', free)} free"
+    if free < _MIN_FREE_BYTES:
+        next_step = f"free space there: models and logs need {show_amount('mem', _MIN_FREE_BYTES)} or more"
+        return CheckResult("missing", "state directory", detail, next_step)
+    return CheckResult("ok", "state directory", detail)
 
 
-def _postgres(settings: Settings) -> Finding:
+def _postgres(settings: Settings) -> CheckResult:
     if settings.manager.dsn is not None:
-        return Finding("ok", "Postgres", "as manager.dsn says")
+        return CheckResult("ok", "Postgres", "configured by manager.dsn")
     try:
         from moorage.manager.postgres.binaries import find, server_user
 
         found = find(settings.manager.postgres_bin, server_user(), major=None)
     except ImportError as error:
-        return Finding(
-            "absent", "Postgres", f"no manager here ({error.name})", "pip install 'moorage[manager]'"
+        return CheckResult(
+            "absent",
+            "Postgres",
+            f"the manager is not installed ({error.name})",
+            "pip install 'moorage[manager]'",
         )
     except MoorageError as error:
-        return Finding("missing", "Postgres", error.message, error.next_step)
-    return Finding("ok", "Postgres", f"embedded: version {found.major} in {found.bin_dir}")
+        return CheckResult("missing", "Postgres", error.message, error.next_step)
+    return CheckResult("ok", "Postgres", f"embedded: version {found.major} in {found.bin_dir}")
 
 
-def _llamacpp() -> Finding:
+def _llamacpp() -> CheckResult:
     if importlib.util.find_spec("xllamacpp") is None:
-        return Finding("absent", "engine llamacpp", "not installed", "pip install 'moorage[llamacpp]'")
-    return Finding("ok", "engine llamacpp", "installed: serves GGUF files, needs no GPU")
+        return CheckResult("absent", "engine llamacpp", "not installed", "pip install 'moorage[llamacpp]'")
+    return CheckResult("ok", "engine llamacpp", "installed: serves GGUF files without a GPU")
 
 
-def _vllm(settings: Settings) -> Finding:
+def _vllm(settings: Settings) -> CheckResult:
     program = shlex.split(settings.agent.vllm_command)[0]
     path = shutil.which(program)
     if path is None:
-        return Finding(
+        return CheckResult(
             "absent",
             "engine vllm",
             f"{program!r} is not on PATH",
-            "install vLLM, and set agent.vllm_command if it lives in its own environment",
+            "install vLLM; if it has its own environment, set agent.vllm_command",
         )
-    return Finding("ok", "engine vllm", path)
+    return CheckResult("ok", "engine vllm", path)
 
 
-def _gpus() -> Finding:
+def _gpus() -> CheckResult:
     try:
         import pynvml
     except ImportError:
-        return Finding("absent", "NVIDIA GPUs", "cannot be looked for", "pip install 'moorage[agent]'")
+        return CheckResult("absent", "NVIDIA GPUs", "cannot be detected", "pip install 'moorage[agent]'")
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
         names = {str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)}
     except pynvml.NVMLError as error:
-        return Finding("absent", "NVIDIA GPUs", f"none ({error})", "sessions without GPUs use CPU slots")
-    return Finding("ok", "NVIDIA GPUs", f"{count} × {', '.join(sorted(names))}")
+        return CheckResult("absent", "NVIDIA GPUs", f"none ({error})", "sessions without GPUs use CPU slots")
+    return CheckResult("ok", "NVIDIA GPUs", f"{count} × {', '.join(sorted(names))}")
 
 
-async def _docker(settings: Settings) -> Finding:
+async def _docker(settings: Settings) -> CheckResult:
     try:
         from moorage.agent.runtimes import RuntimeFailed
         from moorage.agent.runtimes.docker import Engine, engine_socket
     except ImportError as error:
-        return Finding("absent", "Docker", f"no agent here ({error.name})", "pip install 'moorage[agent]'")
+        return CheckResult(
+            "absent", "Docker", f"the agent is not installed ({error.name})", "pip install 'moorage[agent]'"
+        )
     socket_path = engine_socket(settings.agent.docker)
     if socket_path is None:
-        return Finding("absent", "Docker", "agent.docker: off, or not on this node", "")
+        return CheckResult("absent", "Docker", "agent.docker is off or names another machine")
     engine = Engine(socket_path)
     try:
         version = await engine.call(lambda api: api.version(), 5)
     except RuntimeFailed as error:
-        return Finding("absent", "Docker", error.message, "not needed: kernels run as processes")
+        return CheckResult("absent", "Docker", error.message, "not needed: kernels run as processes")
     finally:
         engine.close()
     found = f"engine {version['Version']} at {socket_path}: sessions with an image can run here"
-    return Finding("ok", "Docker", found)
+    return CheckResult("ok", "Docker", found)
 
 
-async def _answers(name: str, address: str, path: str) -> Finding:
+async def _endpoint(name: str, address: str, path: str) -> CheckResult:
     host, port = split_address(address)
     try:
-        timeout = aiohttp.ClientTimeout(total=2)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,
-            http.get(f"http://{host}:{port}{path}") as answer,
+            http.get(f"http://{host}:{port}{path}") as response,
         ):
-            text = (await answer.text())[:200]
-            return Finding(
-                "ok" if answer.status == 200 else "missing", name, f"{address}: {answer.status} {text}"
+            text = (await response.text())[:200]
+            return CheckResult(
+                "ok" if response.status == 200 else "missing", name, f"{address}: {response.status} {text}"
             )
     except (aiohttp.ClientConnectorError, OSError):
-        return Finding("absent", name, f"nothing listens on {address}", "`moorage up` starts everything")
+        return CheckResult("absent", name, f"nothing listens on {address}", "`moorage up` starts everything")
     except (aiohttp.ClientError, TimeoutError):
-        return Finding(
+        return CheckResult(
             "missing",
             name,
             f"something else listens on {address}",
-            "stop it, or choose another address in the settings",
+            "stop that program, or set another address",
         )
 
 
-def _address(name: str, host: str) -> Finding:
+def _agent_address(name: str, host: str) -> CheckResult:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        return Finding(
+        return CheckResult(
             "missing", name, f"{host!r}: {error}", "set agent.address to a name or IP of this node"
         )
-    return Finding("ok", name, host)
+    return CheckResult("ok", name, host)

@@ -1,4 +1,7 @@
-"""``moorage agent doctor``: looks at a node as its agent will need it. What that means is in ``checkup``."""
+"""Node diagnostics for ``moorage agent doctor``: measures what ``checks`` judges.
+
+Asks the manager, the operating system, NVML and the Docker Engine. Changes nothing on the node.
+"""
 
 from __future__ import annotations
 
@@ -19,78 +22,80 @@ from moorage.common.link.dial import caller_of
 from moorage.common.link.identity import identity_file
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.doctor import checks
-from moorage.server.doctor.checks import GIB, Line
+from moorage.server.doctor.checks import GIB, CheckResult
 
-_STATE_NEEDS, _DOCKER_NEEDS = 10 * GIB, 50 * GIB
-_QUESTION_S, _MANAGER_S = 5.0, 5.0
+# Free space that should be there: models and logs in the state directory, images and layers in Docker's.
+_STATE_BYTES, _DOCKER_BYTES = 10 * GIB, 50 * GIB
+_DOCKER_TIMEOUT_S, _MANAGER_TIMEOUT_S = 5.0, 5.0
 _CGROUPS = Path("/sys/fs/cgroup")
-_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-async def examine_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[Line]:
-    """All lines, in the order in which they matter. ``settings`` as joined (``daemons.as_joined``)."""
-    driver, count, error = await asyncio.to_thread(_gpus)
-    lines = [*await _manager(settings, home, token, clock), _state(home)]
-    lines += await asyncio.to_thread(_listening, settings.agent)
-    lines += [_limits(), checks.gpus(driver, count, error, settings.agent.gpus is not None)]
-    return lines + await _docker(settings.agent, count)
+async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
+    """All check results, most important first. ``settings``: with the registration applied."""
+    driver, gpu_count, gpu_error = await asyncio.to_thread(_gpus)
+    results = [*await _manager(settings, home, token, clock), _state_directory(home)]
+    results += await asyncio.to_thread(_listening, settings.agent)
+    results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]
+    return results + await _docker(settings.agent, gpu_count)
 
 
-async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> list[Line]:
+async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
     agent, common = settings.agent, settings.common
     name = agent.id or socket.gethostname()
-    lines = []
+    results = []
     try:
         file = identity_file(home, "agent", name)
         identity = file.load()
         if identity is not None:
-            lines.append(checks.certificate(identity.ends, clock.now(), identity.name, str(file.path)))
+            results.append(checks.certificate(identity.ends, clock.now(), identity.name, str(file.path)))
         caller = caller_of(
             "agent", name, agent.manager, link_tls=common.link_tls, token=token, home=home, clock=clock
         )
-        version, ahead_s = await caller.hello(_MANAGER_S)
+        version, ahead_s = await caller.hello(_MANAGER_TIMEOUT_S)
     except (ConfigError, StartupError) as error:
-        advice = error.next_step or "see agent.manager, and whether a firewall is in between"
-        return [*lines, Line("fail", "manager", error.message, advice)]
-    how = "mTLS" if caller.has_tls else "the link token, without TLS"
-    lines.append(Line("ok", "manager", f"{agent.manager}, by {how}"))
-    return [*lines, checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
+        next_step = error.next_step or "check agent.manager, and whether a firewall blocks the connection"
+        return [*results, CheckResult("fail", "manager", error.message, next_step)]
+    authentication = "mTLS" if caller.has_tls else "the link token, without TLS"
+    results.append(CheckResult("ok", "manager", f"{agent.manager}, by {authentication}"))
+    return [*results, checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
 
 
-def _state(home: Path) -> Line:
+def _state_directory(home: Path) -> CheckResult:
     try:
         usage = shutil.disk_usage(home)
     except OSError as error:
-        return Line("fail", "state directory", f"{home}: {error.strerror}", "set MOORAGE_HOME")
-    return checks.disk("state directory", str(home), usage.free, usage.total, needs=_STATE_NEEDS)
+        return CheckResult("fail", "state directory", f"{home}: {error.strerror}", "set MOORAGE_HOME")
+    return checks.disk("state directory", str(home), usage.free, usage.total, needed=_STATE_BYTES)
 
 
-def _listening(agent: AgentSettings) -> list[Line]:
+def _listening(agent: AgentSettings) -> list[CheckResult]:
     if not is_free(agent.address, 0):
-        advice = "set agent.address to an address or host name of this node"
-        return [Line("fail", "kernels' address", f"nothing can listen on {agent.address!r}", advice)]
+        next_step = "set agent.address to an address or host name of this node"
+        return [CheckResult("fail", "kernels' address", f"cannot listen on {agent.address!r}", next_step)]
     low, _, high = agent.port_range.partition("-")
-    every = range(int(low), int(high) + 1)
-    free = sum(is_free(agent.address, port) for port in every)
+    candidates = range(int(low), int(high) + 1)
+    free = sum(is_free(agent.address, port) for port in candidates)
     ephemeral = None
     with contextlib.suppress(OSError, ValueError):
-        first, last = _EPHEMERAL.read_text().split()
+        first, last = _EPHEMERAL_RANGE.read_text().split()
         ephemeral = int(first), int(last)
-    return [checks.ports(agent.port_range, agent.address, len(every), free, ephemeral)]
+    return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
 
 
-def _limits() -> Line:
+def _cgroups() -> CheckResult:
     try:
-        if (whole := _CGROUPS / "cgroup.controllers").exists():
-            return checks.cgroups(2, frozenset(whole.read_text().split()))
-        parts = {part for entry in _CGROUPS.iterdir() for part in entry.name.split(",")}
+        if (unified := _CGROUPS / "cgroup.controllers").exists():
+            return checks.cgroups(2, frozenset(unified.read_text().split()))
+        # Version 1 mounts one directory per controller; some hold several, such as "cpu,cpuacct".
+        controllers = {name for entry in _CGROUPS.iterdir() for name in entry.name.split(",")}
     except OSError:
         return checks.cgroups(0, frozenset())
-    return checks.cgroups(1 if parts else 0, frozenset(parts))
+    return checks.cgroups(1 if controllers else 0, frozenset(controllers))
 
 
 def _gpus() -> tuple[str, int, str]:
-    """Driver, how many GPUs, and what is wrong."""
+    """Driver version, number of GPUs, and the error, if any."""
     try:
         import pynvml
     except ImportError as error:
@@ -102,23 +107,24 @@ def _gpus() -> tuple[str, int, str]:
         return "", 0, str(error)
 
 
-async def _docker(agent: AgentSettings, gpus_here: int) -> list[Line]:
-    path = engine_socket(agent.docker)
-    if path is None:
-        return [Line("ok", "Docker", "agent.docker is off, or on another machine: no containers here")]
-    engine = Engine(path)
+async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
+    socket_path = engine_socket(agent.docker)
+    if socket_path is None:
+        detail = "agent.docker is off or names another machine: no containers on this node"
+        return [CheckResult("ok", "Docker", detail)]
+    engine = Engine(socket_path)
     try:
-        info: dict[str, Any] = await engine.call(lambda api: api.info(), _QUESTION_S)
-        version = (await engine.call(lambda api: api.version(), _QUESTION_S))["Version"]
+        info: dict[str, Any] = await engine.call(lambda api: api.info(), _DOCKER_TIMEOUT_S)
+        version = (await engine.call(lambda api: api.version(), _DOCKER_TIMEOUT_S))["Version"]
     except RuntimeFailed as error:
-        advice = "start it for sessions in containers; or set agent.docker to off"
-        return [Line("warn", "Docker", error.message, advice)]
+        next_step = "start it to run sessions in containers, or set agent.docker to off"
+        return [CheckResult("warn", "Docker", error.message, next_step)]
     finally:
         engine.close()
-    lines = checks.docker(info, version, gpus_here)
+    results = checks.docker(info, version, gpu_count)
     try:
         usage = shutil.disk_usage(info["DockerRootDir"])
     except (OSError, KeyError):
-        return lines  # the engine's data are in a place that we cannot see
-    where = str(info["DockerRootDir"])
-    return [*lines, checks.disk("Docker's data", where, usage.free, usage.total, needs=_DOCKER_NEEDS)]
+        return results  # the engine's data directory is not visible from here
+    root = str(info["DockerRootDir"])
+    return [*results, checks.disk("Docker's data", root, usage.free, usage.total, needed=_DOCKER_BYTES)]

@@ -1,4 +1,4 @@
-"""What a node's facts mean: a line for each, with the next step where one is needed."""
+"""Node checks: status and next step for measured values."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.server.doctor import checks
-from moorage.server.doctor.checks import GIB, Line
+from moorage.server.doctor.checks import GIB, CheckResult
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ALL = frozenset({"cpu", "memory", "pids", "io"})
-FULL = {
+CONTROLLERS = frozenset({"cpu", "memory", "pids", "io"})
+HEALTHY_ENGINE = {
     "DockerRootDir": "/var/lib/docker",
     "LiveRestoreEnabled": True,
     "Runtimes": {"runc": {}, "nvidia": {}},
 }
 
 
-def ends(days: float) -> Line:
+def certificate_ending_in(days: float) -> CheckResult:
     return checks.certificate(NOW + timedelta(days=days), NOW, "node-7", "/x.json")
 
 
@@ -33,19 +33,19 @@ CASES = [
     (checks.versions("0.4.2", "0.5.0"), "warn", "newer than the manager's"),
     (checks.versions("1.0.0", "0.9.0"), "warn", "more than one version behind"),
     (checks.versions("0.4.2", "dev"), "ok", "agent dev"),
-    (ends(60), "ok", "node-7"),
-    (ends(13), "warn", "2026-01-14"),
-    (ends(-1), "fail", "expired"),
-    (checks.disk("d", "/d", 10 * GIB, 20 * GIB, needs=10 * GIB), "ok", "10GiB of 20GiB free"),
-    (checks.disk("d", "/d", 10 * GIB - 1, 20 * GIB, needs=10 * GIB), "warn", "free"),
-    (checks.disk("d", "/d", GIB - 1, 20 * GIB, needs=10 * GIB), "fail", "free"),
+    (certificate_ending_in(60), "ok", "node-7"),
+    (certificate_ending_in(13), "warn", "2026-01-14"),
+    (certificate_ending_in(-1), "fail", "expired"),
+    (checks.disk("d", "/d", 10 * GIB, 20 * GIB, needed=10 * GIB), "ok", "10GiB of 20GiB free"),
+    (checks.disk("d", "/d", 10 * GIB - 1, 20 * GIB, needed=10 * GIB), "warn", "free"),
+    (checks.disk("d", "/d", GIB - 1, 20 * GIB, needed=10 * GIB), "fail", "free"),
     (checks.ports("21000-21999", "h", 1000, 999, (32768, 60999)), "ok", "999 of 1000"),
     (checks.ports("21000-21999", "h", 1000, 499, None), "warn", "499 of 1000"),
     (checks.ports("21000-21999", "h", 1000, 0, None), "fail", "0 of 1000"),
-    (checks.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections use 32768"),
-    (checks.cgroups(2, ALL), "ok", "version 2, with cpu, memory, pids"),
-    (checks.cgroups(1, ALL - {"pids"}), "warn", "version 1, with cpu, memory"),
-    (checks.cgroups(0, frozenset()), "warn", "none are mounted"),
+    (checks.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections, 32768"),
+    (checks.cgroups(2, CONTROLLERS), "ok", "version 2, with cpu, memory, pids"),
+    (checks.cgroups(1, CONTROLLERS - {"pids"}), "warn", "version 1, with cpu, memory"),
+    (checks.cgroups(0, frozenset()), "warn", "not mounted"),
     (checks.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
     (checks.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),
     (checks.gpus("", 0, "no driver", True), "fail", "no GPUs (no driver)"),
@@ -54,16 +54,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("line", "mark", "words"), CASES, ids=[f"{c[0].name}-{n}" for n, c in enumerate(CASES)]
+    ("result", "status", "detail"),
+    CASES,
+    ids=[f"{case[0].name}-{number}" for number, case in enumerate(CASES)],
 )
-def test_what_a_fact_means(line: Line, mark: str, words: str) -> None:
-    assert line.mark == mark
-    assert words in line.found
-    assert bool(line.advice) is (mark != "ok"), "what is not well has a next step, and nothing else has"
+def test_check_results(result: CheckResult, status: str, detail: str) -> None:
+    assert result.status == status
+    assert detail in result.detail
+    assert bool(result.next_step) is (status != "ok"), "exactly the problems have a next step"
 
 
 @pytest.mark.parametrize(
-    ("change", "gpus", "marks"),
+    ("change", "gpus", "statuses"),
     [
         ({}, 0, {"Docker": "ok", "live-restore": "ok"}),
         ({}, 2, {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "ok"}),
@@ -77,15 +79,15 @@ def test_what_a_fact_means(line: Line, mark: str, words: str) -> None:
         (
             {"Warnings": ["WARNING: No swap limit support"]},
             0,
-            {"Docker": "ok", "live-restore": "ok", "Docker says": "warn"},
+            {"Docker": "ok", "live-restore": "ok", "Docker warning": "warn"},
         ),
     ],
 )
-def test_what_an_engine_says(change: dict[str, object], gpus: int, marks: dict[str, str]) -> None:
-    lines = checks.docker(FULL | change, "29.1", gpus)
-    assert {line.name: line.mark for line in lines} == marks
+def test_docker_engine_checks(change: dict[str, object], gpus: int, statuses: dict[str, str]) -> None:
+    results = checks.docker(HEALTHY_ENGINE | change, "29.1", gpus)
+    assert {result.name: result.status for result in results} == statuses
 
 
-def test_only_a_failure_fails() -> None:
-    assert checks.verdict([Line("ok", "a", ""), Line("warn", "b", "")]) == 0
-    assert checks.verdict([Line("ok", "a", ""), Line("fail", "b", "")]) == 1
+def test_exit_code_is_1_for_failures_only() -> None:
+    assert checks.exit_code([CheckResult("ok", "a", ""), CheckResult("warn", "b", "")]) == 0
+    assert checks.exit_code([CheckResult("ok", "a", ""), CheckResult("fail", "b", "")]) == 1

@@ -1,0 +1,77 @@
+"""Diagnostic commands: ``moorage doctor`` and ``moorage agent doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+
+import typer
+
+from moorage.cli import app
+from moorage.cli.verbs.agent import agent as agent_verbs
+from moorage.server.bootstrap import apply_registration, bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    OutputFormat,
+    Overrides,
+    check_output_format,
+    load_settings,
+)
+from moorage.server.doctor.checks import CheckResult, exit_code
+from moorage.server.process import missing_extra
+
+
+@app.command()
+def doctor(
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    output: OutputFormat = "table",
+) -> None:
+    """Check which parts of Moorage can run on this machine, and how to install the missing ones.
+
+    Each line is ok, absent (optional and not installed) or missing (required). Exits with 1 if something
+    required is missing.
+    """
+    from moorage.server.doctor.host import check_host
+
+    check_output_format(output)
+    results = asyncio.run(check_host(load_settings(config, home, sets).settings))
+    _print_results(results, output)
+    raise typer.Exit(exit_code(results))
+
+
+@agent_verbs.command("doctor")
+def agent_doctor(
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    output: OutputFormat = "table",
+) -> None:
+    """Check this node as its agent needs it: manager, clock, disks, ports, limits, GPUs, Docker.
+
+    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails.
+    """
+    check_output_format(output)
+    boot = bootstrap(load_settings(config, home, sets))
+    try:
+        from moorage.server.doctor.node import check_node
+    except ImportError as error:
+        raise missing_extra("agent", error) from error
+    settings = apply_registration(boot.loaded, boot.home, "agent")
+    results = asyncio.run(check_node(settings, boot.home, boot.token, boot.clock))
+    _print_results(results, output)
+    raise typer.Exit(exit_code(results))
+
+
+def _print_results(results: list[CheckResult], output: str) -> None:
+    if output == "json":
+        print(json.dumps([asdict(result) for result in results], indent=2))
+        return
+    width = max(len(result.name) for result in results)
+    for result in results:
+        print(f"{result.status:<7} {result.name:<{width}}  {result.detail}")
+        if result.next_step:
+            print(f"{'':8}{'':{width}}  → {result.next_step}")

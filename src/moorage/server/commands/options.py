@@ -1,0 +1,56 @@
+"""Options shared by the commands that read settings, and the functions that act on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moorage.common.config.loader import Loaded, load
+from moorage.common.model.errors import ConfigError
+from moorage.server import process
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file. Default: $MOORAGE_CONFIG, then HOME/moorage.toml."),
+]
+HomeDir = Annotated[Path | None, typer.Option("--home", help="State directory. Default: $MOORAGE_HOME.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; `moorage config show` lists them."),
+]
+OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
+
+
+def load_settings(
+    config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | None
+) -> Loaded:
+    """Load the settings from file, environment, ``--set`` and the command's own flags.
+
+    ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``.
+    """
+    given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
+    for override in overrides or []:
+        name, equals, value = override.partition("=")
+        if not equals or "." not in name:
+            raise ConfigError(
+                f"--set {override!r} is not SECTION.KEY=VALUE", next_step="for example: --set agent.id=node-7"
+            )
+        given[name.strip()] = value
+    if home is not None:
+        given["common.home"] = str(home)
+    return load(config, os.environ, given)
+
+
+def check_output_format(output: str) -> None:
+    """Raises ``ConfigError`` unless ``output`` is ``table`` or ``json``."""
+    if output not in ("table", "json"):
+        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
+
+
+def run_and_exit(main: Coroutine[Any, Any, int]) -> None:
+    """Run ``main`` to completion, and exit the command with its exit code."""
+    raise typer.Exit(process.run(main))
