@@ -27,8 +27,8 @@ from measuring import machine, machine_line
 from moorage.common.aio.gc import calm
 from moorage.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
 from moorage.manager.scheduling.core.model import Quota
-from moorage.manager.scheduling.incremental.planner import Planner
-from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, session, world
 
 POLICY = Policy()  # backfill with its bounds, as groups have it when nobody says otherwise
@@ -46,7 +46,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def same_choices(snapshot: Snapshot, answer: Plan, other: list[int], what: str) -> None:
     """In the order of trying: who got which agent. Reservations bind only ours, so they are left out."""
     where = {place.session_id: place.agent_id for place in answer.places}
-    items = sorted(snapshot.pending, key=lambda item: item.rank)
+    items = sorted(snapshot.pending, key=lambda item: item.queue_key)
     for item, number in zip(items, other, strict=False):
         chosen = snapshot.agents[number].agent_id if number >= 0 else None
         if where.get(item.session_id) != chosen:
@@ -57,7 +57,7 @@ def same_choices(snapshot: Snapshot, answer: Plan, other: list[int], what: str) 
 
 def one_shape(shape: str, pending: int, agents: int, c: CScan) -> dict[str, float]:
     snapshot = world(shape, pending, agents)
-    items = sorted(snapshot.pending, key=lambda item: item.rank)
+    items = sorted(snapshot.pending, key=lambda item: item.queue_key)
     cold, _ = timed(lambda: plan(snapshot, POLICY, NOW))
     ours, in_c, naive = [], [], []
     for _ in range(ROUNDS):
@@ -93,7 +93,7 @@ def hundred_that_stay(pending: int, agents: int) -> dict[str, float]:
         replace(world("none fits", pending // 100, agents // 100, seed), group=f"g{seed}")
         for seed in range(100)
     ]
-    stay, dice = Planners(), random.Random(1)
+    stay, dice = PlannerCache(), random.Random(1)
     changes: dict[str, Callable[[Snapshot, int], Snapshot]] = {
         "nothing": lambda group, turn: group,
         "a session": lambda group, turn: replace(
@@ -128,13 +128,13 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
     """On one agent with GPUs after the other a session ends, and then that agent is full again. ``exact``: it
     was as large as the one that waits longest; else 4 cpus, 16 GiB and a GPU, which leaves room for more."""
     snapshot = world("none fits", pending, agents)
-    planner = Planner("g", POLICY)
-    planner.tell_agents(snapshot.agents)
-    planner.tell_sessions(snapshot.pending)
-    planner.tell_quotas(snapshot.quotas)
+    planner = IncrementalPlanner("g", POLICY)
+    planner.update_agents(snapshot.agents)
+    planner.update_sessions(snapshot.pending)
+    planner.update_quotas(snapshot.quotas)
     first, _ = timed(lambda: planner.decide(NOW))
     with_gpus = [state for state in snapshot.agents if state.devices]
-    waiting = sorted(snapshot.pending, key=lambda item: item.rank)
+    waiting = sorted(snapshot.pending, key=lambda item: item.queue_key)
     took, clock, whole, placed = [], [], [], 0
     for number in range(events):
         full = with_gpus[number * 7 % len(with_gpus)]
@@ -142,7 +142,7 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
         sizes = (oldest["cpu"], oldest["mem"], oldest.get("cuda.device", 0)) if exact else (4000, 16 * GIB, 1)
         changed = freed(full, *sizes)
         start, since = time.thread_time(), time.perf_counter()
-        planner.tell_agents([changed])
+        planner.update_agents([changed])
         answer = planner.decide(NOW)
         took.append(time.thread_time() - start)
         clock.append(time.perf_counter() - since)
@@ -152,8 +152,8 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
             whole.append(spent)
             if (same.places, same.reservations) != (answer.places, answer.reservations):
                 sys.exit("the planner that is told what changed decides otherwise than a full pass")
-        planner.tell_sessions((), [place.session_id for place in answer.places])
-        planner.tell_agents([full])
+        planner.update_sessions((), [place.session_id for place in answer.places])
+        planner.update_agents([full])
         planner.decide(NOW)
     return {
         "events": events,
@@ -174,7 +174,7 @@ def one_owner(pending: int, agents: int) -> dict[str, float]:
     quota = Quota("user", "user-00", {"cpu": 4000}, {"cpu": 4000})
     snapshot = replace(snapshot, pending=mine, quotas=(quota,))
     full = [timed(lambda: plan(snapshot, POLICY, NOW))[0] for _ in range(3)]
-    planners = Planners()
+    planners = PlannerCache()
     first, told = timed(lambda: planners.plan(snapshot, POLICY, NOW))
     again = [timed(lambda: planners.plan(snapshot, POLICY, NOW))[0] for _ in range(3)]
     more = replace(snapshot, quotas=(replace(quota, limits={"cpu": 8000}),))

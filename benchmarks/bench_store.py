@@ -37,7 +37,7 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.manager.lifecycle.transitions import Event, Move
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.scheduling import Place
-from moorage.manager.scheduling.core.model import Take
+from moorage.manager.scheduling.core.model import Allocation
 from moorage.manager.store import Store, migrate
 from naive import AGENTS, SPEC, TAKES, Naive
 
@@ -116,7 +116,7 @@ class Ours:
 
         seconds["create"] = await each(range(n), create, CALLERS)
         where = {kernel: self._agents[i % AGENTS] for i, (_, kernel) in enumerate(made)}
-        takes = tuple(Take(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
+        takes = tuple(Allocation(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
         places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
         # As a pass does: all that were planned together.
         passes = [places[i : i + 200] for i in range(0, n, 200)]

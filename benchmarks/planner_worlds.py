@@ -13,7 +13,7 @@ from pathlib import Path
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Snapshot
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 
 GIB = 1024**3
 NOW = 1_000_000_000
@@ -33,8 +33,12 @@ def agent(number: int, filled: float, dice: random.Random) -> AgentState:
             SessionId(f"r-{number}-{part}"),
             KernelId(f"rk-{number}-{part}"),
             (
-                *(Take("cuda.device", DeviceId(f"{gpu}"), 1000) for gpu in range(taken) if gpu % 4 == part),
-                *(Take(slot, DeviceId(""), (capacity[slot] - free[slot]) // 4) for slot in capacity),
+                *(
+                    Allocation("cuda.device", DeviceId(f"{gpu}"), 1000)
+                    for gpu in range(taken)
+                    if gpu % 4 == part
+                ),
+                *(Allocation(slot, DeviceId(""), (capacity[slot] - free[slot]) // 4) for slot in capacity),
             ),
             NOW + dice.randrange(1, 3_600_000_000),
             user=dice.choice(USERS),
@@ -62,7 +66,7 @@ def session(number: int, dice: random.Random) -> Pending:
         "custom",
         slots | ({"cuda.device": gpus} if gpus else {}),
         user=USERS[number % len(USERS)],
-        runs_for=dice.choice([None, 600_000_000, 7_200_000_000]),
+        time_limit=dice.choice([None, 600_000_000, 7_200_000_000]),
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
-from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import KernelPlace
 
@@ -49,7 +49,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
             )
             if 0 < some <= left[slot, device_id]:
                 left[slot, device_id] -= some
-                takes.append(Take(slot, DeviceId(device_id), some))
+                takes.append(Allocation(slot, DeviceId(device_id), some))
         running.append(
             Running(
                 SessionId(f"r-{name}-{number}"),
@@ -61,7 +61,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
                 draw(st.sampled_from(USERS)),
                 endpoint_id=draw(st.sampled_from([None, EndpointId("e")])),
                 preemptible=draw(st.booleans()),
-                ending=draw(st.integers(0, 5)) == 0,
+                terminating=draw(st.integers(0, 5)) == 0,
             )
         )
     return AgentState(
@@ -99,15 +99,15 @@ def waiting(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
         frozenset(map(AgentId, draw(st.sets(st.sampled_from(names), max_size=1)) if names else ())),
         user=draw(st.sampled_from(USERS)),
         project=draw(st.sampled_from(["p", "q"])),
-        others=tuple(KernelAsk(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)),
+        sub_kernels=tuple(KernelRequest(KernelId(f"k-{name}-{n}"), draw(SLOTS)) for n in range(others)),
         mode=draw(st.sampled_from(["single-node", "multi-node"])),
         arch=draw(st.sampled_from(["", "", "x86_64"])),
-        runs_for=draw(st.none() | st.integers(1, 60)),
+        time_limit=draw(st.none() | st.integers(1, 60)),
         endpoint_id=draw(st.sampled_from([None, None, EndpointId("e")])),
         starts_at=draw(st.sampled_from([None, None, None, NOW, NOW + 1])),
         dependencies=draw(st.sampled_from(["met", "met", "met", "unmet"])),
         bypassed=draw(st.integers(0, 4)),
-        since=draw(st.integers(1, NOW)),
+        waiting_since=draw(st.integers(1, NOW)),
     )
 
 
@@ -136,7 +136,7 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
                 Running(
                     SessionId(f"r-{name}-{number}"),
                     KernelId(f"rk-{name}-{number}"),
-                    (Take("cuda.device", gpu, taken),),
+                    (Allocation("cuda.device", gpu, taken),),
                     draw(st.sampled_from([None, NOW + 5, NOW + 10, NOW + 20])),
                     draw(st.integers(0, NOW)),
                     draw(st.sampled_from([5, 5, 10])),
@@ -165,12 +165,12 @@ def busy(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
             "custom",
             draw(st.sampled_from(MENU)),
             user=draw(st.sampled_from(USERS)),
-            others=tuple(
-                KernelAsk(KernelId(f"k{number}-{n}"), draw(st.sampled_from(MENU)))
+            sub_kernels=tuple(
+                KernelRequest(KernelId(f"k{number}-{n}"), draw(st.sampled_from(MENU)))
                 for n in range(draw(st.sampled_from([0, 0, 0, 1, 2])))
             ),
             mode=draw(st.sampled_from(["single-node", "multi-node"])),
-            runs_for=draw(st.sampled_from([None, 3, 8, 10, 15, 40])),
+            time_limit=draw(st.sampled_from([None, 3, 8, 10, 15, 40])),
         )
         for number in range(draw(st.integers(3, 9)))
     )
@@ -211,7 +211,7 @@ def beside(draw: st.DrawFn) -> Snapshot:
     ends = draw(st.sampled_from([NOW + 5, NOW + 10]))
     names = [DeviceId(f"g{number}") for number in range(4)]
     running = tuple(
-        Running(SessionId(f"r{name}"), KernelId(f"r{name}"), (Take("cuda.device", name, 1000),), ends)
+        Running(SessionId(f"r{name}"), KernelId(f"r{name}"), (Allocation("cuda.device", name, 1000),), ends)
         for name in names[free:]
     )
     devices = tuple(
@@ -221,7 +221,7 @@ def beside(draw: st.DrawFn) -> Snapshot:
     pending = tuple(
         Pending(
             SessionId(f"s{number}"), KernelId(f"k{number}"), 1, 10, number, 0, "process", "custom",
-            {"cuda.device": size}, runs_for=draw(st.sampled_from([None, 3, 8, 12, 40])),
+            {"cuda.device": size}, time_limit=draw(st.sampled_from([None, 3, 8, 12, 40])),
         )
         for number, size in enumerate(sizes)
     )  # fmt: skip
@@ -268,7 +268,7 @@ def free_of(agent: AgentState) -> Amounts:
     return scalars | {(d.slot, str(d.device_id)): d.free if d.healthy else 0 for d in agent.devices}
 
 
-def add(free: Amounts, takes: tuple[Take, ...], sign: int) -> Amounts:
+def add(free: Amounts, takes: tuple[Allocation, ...], sign: int) -> Amounts:
     changed = dict(free)
     for take in takes:
         changed[take.slot, take.device_id] = changed.get((take.slot, take.device_id), 0) + sign * take.amount

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from planned_worlds import NOW, any_world, policies
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.manager.decision_log import Damaged, Decision, Reader, Writer
+from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
 WORLD = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
@@ -104,7 +104,7 @@ def test_what_is_read_is_what_was_planned(
         assert decision.places == made.places
         assert decision.victims == made.victims
         assert set(plan(decision.snapshot, decision.policy, decision.at).places) == set(made.places)
-    assert sum(decision.alike for decision in found) <= skipped
+    assert sum(decision.idle_passes for decision in found) <= skipped
 
 
 @WORLD
@@ -150,9 +150,9 @@ def body(world: Snapshot) -> bytes:
 def test_what_is_damaged_is_said_to_be(world: Snapshot, data: st.DataObject) -> None:
     whole = body(world)
     cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptDecisionLog):
         read([whole[:cut]])
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptDecisionLog):
         read([whole[:cut] + bytes([whole[cut] ^ 0x55]) + whole[cut + 1 :]])
 
 
@@ -166,8 +166,10 @@ AGENT = AgentState(
     (GPU,),
     arch="x86_64",
 )
-ITEM = Pending(SessionId("s"), KernelId("k"), 1, 10, 5, 0, "process", "custom", {"cpu": 9000}, since=7)
-RUNS = Running(SessionId("r"), KernelId("rk"), (Take("cpu", DeviceId(""), 5),), 90, 3)
+ITEM = Pending(
+    SessionId("s"), KernelId("k"), 1, 10, 5, 0, "process", "custom", {"cpu": 9000}, waiting_since=7
+)
+RUNS = Running(SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3)
 
 
 def told(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
@@ -192,7 +194,7 @@ AGENT_CHANGES: list[dict[str, Any]] = [
     {"devices": (replace(GPU, slot="rocm.device"),)}, {"devices": (replace(GPU, quantum=1000),)},
     {"devices": (replace(GPU, minimum=10),)}, {"devices": (replace(GPU, parent=DeviceId("p")),)},
     {"devices": (replace(GPU, device_id=DeviceId("g9")),)}, {"running": (RUNS,)},
-    {"running": (replace(RUNS, ends=91),)}, {"running": (replace(RUNS, ending=True),)},
+    {"running": (replace(RUNS, ends_at=91),)}, {"running": (replace(RUNS, terminating=True),)},
 ]  # fmt: skip
 
 
@@ -206,15 +208,15 @@ def test_each_change_of_an_agent_is_told_there_and_back(change: dict[str, Any]) 
 
 
 SESSION_CHANGES: list[dict[str, Any]] = [
-    {"revision": 2, "priority": 11}, {"retries": 1}, {"bypassed": 1}, {"since": 8},
+    {"revision": 2, "priority": 11}, {"retries": 1}, {"bypassed": 1}, {"waiting_since": 8},
     {"dependencies": "unmet", "waits_on": (SessionId("x"),)},
     {"revision": 2, "kernel_id": KernelId("k2")},
     {"revision": 2, "avoid": frozenset({AgentId("a")})}, {"revision": 2, "user": "eve"},
     {"revision": 2, "created": 4}, {"revision": 2, "runtime": "fake"}, {"revision": 2, "engine": "vllm"},
     {"revision": 2, "slots": {"mem": 1}}, {"revision": 2, "project": "q"}, {"revision": 2, "arch": "x86_64"},
     {"revision": 2, "session_type": "batch"}, {"revision": 2, "labels": {"zone": "a"}},
-    {"revision": 2, "others": (KernelAsk(KernelId("k3"), {"cpu": 1}),), "mode": "multi-node"},
-    {"revision": 2, "designated": frozenset({AgentId("a")})}, {"revision": 2, "runs_for": 5},
+    {"revision": 2, "sub_kernels": (KernelRequest(KernelId("k3"), {"cpu": 1}),), "mode": "multi-node"},
+    {"revision": 2, "designated": frozenset({AgentId("a")})}, {"revision": 2, "time_limit": 5},
     {"revision": 2, "endpoint_id": EndpointId("e")}, {"revision": 2, "not_before": 6},
     {"revision": 2, "starts_at": 6},
 ]  # fmt: skip
@@ -243,7 +245,7 @@ def test_what_planners_are_given_is_kept_field_by_field() -> None:
     }
     assert changed == named(DeviceState)
     every = Running(
-        SessionId("r"), KernelId("rk"), (Take("cpu", DeviceId(""), 5),), 90, 3, 11, "ann", "p",
+        SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3, 11, "ann", "p",
         EndpointId("e"), True, True,
     )  # fmt: skip
     plain = Running(SessionId("x"), KernelId("xk"), ())
@@ -270,7 +272,7 @@ def test_what_is_read_without_a_segment_in_between_does_not_add_up() -> None:
     )
     worlds = [Snapshot("g", (AGENT,), others[: n + 1]) for n in range(4)]
     assert len(told(*worlds)) == 4
-    with pytest.raises(Damaged, match="does not add up"):
+    with pytest.raises(CorruptDecisionLog, match="does not add up"):
         told(*worlds, skip=1)
 
 

@@ -105,7 +105,7 @@ def fits(agent: AgentState, item: Pending) -> bool:
 
 
 def after(agent: AgentState, place: Place) -> AgentState:
-    taken = {(take.slot, take.device_id): take.amount for take in place.takes}
+    taken = {(take.slot, take.device_id): take.amount for take in place.allocations}
     return replace(
         agent,
         free={slot: free - taken.get((slot, DeviceId("")), 0) for slot, free in agent.free.items()},
@@ -160,7 +160,7 @@ def test_a_place_gives_exactly_what_was_asked_and_was_free(snapshot: Snapshot, p
         assert (place.kernel_id, place.revision) == (item.kernel_id, item.revision)
         assert could_run(agent, item)
         given: Counter[str] = Counter()
-        for take in place.takes:
+        for take in place.allocations:
             assert take.amount > 0
             used[agent.agent_id, take.slot, take.device_id] += take.amount
             given[take.slot] += take.amount
@@ -168,7 +168,7 @@ def test_a_place_gives_exactly_what_was_asked_and_was_free(snapshot: Snapshot, p
         for family in ("cuda", "rocm"):
             shares = item.slots.get(f"{family}.shares", 0)
             asked[f"{family}.device"] = item.slots.get(f"{family}.device", 0) * 1000 + shares
-            amounts = [take.amount for take in place.takes if take.slot == f"{family}.device"]
+            amounts = [take.amount for take in place.allocations if take.slot == f"{family}.device"]
             assert sum(amount < 1000 for amount in amounts) <= 1
         assert +given == +asked
     for (agent_id, slot, device_id), amount in used.items():
@@ -223,7 +223,7 @@ def test_the_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> Non
         assert sum(refusal.agents for refusal in hold.refusals) == len(snapshot.agents)
         for refusal in hold.refusals:
             if refusal.kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
-                assert 0 <= refusal.had < refusal.asked
+                assert 0 <= refusal.available < refusal.requested
 
 
 @WORLD

@@ -61,11 +61,11 @@ def test_clusters_are_whole_and_get_what_they_asked_for(snapshot: Snapshot, poli
         assert len(set(agents)) == (1 if item.mode == "single-node" else len(agents))
         for asked, kernel in zip(item.kernels, place.kernels, strict=True):
             agent = by_id[kernel.agent_id]
-            assert agent.takes_work
+            assert agent.schedulable
             assert kernel.agent_id not in item.avoid
             assert item.arch in ("", agent.arch)
             given_: Counter[str] = Counter()
-            for take in kernel.takes:
+            for take in kernel.allocations:
                 assert take.amount > 0
                 given_[take.slot] += take.amount
             shares = asked.slots.get("cuda.device", 0) * 1000 + asked.slots.get("cuda.shares", 0)
@@ -80,7 +80,7 @@ def test_nothing_is_given_twice(snapshot: Snapshot, policy: Policy) -> None:
     kernels: Counter[str] = Counter()
     for _, kernel in kernel_places(plan(snapshot, policy, NOW)):
         kernels[kernel.agent_id] += 1
-        for take in kernel.takes:
+        for take in kernel.allocations:
             used[kernel.agent_id, take.slot, take.device_id] += take.amount
     for agent in snapshot.agents:
         for (slot, device_id), free in free_of(agent).items():
@@ -122,7 +122,7 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
     pending = {item.session_id: item for item in snapshot.pending}
     for name in blocked:
         head = pending[name]
-        later = [p for p in snapshot.pending if p.rank > head.rank and p.priority == head.priority]
+        later = [p for p in snapshot.pending if p.queue_key > head.queue_key and p.priority == head.priority]
         assert not places & {p.session_id for p in later}
 
 
@@ -132,23 +132,23 @@ def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> di
     ill = {str(d.device_id) for d in agent.devices if not d.healthy}
     free = free_of(agent)
     for running in agent.running:
-        if running.ends is not None and max(running.ends, NOW) <= at:
-            free = add(free, tuple(take for take in running.takes if take.device_id not in ill), 1)
+        if running.ends_at is not None and max(running.ends_at, NOW) <= at:
+            free = add(free, tuple(take for take in running.allocations if take.device_id not in ill), 1)
     pending = {item.session_id: item for item in snapshot.pending}
     for session_id, kernel in kernel_places(answer):
-        runs_for = pending[session_id].runs_for
-        if kernel.agent_id == agent_id and (runs_for is None or NOW + runs_for > at):
-            free = add(free, kernel.takes, -1)
+        time_limit = pending[session_id].time_limit
+        if kernel.agent_id == agent_id and (time_limit is None or NOW + time_limit > at):
+            free = add(free, kernel.allocations, -1)
     return free
 
 
 def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bool:
     (head,) = (item for item in snapshot.pending if item.session_id == reservation.session_id)
     kernels = [kernel.slots for kernel in head.kernels]
-    assert reservation.starts is not None
+    assert reservation.starts_at is not None
     parts = [[slots] for slots in kernels] if head.mode == "multi-node" else [kernels]
     return all(
-        fit(world_at(snapshot, answer, agent_id, reservation.starts), part)
+        fit(world_at(snapshot, answer, agent_id, reservation.starts_at), part)
         for agent_id, part in zip(reservation.agents, parts, strict=True)
     )
 
@@ -170,15 +170,15 @@ def test_the_head_is_the_first_that_capacity_refuses(snapshot: Snapshot, policy:
     answer = plan(snapshot, policy, NOW)
     pending = {item.session_id: item for item in snapshot.pending}
     blocked = [hold.session_id for hold in answer.holds if hold.capacity]
-    blocked.sort(key=lambda name: pending[name].rank)
+    blocked.sort(key=lambda name: pending[name].queue_key)
     if policy.hol == "backfill":
         assert {r.session_id for r in answer.reservations} <= set(blocked[:1])
     for name, count in answer.bypasses.items():
-        placed = [pending[place.session_id].rank > pending[name].rank for place in answer.places]
+        placed = [pending[place.session_id].queue_key > pending[name].queue_key for place in answer.places]
         assert name == blocked[0]
         assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
     for hold in answer.holds:
-        assert (hold.behind is not None) == (hold.reason == "reserved" or not hold.attempted)
+        assert (hold.blocked_by is not None) == (hold.reason == "reserved" or not hold.attempted)
 
 
 @st.composite
@@ -204,7 +204,7 @@ def test_a_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int
     for number in range(5 * bound + 10):
         answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
         for place in answer.places:
-            live[place.session_id] = (place.agent_id, place.takes, number + next(arrivals, 1))
+            live[place.session_id] = (place.agent_id, place.allocations, number + next(arrivals, 1))
         if head.session_id in live:
             return
         bypassed = answer.bypasses.get(head.session_id, head.bypassed)
@@ -232,7 +232,7 @@ def _gpus_world(
             for name, (where, takes, _) in live.items()
             if where == agent_id
         )
-        used = {take.device_id for r in running for take in r.takes}
+        used = {take.device_id for r in running for take in r.allocations}
         devices = tuple(
             DeviceState(DeviceId(f"{n}"), "cuda.device", 0 if f"{n}" in used else 1000) for n in range(count)
         )
@@ -284,7 +284,7 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
     for victim in answer.victims:
         _, stopped = running[victim.session_id]
         assert stopped.preemptible
-        assert not stopped.ending
+        assert not stopped.terminating
         assert stopped.priority < pending[victim.for_session].priority
     for reservation in answer.reservations:
         mine = {v.session_id for v in answer.victims if v.for_session == reservation.session_id}
@@ -294,16 +294,18 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
                 continue  # there it may be the number of kernels that they made room in
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
-            assert reservation.starts is not None
+            assert reservation.starts_at is not None
             agent = running[next(iter(mine))][0]
             ill = {device.device_id for device in agent.devices if not device.healthy}
-            ending = {r.session_id for r in agent.running if r.ending}
+            ending = {r.session_id for r in agent.running if r.terminating}
             untouched = all(kernel.agent_id != agent_id for _, kernel in kernel_places(answer))
             for gone in [mine, *(mine - {name} for name in mine if untouched)]:
                 # Enough when the time comes; needless is who would not be missed now.
-                left = world_at(snapshot, answer, agent_id, reservation.starts if gone == mine else NOW - 1)
+                left = world_at(
+                    snapshot, answer, agent_id, reservation.starts_at if gone == mine else NOW - 1
+                )
                 for name in gone | ending:
                     stopped = running[name][1]
-                    if gone != mine or stopped.ends is None or stopped.ends > reservation.starts:
-                        left = add(left, tuple(t for t in stopped.takes if t.device_id not in ill), 1)
+                    if gone != mine or stopped.ends_at is None or stopped.ends_at > reservation.starts_at:
+                        left = add(left, tuple(t for t in stopped.allocations if t.device_id not in ill), 1)
                 assert fit(left, kernels) == (gone == mine)

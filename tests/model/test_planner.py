@@ -13,9 +13,9 @@ from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
 from moorage.manager.scheduling.core.demand import in_shares
 from moorage.manager.scheduling.core.model import Quota, Running
-from moorage.manager.scheduling.core.results import Unmet
-from moorage.manager.scheduling.incremental.planner import Planner
-from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.scheduling.core.results import UnmetCondition
+from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
 
 def agent(
@@ -25,7 +25,7 @@ def agent(
     mine = tuple(kernel for where, kernel in running.values() if where == name)
     taken: dict[tuple[str, str], int] = {}
     for kernel in mine:
-        for take in kernel.takes:
+        for take in kernel.allocations:
             taken[take.slot, take.device_id] = taken.get((take.slot, take.device_id), 0) + take.amount
     devices = tuple(
         DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000 - taken.get(("cuda.device", f"g{n}"), 0))
@@ -50,35 +50,35 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
         "custom",
         draw(st.sampled_from(few if simple else MENU)),
         user=draw(st.sampled_from(("ann", "bob") if simple else USERS)),
-        runs_for=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
+        time_limit=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
         bypassed=draw(st.sampled_from([0, 0, 100])),
     )
 
 
-def in_parts(unmet: Unmet) -> Unmet:
+def in_parts(unmet: UnmetCondition) -> UnmetCondition:
     """In 1/1000 of a device: people are told of whole devices as long as no number among them is a part."""
     (slot,) = in_shares({unmet.slot: 0})
     if slot == unmet.slot:
         return unmet
     asked, used, limit = (
-        in_shares({unmet.slot: amount})[slot] for amount in (unmet.asked, unmet.used, unmet.limit)
+        in_shares({unmet.slot: amount})[slot] for amount in (unmet.requested, unmet.used, unmet.limit)
     )
-    return replace(unmet, slot=slot, asked=asked, used=used, limit=limit)
+    return replace(unmet, slot=slot, requested=asked, used=used, limit=limit)
 
 
 class Cluster:
     """What the planner is told of, told to it as it changes."""
 
     def __init__(self, policy: Policy, agents: int, limit: int, gpus: int, all_gpus: int | None) -> None:
-        self.policy, self.planner, self.now = policy, Planner("g", policy), NOW
-        self.comparing = Planners()
+        self.policy, self.planner, self.now = policy, IncrementalPlanner("g", policy), NOW
+        self.comparing = PlannerCache()
         self.running: dict[SessionId, tuple[AgentId, Running]] = {}
         self.user_of: dict[SessionId, str] = {}
         self.limit, self.agents, self.gpus, self.all_gpus = limit, agents, gpus, all_gpus
         self.new: set[SessionId] = set()
         self.silent: set[AgentId] = set()
-        self.planner.tell_agents(agent(number, {}) for number in range(agents))
+        self.planner.update_agents(agent(number, {}) for number in range(agents))
         self.tell_quota()
 
     def tell_quota(self) -> None:
@@ -89,13 +89,13 @@ class Cluster:
         if self.all_gpus is not None:
             used = {"cuda.shares": sum(map(self.gpus_of, self.running))}
             quotas.append(Quota("group", "g", {"cuda.device": self.all_gpus}, used))
-        self.planner.tell_quotas(quotas)
+        self.planner.update_quotas(quotas)
 
     def gpus_of(self, name: SessionId) -> int:
-        return sum(take.amount for take in self.running[name][1].takes if take.device_id)
+        return sum(take.amount for take in self.running[name][1].allocations if take.device_id)
 
     def changed(self, name: AgentId) -> None:
-        self.planner.tell_agents([agent(int(name[1:]), self.running, name not in self.silent)])
+        self.planner.update_agents([agent(int(name[1:]), self.running, name not in self.silent)])
         self.tell_quota()
 
     def start(self, answer: Plan, keep: int) -> None:
@@ -103,11 +103,11 @@ class Cluster:
         pending = {item.session_id: item for item in self.planner.snapshot().pending}
         for place in answer.places[:keep]:
             item = pending[place.session_id]
-            ends = None if item.runs_for is None else self.now + item.runs_for
-            kernel = Running(place.session_id, place.kernel_id, place.takes, ends, user=item.user)
+            ends = None if item.time_limit is None else self.now + item.time_limit
+            kernel = Running(place.session_id, place.kernel_id, place.allocations, ends, user=item.user)
             self.running[place.session_id] = (place.agent_id, kernel)
             self.user_of[place.session_id] = item.user
-            self.planner.tell_sessions((), [place.session_id])
+            self.planner.update_sessions((), [place.session_id])
             self.changed(place.agent_id)
 
     def end(self, number: int) -> None:
@@ -127,7 +127,7 @@ class Cluster:
         waiting = sorted(self.planner.waiting)
         if waiting:
             name = waiting[number % len(waiting)]
-            self.planner.tell_sessions((), [name])
+            self.planner.update_sessions((), [name])
             self.new.discard(name)
 
     def decide(self) -> Plan:
@@ -152,7 +152,11 @@ class Cluster:
                     Reason.INSUFFICIENT_RESOURCES,
                 }
                 continue
-            assert (hold.reason, hold.capacity, hold.behind) == (same.reason, same.capacity, same.behind)
+            assert (hold.reason, hold.capacity, hold.blocked_by) == (
+                same.reason,
+                same.capacity,
+                same.blocked_by,
+            )
             # Who is told without a look is told what is used after the pass, which is not less.
             mine = {(one.kind, one.scope, one.name, one.slot): one for one in map(in_parts, hold.unmet)}
             for other in map(in_parts, same.unmet):
@@ -172,7 +176,7 @@ def play(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
             number += 1
             item = data.draw(session(number, simple))
             cluster.new.add(item.session_id)
-            cluster.planner.tell_sessions([item])
+            cluster.planner.update_sessions([item])
         for _ in range(data.draw(st.integers(0, 2))):
             cluster.end(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 3)) == 3:
@@ -206,7 +210,7 @@ def test_a_quota_told_in_whole_devices_is_told_in_parts_once_a_part_is_used() ->
         name, kernel = SessionId(f"s{number}"), KernelId(f"k{number}")
         item = Pending(name, kernel, 1, 10, created, 0, "process", "custom", slots, user="bob")
         cluster.new.add(name)
-        cluster.planner.tell_sessions([item])
+        cluster.planner.update_sessions([item])
         answer = cluster.decide() if number != 1 else None
     assert answer is not None
     assert [place.session_id for place in answer.places] == ["s2"]

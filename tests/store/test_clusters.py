@@ -140,7 +140,7 @@ async def test_a_device_of_a_sub_that_was_taken_meanwhile_places_nobody(store: S
         SessionSpec(name="other", command=["x"], resources={"cuda.device": 1}), actor="t"
     )
     other = Place(
-        SessionId(made.id), KernelId(made.kernels[0].id), made.revision, taken.agent_id, taken.takes
+        SessionId(made.id), KernelId(made.kernels[0].id), made.revision, taken.agent_id, taken.allocations
     )
     assert await store.place_all([other], term) == 1
     assert await store.place_all([place], term) == 0

@@ -15,7 +15,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager.decision_log import Decision, Reader, Segment
 from moorage.manager.identity.keys import Owner
-from moorage.manager.loops import Leader, Recorder, Scheduler, Sweeper
+from moorage.manager.loops import DecisionRecorder, Leader, Scheduler, Sweeper
 from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
@@ -49,7 +49,7 @@ class Passes:
     def __init__(self, store: Store) -> None:
         self.store, self.metrics = store, Metrics()
         self.leader = Leader(store, CLOCK)
-        self.recorder = Recorder(store, self.metrics, CLOCK)
+        self.recorder = DecisionRecorder(store, self.metrics, CLOCK)
         self.scheduler = Scheduler(store, self.leader, self.metrics, CLOCK, self.recorder)
 
     async def one(self) -> None:
@@ -131,8 +131,8 @@ async def test_a_pass_in_which_nothing_changed_is_only_counted(store: Store) -> 
     await passes.recorder.write()
     decisions = await kept(store)
     assert len(decisions) < 7
-    assert len(decisions) + sum(one.alike for one in decisions) == 7
-    assert decisions[-1].alike >= 2
+    assert len(decisions) + sum(one.idle_passes for one in decisions) == 7
+    assert decisions[-1].idle_passes >= 2
     rows = await store._db.fetch("SELECT passes, size, octet_length(body) AS length FROM decisions")
     assert [(row["passes"], row["size"]) for row in rows] == [(len(decisions), rows[0]["length"])]
     await passes.recorder.write()
@@ -144,12 +144,12 @@ def world(number: int) -> tuple[Snapshot, Policy, Plan]:
     return snapshot, Policy(), plan(snapshot, Policy())
 
 
-def note(recorder: Recorder, number: int, term: int = 1) -> None:
+def note(recorder: DecisionRecorder, number: int, term: int = 1) -> None:
     recorder.note(*world(number), at=number * 1_000_000, took=1, placed=0, term=term)
 
 
 async def test_a_new_term_is_told_whole(store: Store) -> None:
-    recorder = Recorder(store, Metrics(), CLOCK)
+    recorder = DecisionRecorder(store, Metrics(), CLOCK)
     for number, term in ((1, 1), (2, 1), (3, 2), (4, 2)):
         note(recorder, number, term)
     await recorder.write()
@@ -193,7 +193,7 @@ async def until_waiting(store: Store) -> int:
 
 
 async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, empty_database: str) -> None:
-    recorder = Recorder(store, Metrics(), CLOCK)
+    recorder = DecisionRecorder(store, Metrics(), CLOCK)
     note(recorder, 1)
     lock = await locked(empty_database)
     writing = asyncio.create_task(recorder.write())
@@ -302,7 +302,7 @@ async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_b
 
 
 async def test_the_last_words_are_written(store: Store) -> None:
-    async with Recorder(store, Metrics(), CLOCK) as recorder:
+    async with DecisionRecorder(store, Metrics(), CLOCK) as recorder:
         await recorder.loop.ticked()
         note(recorder, 7)
     assert [one.at for one in await kept(store)] == [7_000_000]

@@ -148,7 +148,7 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
     (state,) = (await store.snapshot("default", who_runs=True)).agents
     view, short = await store.get_session("runs"), await store.get_session("short")
     assert view.deadline_at is not None
-    ends = {running.session_id: running.ends for running in state.running}
+    ends = {running.session_id: running.ends_at for running in state.running}
     assert ends[SessionId(view.id)] == micros(view.deadline_at) + 10_000_000
     placed = ends[SessionId(short.id)]
     assert placed is not None
@@ -162,14 +162,19 @@ async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> No
     await tick(store)
     (state,) = (await store.snapshot("default", who_runs=True)).agents
     (running,) = state.running
-    assert (running.ends, running.ending, running.priority, running.preemptible) == (None, False, 3, False)
-    assert [(t.slot, t.amount) for t in running.takes] == [("cuda.device", 1000)]
+    assert (running.ends_at, running.terminating, running.priority, running.preemptible) == (
+        None,
+        False,
+        3,
+        False,
+    )
+    assert [(t.slot, t.amount) for t in running.allocations] == [("cuda.device", 1000)]
     await store.stop_session("runs", actor="t")
     store._rooms.changed(None)
     (state,) = (await store.snapshot("default", who_runs=True)).agents
     (running,) = state.running
     stopped = (await store.get_session("runs")).status_since
-    assert (running.ends, running.ending) == (micros(stopped) + 20_000_000, True)
+    assert (running.ends_at, running.terminating) == (micros(stopped) + 20_000_000, True)
 
 
 async def test_replicas_are_spread_or_packed_as_the_group_says(store: Store) -> None:

@@ -68,4 +68,4 @@ async def test_devices_that_lie_near_each_other_are_given_together(
     await store.observe(with_offers(FakeAgent(store), *OFFERS), None)
     await store.create_session(SessionSpec(command=["x"], resources=resources), actor="t")
     (place,) = plan(await store.snapshot("default"), Policy()).places
-    assert {take.device_id for take in place.takes if take.device_id} == devices
+    assert {take.device_id for take in place.allocations if take.device_id} == devices

@@ -21,10 +21,10 @@ from moorage.common.model.errors import ConfigError, StartupError, StoreUnavaila
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiDeps, build_runner
 from moorage.manager.loops import (
+    DecisionRecorder,
     Drainer,
     Leader,
     Lifekeeper,
-    Recorder,
     ReplicaKeeper,
     Scheduler,
     Sweeper,
@@ -101,7 +101,7 @@ class Manager:
         feed = Feed(store, clock)
         usage = UsageKeeper(store, metrics, clock)
         keeps_s = settings.decisions_kept_days * 86_400
-        recorder = await enter(Recorder(store, metrics, clock)) if keeps_s else None
+        recorder = await enter(DecisionRecorder(store, metrics, clock)) if keeps_s else None
         keeps = keeps_s, settings.decisions_max_bytes
         graces = settings.suspect_after_s, settings.lost_grace_s
         loops = (

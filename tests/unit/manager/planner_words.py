@@ -7,7 +7,7 @@ from typing import Any
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Hold, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import KernelAsk
+from moorage.manager.scheduling.core.model import KernelRequest
 
 NOW = 1_000_000
 
@@ -37,9 +37,9 @@ def wants(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **more: Any) 
 
 def cluster(name: str, *cpus: int, mode: str, **more: Any) -> Pending:
     others = tuple(
-        KernelAsk(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
+        KernelRequest(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
     )
-    return wants(name, cpus[0], others=others, mode=mode, **more)
+    return wants(name, cpus[0], sub_kernels=others, mode=mode, **more)
 
 
 def decide(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:

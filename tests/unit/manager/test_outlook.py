@@ -10,7 +10,7 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.pending import Outlook
 from moorage.manager.explain.pending import at_time, look, words
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 
 MINUTE = 60_000_000
 NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC
@@ -20,7 +20,9 @@ def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> Age
     """``running``: (session, GPUs, minutes until it ends)."""
     takes, taken = [], 0
     for session, count, minutes in running:
-        devices = tuple(Take("cuda.device", DeviceId(str(n)), 1000) for n in range(taken, taken + count))
+        devices = tuple(
+            Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(taken, taken + count)
+        )
         ends = None if minutes is None else NOW + minutes * MINUTE
         takes.append(Running(SessionId(session), KernelId(f"k-{session}"), devices, ends))
         taken += count
@@ -29,8 +31,8 @@ def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> Age
 
 
 def asks(name: str, gpus: int, created: int = 0, minutes: int | None = None, **more: Any) -> Pending:
-    runs_for = None if minutes is None else minutes * MINUTE
-    return wants(name, slots={"cuda.device": gpus}, created=NOW + created, runs_for=runs_for, **more)
+    time_limit = None if minutes is None else minutes * MINUTE
+    return wants(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **more)
 
 
 def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> Outlook:

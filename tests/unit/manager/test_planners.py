@@ -9,7 +9,7 @@ import pytest
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import Quota
-from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
 FULL = AgentState(
     AgentId("a"), frozenset({"process"}), frozenset({"custom"}), free={"cpu": 0}, capacity={"cpu": 4000}
@@ -38,45 +38,45 @@ def snapshot(*waiting: int, agent: AgentState = FULL, quotas: tuple[Quota, ...] 
     return Snapshot("g", (agent,), tuple(pending(n) for n in waiting), quotas)
 
 
-def placed(planners: Planners, now: Snapshot, policy: Policy = POLICY) -> list[str]:
+def placed(planners: PlannerCache, now: Snapshot, policy: Policy = POLICY) -> list[str]:
     return [place.session_id for place in planners.plan(now, policy, 1).places]
 
 
 def test_room_that_came_back_is_given_away() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, 3)) == []
     assert placed(planners, snapshot(1, 2, 3, agent=ROOMY)) == ["s1", "s2"]
     assert placed(planners, snapshot(3)) == [], "who was placed is not in the next snapshot, nor is the room"
 
 
 def test_who_is_not_there_any_more_gets_nothing() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, 3)) == []
     assert placed(planners, snapshot(2, 4, agent=ROOMY)) == ["s2", "s4"]
 
 
 def test_a_place_that_did_not_hold_is_planned_again() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     for _ in range(3):
         assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
 
 
 def test_another_policy_counts_at_once() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, agent=ROOMY)) == ["s1", "s2"]
     lifo = replace(POLICY, strategy="lifo")
     assert placed(planners, snapshot(1, 2, agent=ROOMY), lifo) == ["s2", "s1"]
 
 
 def test_a_quota_that_is_taken_away_limits_nobody() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     none = (Quota("user", "ann", {}, {}, 0, 0),)
     assert placed(planners, snapshot(1, agent=ROOMY, quotas=none)) == []
     assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
 
 
 def test_a_clock_that_is_set_back_is_no_news() -> None:
-    planners = Planners()
+    planners = PlannerCache()
     later = replace(pending(1), not_before=50)
     world = Snapshot("g", (ROOMY,), (later,))
     assert planners.plan(world, POLICY, 40).places == ()
@@ -86,7 +86,7 @@ def test_a_clock_that_is_set_back_is_no_news() -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_everybody_is_told_once(again: bool) -> None:
-    planners = Planners()
+    planners = PlannerCache()
     assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {"s1", "s2"}
     if again:
         planners.forget("g")

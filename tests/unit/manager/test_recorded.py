@@ -13,7 +13,7 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.decisions import RunView, TakeView
 from moorage.manager.decision_log import Decision
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.core.model import KernelAsk, Quota
+from moorage.manager.scheduling.core.model import KernelRequest, Quota
 from moorage.simulator.scheduler import POLICIES, Floor, Played, figures
 from moorage.simulator.scheduler import play as simulate
 from moorage.simulator.scheduler.recording import Arrival, Recorded, empty, gather
@@ -31,10 +31,10 @@ def agent(number: int = 0, gpus: int = 2, free: int | None = None, **more: objec
 
 
 def item(name: str, at_s: float, gpus: int, runs_for_s: int | None = None, **more: object) -> Pending:
-    given = {"runs_for": None if runs_for_s is None else runs_for_s * SECOND} | more
+    given = {"time_limit": None if runs_for_s is None else runs_for_s * SECOND} | more
     at = round(at_s * SECOND)
     ids = SessionId(name), KernelId(f"k-{name}")
-    return Pending(*ids, 1, 10, at, 0, "process", "custom", {"cuda.device": gpus}, since=at, **given)  # type: ignore[arg-type]
+    return Pending(*ids, 1, 10, at, 0, "process", "custom", {"cuda.device": gpus}, waiting_since=at, **given)  # type: ignore[arg-type]
 
 
 def decision(
@@ -221,17 +221,17 @@ def test_recorded_work_is_played_as_work_that_was_made_up(
     floor = Floor(2, 2)
     arrivals = []
     for job in jobs:
-        asks = {"user": job.user, "runs_for": job.limit, "mode": "multi-node"}
+        asks = {"user": job.user, "time_limit": job.limit, "mode": "multi-node"}
         full, rest = divmod(job.gpus, floor.gpus)
         sizes = [floor.gpus] * full + [rest] * (rest > 0)
         kernels = [
-            KernelAsk(KernelId(f"{job.name}-{n}"), {"cuda.device": size}) for n, size in enumerate(sizes)
+            KernelRequest(KernelId(f"{job.name}-{n}"), {"cuda.device": size}) for n, size in enumerate(sizes)
         ]
         arrivals.append(
             Arrival(
                 Pending(
                     SessionId(job.name), kernels[0].kernel_id, 1, job.priority, job.at, 0, "process",
-                    "custom", kernels[0].slots, others=tuple(kernels[1:]), **asks,  # type: ignore[arg-type]
+                    "custom", kernels[0].slots, sub_kernels=tuple(kernels[1:]), **asks,  # type: ignore[arg-type]
                 ),
                 job.at, job.runs, None,
             )

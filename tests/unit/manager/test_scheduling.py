@@ -9,7 +9,15 @@ import pytest
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, explain, plan
+from moorage.manager.scheduling import (
+    AgentState,
+    DeviceState,
+    Pending,
+    Policy,
+    Snapshot,
+    plan,
+    refusal_message,
+)
 from moorage.manager.scheduling.core.order import order
 from moorage.manager.scheduling.core.results import Hold, Place, Plan, Refusal, RefusalKind
 
@@ -65,7 +73,7 @@ def hold_of(answer: Plan, name: str) -> Hold:
 
 
 def devices_of(place: Place) -> list[tuple[str, int]]:
-    return [(take.device_id, take.amount) for take in place.takes if take.slot == "cuda.device"]
+    return [(take.device_id, take.amount) for take in place.allocations if take.slot == "cuda.device"]
 
 
 QUEUE = [
@@ -192,7 +200,7 @@ def test_a_place_says_all_that_it_takes_and_its_revision() -> None:
     )
     (place,) = answer.places
     assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == ("s", "k-s", 7, "a")
-    assert [(t.slot, t.device_id, t.amount) for t in place.takes] == [
+    assert [(t.slot, t.device_id, t.amount) for t in place.allocations] == [
         ("cuda.device", "0", 1000),
         ("cpu", "", 500),
         ("mem", "", GIB),
@@ -231,7 +239,7 @@ def test_a_blocked_head(
     assert [hold.session_id for hold in answer.holds if not hold.attempted] == untried
     assert [hold.session_id for hold in answer.holds if hold.capacity] == charged
     assert all(
-        hold.behind == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in answer.holds[1:]
+        hold.blocked_by == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in answer.holds[1:]
     )
 
 
@@ -328,7 +336,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
 def test_why_not(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
     (hold,) = run(agents, [item]).holds
     assert hold.reason is reason
-    assert [explain(refusal) for refusal in hold.refusals] == said
+    assert [refusal_message(refusal) for refusal in hold.refusals] == said
     assert hold.capacity == (reason is Reason.INSUFFICIENT_RESOURCES)
 
 
@@ -347,7 +355,7 @@ def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own
         "too-many": Reason.INFEASIBLE,
     }
     four = hold_of(answer, "four").refusals
-    assert [explain(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]
+    assert [refusal_message(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]
 
 
 def test_ten_thousand_that_do_not_fit_look_at_each_agent_only_once() -> None:
@@ -366,4 +374,4 @@ def test_ten_thousand_that_do_not_fit_look_at_each_agent_only_once() -> None:
     assert len(answer.holds) == 10_000
     # Once for all of their kind; the 49 larger shapes share the verdict of the first.
     assert asked == len(agents)
-    assert {hold.refusals[0].asked for hold in answer.holds} == set(range(2000, 2050))
+    assert {hold.refusals[0].requested for hold in answer.holds} == set(range(2000, 2050))

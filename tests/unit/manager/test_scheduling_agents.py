@@ -11,7 +11,7 @@ from planner_words import cluster, decide, hold, node, wants, where
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, Pending
-from moorage.manager.scheduling.core.explain import explain
+from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import Running
 
 LOW = node("low", 8, 16384, free_cpu=2, free_mem=4096)
@@ -109,7 +109,7 @@ def test_which_agent(agents: list[AgentState], item: Pending, options: dict[str,
 def test_why_no_agent(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
     held = hold(decide(agents, [item]), "s")
     assert held.reason is reason
-    assert [explain(refusal) for refusal in held.refusals] == said
+    assert [refusal_message(refusal) for refusal in held.refusals] == said
 
 
 def test_an_engine_comes_with_its_image() -> None:
@@ -230,7 +230,7 @@ def test_a_cluster_says_that_it_is_only_together_that_it_does_not_fit() -> None:
     agents = [node("a", 4), node("b", 4, free_cpu=0)]
     answer = decide(agents, [cluster("s", 2, 2, mode="multi-node")])
     assert hold(answer, "s").reason is Reason.INSUFFICIENT_RESOURCES
-    assert [explain(refusal) for refusal in hold(answer, "s").refusals] == [
+    assert [refusal_message(refusal) for refusal in hold(answer, "s").refusals] == [
         "1 agent: needs 2 cpu, 0 free",
         "1 agent: has room for some of the 2 kernels, but not for all at once",
     ]

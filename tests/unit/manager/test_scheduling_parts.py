@@ -6,7 +6,7 @@ import pytest
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import KernelAsk
+from moorage.manager.scheduling.core.model import KernelRequest
 
 
 @pytest.mark.parametrize("fraction", ["even", "fill"])
@@ -18,8 +18,8 @@ def test_a_part_breaks_no_device_that_another_kernel_needs_whole(fraction: str) 
     )
     item = Pending(
         SessionId("s"), KernelId("k"), 1, 10, 0, 0, "process", "custom", {"cuda.device": 1},
-        others=(KernelAsk(KernelId("k-1"), {"cuda.shares": 1500}),), mode="single-node",
+        sub_kernels=(KernelRequest(KernelId("k-1"), {"cuda.shares": 1500}),), mode="single-node",
     )  # fmt: skip
     (place,) = plan(Snapshot("g", (agent,), (item,)), Policy(fraction=fraction), 1).places  # type: ignore[arg-type]
-    taken = sorted((t.device_id, t.amount) for kernel in place.kernels for t in kernel.takes)
+    taken = sorted((t.device_id, t.amount) for kernel in place.kernels for t in kernel.allocations)
     assert taken == [("g0", 500), ("g1", 1000), ("g2", 1000)]

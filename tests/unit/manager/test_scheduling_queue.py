@@ -13,7 +13,7 @@ from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import Pending, Policy
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.order import order
 
 
@@ -138,7 +138,7 @@ def test_b3_the_dominant_share_is_the_largest_over_all_slots() -> None:
 
 
 def test_drf_counts_what_runs_when_nobody_says_otherwise() -> None:
-    running = Running(SessionId("r"), KernelId("r"), (Take("cpu", DeviceId(""), 3000),), user="ann")
+    running = Running(SessionId("r"), KernelId("r"), (Allocation("cpu", DeviceId(""), 3000),), user="ann")
     pending = [wants("of-ann", created=0, user="ann"), wants("of-bob", created=1, user="bob")]
     answer = decide([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
     assert [place.session_id for place in answer.places] == ["of-bob", "of-ann"]

@@ -12,8 +12,8 @@ from planner_words import NOW, cluster, decide, hold, node, wants, where
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, Pending
-from moorage.manager.scheduling.core.explain import explain_unmet
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.messages import unmet_message
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import RefusalKind
 
@@ -87,20 +87,20 @@ CPU10 = {"limits": {"cpu": 10_000}}
 def test_predicates(quotas: list[Quota], item: Pending, said: list[str]) -> None:
     mine = replace(item, user="ann", project="p")
     answer = decide([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
-    assert [explain_unmet(unmet) for held in answer.holds for unmet in held.unmet] == said
+    assert [unmet_message(unmet) for held in answer.holds for unmet in held.unmet] == said
     assert bool(answer.places) == (not said)
 
 
 def test_families_that_exclude_each_other() -> None:
     slots = {"cuda.device": 1, "mig.device": 1}
     answer = decide([node("a", gpus=2)], [wants("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),))
-    assert [explain_unmet(u) for u in hold(answer, "s").unmet] == [
+    assert [unmet_message(u) for u in hold(answer, "s").unmet] == [
         "asks for cuda, mig, of which a session may have one only"
     ]
 
 
 def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **more: Any) -> Running:
-    takes = (Take("cpu", DeviceId(""), cpu * 1000),)
+    takes = (Allocation("cpu", DeviceId(""), cpu * 1000),)
     more = {"preemptible": True} | more
     return Running(SessionId(name), KernelId(f"k-{name}"), takes, started=started, priority=priority, **more)
 
@@ -127,7 +127,7 @@ def full(*running: Running) -> AgentState:
             [victim("small", 1, 1), victim("large", 4, 2)], wants("s", 4), ["large"], id="nobody needless"
         ),
         pytest.param(
-            [victim("v", 2), victim("w", 2, ending=True)], wants("s", 2), [], id="one is going already"
+            [victim("v", 2), victim("w", 2, terminating=True)], wants("s", 2), [], id="one is going already"
         ),
         pytest.param([victim("v", 8)], cluster("s", 2, 2, mode="single-node"), ["v"], id="G8"),
     ],
@@ -140,17 +140,21 @@ def test_preemption(running: list[Running], item: Pending, expected: list[str]) 
     assert not answer.places
     if expected:
         (reservation,) = answer.reservations
-        assert (reservation.session_id, reservation.starts, reservation.basis) == ("s", NOW + 7, "preemption")
+        assert (reservation.session_id, reservation.starts_at, reservation.basis) == (
+            "s",
+            NOW + 7,
+            "preemption",
+        )
 
 
 def test_what_victims_leave_is_kept_for_whom_they_were_stopped_for() -> None:
-    running = victim("v", 2, ending=True, ends=NOW + 5)
+    running = victim("v", 2, terminating=True, ends_at=NOW + 5)
     agent = node("a", cpu=8, free_cpu=1, running=(running,))
     pending = [wants("s", 3, priority=50), wants("thief", 1, priority=1)]
     answer = decide([agent], pending, preemption=Preemption())
     assert (answer.places, answer.victims) == ((), ())
     assert hold(answer, "thief").reason is Reason.RESERVED
-    assert hold(answer, "thief").behind == "s"
+    assert hold(answer, "thief").blocked_by == "s"
 
 
 def test_without_the_option_nothing_that_runs_is_stopped() -> None:

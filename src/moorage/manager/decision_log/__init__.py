@@ -1,15 +1,15 @@
 """What the scheduler decided, kept so small that all of it can be kept, and read again; all of it pure."""
 
-from moorage.manager.decision_log.reader import Damaged, Decision, Reader
-from moorage.manager.decision_log.span import Gap, decisions, differences
-from moorage.manager.decision_log.writer import FORMAT, Passed, Segment, Writer
+from moorage.manager.decision_log.reader import CorruptDecisionLog, Decision, Reader
+from moorage.manager.decision_log.timeline import Gap, decisions, differences
+from moorage.manager.decision_log.writer import FORMAT, PassDelta, Segment, Writer
 
 __all__ = [
     "FORMAT",
-    "Damaged",
+    "CorruptDecisionLog",
     "Decision",
     "Gap",
-    "Passed",
+    "PassDelta",
     "Reader",
     "Segment",
     "Writer",

@@ -12,11 +12,25 @@ from typing import Any
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
-from moorage.manager.scheduling.core.model import KernelAsk, Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
 Key = tuple[Any, ...]
 Json = dict[str, Any]
+# Fields of a pending session that are stored under their own names.
+_UNCHANGED = (
+    "user",
+    "slots",
+    "priority",
+    "project",
+    "session_type",
+    "runtime",
+    "engine",
+    "endpoint_id",
+    "arch",
+    "mode",
+    "labels",
+)
 
 
 def kind_key(item: Pending) -> Key:
@@ -24,7 +38,7 @@ def kind_key(item: Pending) -> Key:
     return (
         item.user,
         tuple(item.slots.items()),
-        item.runs_for,
+        item.time_limit,
         item.priority,
         item.project,
         item.session_type,
@@ -35,7 +49,7 @@ def kind_key(item: Pending) -> Key:
         item.mode,
         tuple(item.labels.items()) if item.labels else (),
         item.designated,
-        tuple(tuple(kernel.slots.items()) for kernel in item.others) if item.others else (),
+        tuple(tuple(kernel.slots.items()) for kernel in item.sub_kernels) if item.sub_kernels else (),
     )
 
 
@@ -43,7 +57,7 @@ def kind(item: Pending) -> Json:
     return {
         "user": item.user,
         "slots": dict(item.slots),
-        "runs_for": item.runs_for,
+        "runs_for": item.time_limit,
         "priority": item.priority,
         "project": item.project,
         "session_type": item.session_type,
@@ -54,7 +68,7 @@ def kind(item: Pending) -> Json:
         "mode": item.mode,
         "labels": dict(item.labels),
         "designated": sorted(item.designated),
-        "others": [dict(kernel.slots) for kernel in item.others],
+        "others": [dict(kernel.slots) for kernel in item.sub_kernels],
     }
 
 
@@ -71,8 +85,8 @@ def rest(item: Pending) -> Json:
         found["waits_on"] = item.waits_on
     if item.avoid:
         found["avoid"] = sorted(item.avoid)
-    if item.others:
-        found["kernels"] = [kernel.kernel_id for kernel in item.others]
+    if item.sub_kernels:
+        found["kernels"] = [kernel.kernel_id for kernel in item.sub_kernels]
     if item.not_before is not None:
         found["not_before"] = item.not_before
     if item.starts_at is not None:
@@ -86,24 +100,25 @@ def pending(row: list[Any], kind: Json, base: int) -> Pending:
     given: Json = dict(more[0]) if more else {}
     sizes = kind["others"]
     others = zip(given.pop("kernels", ()), sizes, strict=True)
-    of_kind = {name: value for name, value in kind.items() if name not in ("others", "designated")}
+    of_kind = {name: kind[name] for name in _UNCHANGED}
     return Pending(
         session_id=SessionId(session_id),
         kernel_id=KernelId(kernel_id),
         revision=revision,
         created=base + created,
-        since=0 if since is None else base + created + since,
+        waiting_since=0 if since is None else base + created + since,
         retries=given.pop("retries", 0),
         avoid=frozenset(AgentId(agent) for agent in given.pop("avoid", ())),
         waits_on=tuple(SessionId(other) for other in given.pop("waits_on", ())),
         designated=frozenset(AgentId(agent) for agent in kind["designated"]),
-        others=tuple(KernelAsk(KernelId(kernel), slots) for kernel, slots in others),
+        time_limit=kind["runs_for"],
+        sub_kernels=tuple(KernelRequest(KernelId(kernel), slots) for kernel, slots in others),
         **of_kind,
         **given,
     )
 
 
-def given_away(old: AgentState, new: AgentState) -> list[int] | None:
+def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
     """Number and free amount, one after the other, of each device where that changed. None: more differs than
     what is free and what runs there, so that they are of different makes."""
     if (
@@ -198,7 +213,7 @@ def devices(make: Json) -> tuple[DeviceState, ...]:
 
 
 def changed_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple[DeviceState, ...]:
-    """``changes``: as ``given_away`` has them."""
+    """``changes``: as ``changed_free_devices`` has them."""
     if not changes:
         return known
     found = list(known)
@@ -207,11 +222,11 @@ def changed_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple
     return tuple(found)
 
 
-def takes(rows: list[list[Any]]) -> tuple[Take, ...]:
-    return tuple(Take(slot, DeviceId(device), amount) for slot, device, amount in rows)
+def allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
+    return tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in rows)
 
 
-def running(row: list[Any], held: tuple[Take, ...], owner: list[Any], base: int) -> Running:
+def running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int) -> Running:
     """``row``: kernel, session, takes, owner, start, end, whether it is being stopped."""
     kernel_id, session_id, _, _, started, ends, ending = row
     priority, user, project, endpoint, preemptible = owner

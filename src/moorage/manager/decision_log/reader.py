@@ -13,21 +13,23 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.decision_log import encoding
 from moorage.manager.decision_log.writer import FORMAT
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Place, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.results import KernelPlace, Victim
 
 
-class Damaged(MoorageError):
-    """What was kept cannot be read: it is no record of ours, or not whole, or of a newer version."""
+class CorruptDecisionLog(MoorageError):
+    """The stored decisions cannot be read: damaged, incomplete, or written in another format."""
 
     code = "damaged-decisions"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One pass. Times in microseconds. ``held``: how many were left waiting, by reason, as far as they were
-    told one. ``placed``: of ``places``, so many held; the others were out of date. ``alike``: so many passes
-    before this one neither found nor changed anything."""
+    """One recorded scheduling pass. Times in microseconds.
+
+    ``placed``: how many of ``places`` were committed; the others were stale. ``held``: the number of sessions
+    on hold, by reason. ``idle_passes``: the passes before this one that saw no change and changed nothing.
+    """
 
     at: int
     took: int
@@ -37,7 +39,7 @@ class Decision:
     placed: int
     held: Mapping[str, int]
     victims: tuple[Victim, ...]
-    alike: int
+    idle_passes: int
 
 
 class Reader:
@@ -49,7 +51,7 @@ class Reader:
 
     def _start(self) -> None:
         self._kinds: list[encoding.Json] = []
-        self._takes: list[tuple[Take, ...]] = []
+        self._takes: list[tuple[Allocation, ...]] = []
         self._owners: list[list[Any]] = []
         self._makes: dict[int, encoding.Json] = {}
         self._devices: dict[int, tuple[DeviceState, ...]] = {}
@@ -65,29 +67,33 @@ class Reader:
         self._held: Mapping[str, int] = {}
 
     def read(self, body: bytes) -> Iterator[Decision]:
-        """The passes of one segment. Raises ``Damaged``."""
+        """The passes of one segment. Raises ``CorruptDecisionLog``."""
         try:
             header, *lines = zlib.decompress(body).splitlines()
             begin = json.loads(header)
             if begin["format"] != FORMAT:
-                raise Damaged(
-                    f"the decisions are kept in format {begin['format']}; this version reads {FORMAT}",
+                raise CorruptDecisionLog(
+                    f"the decision log has format {begin['format']}; this version reads {FORMAT}",
                     next_step="read them with the version that wrote them",
                 )
             if begin["whole"]:
                 self._start()
                 self._begun = True
             if not self._begun:
-                raise Damaged("the first segment is not whole: what came before it is needed to read it")
+                raise CorruptDecisionLog(
+                    "the first segment is not complete: it can only be read after the segments before it"
+                )
             for line in lines:
                 if (found := self._line(json.loads(line), begin["group"], begin["base"])) is not None:
                     yield found
         except (zlib.error, ValueError, LookupError, TypeError) as error:
-            raise Damaged(f"the decisions cannot be read: {type(error).__name__}: {error}") from error
+            raise CorruptDecisionLog(
+                f"the decision log cannot be read: {type(error).__name__}: {error}"
+            ) from error
 
     def _line(self, line: encoding.Json, group: str, base: int) -> Decision | None:
         self._kinds += line.get("kinds", ())
-        self._takes += map(encoding.takes, line.get("takes", ()))
+        self._takes += map(encoding.allocations, line.get("takes", ()))
         self._owners += line.get("owners", ())
         for number, make in line.get("makes", ()):
             self._makes[number], self._devices[number] = make, encoding.devices(make)
@@ -114,7 +120,7 @@ class Reader:
     def _decision(self, line: encoding.Json, group: str, base: int) -> Decision:
         agents, pending = tuple(self._agents.values()), tuple(self._sessions.values())
         if [len(agents), len(pending)] != line["of"] or self._policy is None:
-            raise Damaged(
+            raise CorruptDecisionLog(
                 f"the record does not add up: {len(agents)} agents and {len(pending)} sessions where "
                 f"{line['of'][0]} and {line['of'][1]} were"
             )
@@ -128,7 +134,7 @@ class Reader:
             placed=line["placed"],
             held=self._held,
             victims=tuple(Victim(*victim) for victim in line.get("victims", ())),
-            alike=line.get("alike", 0),
+            idle_passes=line.get("alike", 0),
         )
         for place in places:
             del self._sessions[self._serials.pop(place.session_id)]
@@ -166,6 +172,6 @@ class Reader:
             self._takes[held],
             tuple(
                 KernelPlace(kernel.kernel_id, self._agents[where].agent_id, self._takes[number])
-                for kernel, (where, number) in zip(item.others, others, strict=True)
+                for kernel, (where, number) in zip(item.sub_kernels, others, strict=True)
             ),
         )

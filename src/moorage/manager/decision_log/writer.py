@@ -20,7 +20,7 @@ from typing import Any
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.decision_log import encoding
 from moorage.manager.scheduling import AgentState, Pending, Plan, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.results import KernelPlace
 
 FORMAT = 2
@@ -48,7 +48,7 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Passed:
+class PassDelta:
     """One pass, as what changed against the one before. ``whole``: against nothing."""
 
     at: int
@@ -61,7 +61,7 @@ class Passed:
     counts: tuple[int, int]  # agents and sessions that there were
     plan: Plan
     placed: int
-    alike: int  # passes before it that neither found nor changed anything
+    idle_passes: int  # passes before it that neither found nor changed anything
     policy: Policy | None = None
     quotas: tuple[Quota, ...] | None = None
     cursors: Mapping[str, AgentId] | None = None
@@ -92,7 +92,7 @@ class _Numbers:
     met: int = 0
     agents: dict[AgentId, int] = field(default_factory=dict)
     kinds: dict[encoding.Key, int] = field(default_factory=dict)
-    takes: dict[tuple[Take, ...], int] = field(default_factory=dict)
+    allocations: dict[tuple[Allocation, ...], int] = field(default_factory=dict)
     owners: dict[encoding.Key, int] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ class Writer:
 
     def note(
         self, snapshot: Snapshot, policy: Policy, made: Plan, at: int, took: int, placed: int
-    ) -> Passed | None:
+    ) -> PassDelta | None:
         """What is to be written of it; None where nothing changed and nothing was placed."""
         told = self._told
         whole = told is None
@@ -125,7 +125,7 @@ class Writer:
         known = told.pending
         fresh = [item for item in snapshot.pending if _other(known.get(item.session_id), item)]
         gone = [] if known.keys() <= pending.keys() else [name for name in known if name not in pending]
-        passed = Passed(
+        passed = PassDelta(
             at, took, whole, agents, left, fresh, gone, (len(snapshot.agents), len(pending)), made, placed,
             self._alike,
         )  # fmt: skip
@@ -149,7 +149,7 @@ class Writer:
         self._alike = 0 if changed else self._alike + 1
         return passed if changed else None
 
-    def write(self, passes: list[Passed], header: Mapping[str, Any]) -> Iterator[bytes]:
+    def write(self, passes: list[PassDelta], header: Mapping[str, Any]) -> Iterator[bytes]:
         """The body of a segment in pieces. Where the first of ``passes`` is whole, only that one may be."""
         if passes[0].whole:
             self._numbers = _Numbers()
@@ -162,7 +162,7 @@ class Writer:
                 yield squeeze.compress(b"\n" + _encode(line).encode())
         yield squeeze.flush()
 
-    def _lines(self, passed: Passed, base: int) -> Iterator[dict[str, Any]]:
+    def _lines(self, passed: PassDelta, base: int) -> Iterator[dict[str, Any]]:
         numbers = self._numbers
         for start in range(0, len(passed.agents), _AGENTS):
             line: dict[str, Any] = {}
@@ -183,8 +183,8 @@ class Writer:
                 [
                     numbers.serials[place.session_id],
                     numbers.agents[place.agent_id],
-                    self._takes(last, place.takes),
-                    *(self._kernel(last, kernel) for kernel in place.others),
+                    self._allocations(last, place.allocations),
+                    *(self._kernel(last, kernel) for kernel in place.sub_kernels),
                 ]
                 for place in made.places
             ]
@@ -202,7 +202,7 @@ class Writer:
             (usage,) = passed.usage
             last["usage"] = [None if usage is None else encoding.usage_form(usage)]
         counts = {"at": passed.at - base, "took": passed.took, "of": passed.counts, "placed": passed.placed}
-        yield last | counts | ({"alike": passed.alike} if passed.alike else {})
+        yield last | counts | ({"alike": passed.idle_passes} if passed.idle_passes else {})
 
     def _session(self, line: dict[str, Any], item: Pending, base: int) -> list[Any]:
         numbers = self._numbers
@@ -213,7 +213,7 @@ class Writer:
         if number is None:
             number = numbers.kinds[key] = len(numbers.kinds)
             line.setdefault("kinds", []).append(encoding.kind(item))
-        since = item.since - item.created if item.since else None
+        since = item.waiting_since - item.created if item.waiting_since else None
         row = [item.session_id, item.kernel_id, number, item.revision, item.created - base, since]
         rest = encoding.rest(item)
         return [*row, rest] if rest else row
@@ -223,7 +223,7 @@ class Writer:
         number = numbers.agents.get(new.agent_id)
         if number is None:
             number = numbers.agents[new.agent_id] = len(numbers.agents)
-        changes = None if old is None else encoding.given_away(old, new)
+        changes = None if old is None else encoding.changed_free_devices(old, new)
         if changes is None:
             line.setdefault("makes", []).append([number, encoding.make(new)])
         row = [number, list(new.free.values()), changes or [], new.kernels]
@@ -240,20 +240,31 @@ class Writer:
         if owner is None:
             owner = self._numbers.owners[key] = len(self._numbers.owners)
             line.setdefault("owners", []).append(key)
-        held, ends = self._takes(line, kernel.takes), None if kernel.ends is None else kernel.ends - base
-        return [kernel.kernel_id, kernel.session_id, held, owner, kernel.started - base, ends, kernel.ending]
+        held, ends = (
+            self._allocations(line, kernel.allocations),
+            None if kernel.ends_at is None else kernel.ends_at - base,
+        )
+        return [
+            kernel.kernel_id,
+            kernel.session_id,
+            held,
+            owner,
+            kernel.started - base,
+            ends,
+            kernel.terminating,
+        ]
 
     def _kernel(self, line: dict[str, Any], place: KernelPlace) -> list[int]:
-        return [self._numbers.agents[place.agent_id], self._takes(line, place.takes)]
+        return [self._numbers.agents[place.agent_id], self._allocations(line, place.allocations)]
 
-    def _takes(self, line: dict[str, Any], takes: tuple[Take, ...]) -> int:
-        number = self._numbers.takes.get(takes)
+    def _allocations(self, line: dict[str, Any], allocations: tuple[Allocation, ...]) -> int:
+        number = self._numbers.allocations.get(allocations)
         if number is None:
-            number = self._numbers.takes[takes] = len(self._numbers.takes)
-            line.setdefault("takes", []).append(takes)
+            number = self._numbers.allocations[allocations] = len(self._numbers.allocations)
+            line.setdefault("takes", []).append(allocations)
         return number
 
-    def _count(self, passed: Passed) -> dict[str, int] | None:
+    def _count(self, passed: PassDelta) -> dict[str, int] | None:
         """How many wait for which reason, where that changed."""
         held, reasons, before = self._held, self._reasons, self._held.copy()
         ended = [*passed.gone, *(place.session_id for place in passed.plan.places)]
@@ -298,5 +309,5 @@ def _other(known: Pending | None, item: Pending) -> bool:
         or known.bypassed != item.bypassed
         or known.dependencies != item.dependencies
         or known.waits_on != item.waits_on
-        or known.since != item.since
+        or known.waiting_since != item.waiting_since
     )

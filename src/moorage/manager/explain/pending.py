@@ -10,12 +10,27 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import WHOLE_DEVICE, show_amount
 from moorage.common.views.pending import Condition, Outlook
-from moorage.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, explain, plan
-from moorage.manager.scheduling.backfill.earliest_fit import earliest, makes_room, stock_at
-from moorage.manager.scheduling.core.demand import DEVICE, SHARES
-from moorage.manager.scheduling.core.explain import explain_unmet
-from moorage.manager.scheduling.core.results import Refusal, RefusalKind, Reservation, Unmet, UnmetKind
-from moorage.manager.scheduling.placement.free_capacity import Room
+from moorage.manager.scheduling import (
+    AgentState,
+    Hold,
+    Pending,
+    Place,
+    Policy,
+    Snapshot,
+    plan,
+    refusal_message,
+)
+from moorage.manager.scheduling.backfill.earliest_fit import awaited_sessions, capacity_at, earliest_fit
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
+from moorage.manager.scheduling.core.messages import unmet_message
+from moorage.manager.scheduling.core.results import (
+    Refusal,
+    RefusalKind,
+    Reservation,
+    UnmetCondition,
+    UnmetKind,
+)
+from moorage.manager.scheduling.placement.free_capacity import NodeState
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 _SHOWN = 5  # names of sessions in one line
@@ -70,7 +85,7 @@ class Look:
         found = {session_id for room in self.rooms for session_id in room.after}
         found |= set(self.reservation.waits_for) if self.reservation else set()
         if self.hold is not None:
-            found |= {self.hold.behind} if self.hold.behind is not None else set()
+            found |= {self.hold.blocked_by} if self.hold.blocked_by is not None else set()
             found |= {SessionId(r.slot) for r in self.hold.refusals if r.kind is RefusalKind.RESERVED}
             about = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
             found |= {SessionId(n) for u in self.hold.unmet if u.kind in about for n in u.names}
@@ -98,7 +113,7 @@ def look(
     if not _waits_for_room(hold):
         return found
     position = queue.index(hold) + 1
-    endless = sum(items[other.session_id].runs_for is None for other in queue[: position - 1])
+    endless = sum(items[other.session_id].time_limit is None for other in queue[: position - 1])
     found = replace(found, position=position, waiting=len(queue), ahead_endless=endless)
     own = next((one for one in made.reservations if one.session_id == session_id), None)
     if own is not None:
@@ -127,17 +142,17 @@ def _rooms(
         agent = agents.get(refusal.best) if refusal.best is not None else None
         if refusal.kind is not RefusalKind.CAPACITY or agent is None:
             continue
-        room = Room(agent, 0)
-        at = earliest(room, demands, policy.fraction, now, None)
-        endless = len({r.session_id for r in agent.running if r.ends is None})
+        room = NodeState(agent, 0)
+        at = earliest_fit(room, demands, policy.fraction, now, None)
+        endless = len({r.session_id for r in agent.running if r.ends_at is None})
         if at is None:
-            found.append(Later(refusal, None, refusal.had, (), endless))
+            found.append(Later(refusal, None, refusal.available, (), endless))
             continue
-        slot, after = refusal.slot, makes_room([room], at, now)
-        free = stock_at(room, at, now).free
+        slot, after = refusal.slot, awaited_sessions([room], at, now)
+        free = capacity_at(room, at, now).free
         amount = free.get(slot, 0)
-        if slot.endswith(DEVICE):
-            amount = free.get(slot.removesuffix(DEVICE) + SHARES, 0) // WHOLE_DEVICE
+        if slot.endswith(DEVICE_SUFFIX):
+            amount = free.get(slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, 0) // WHOLE_DEVICE
         found.append(Later(refusal, at, amount, after, endless))
     return tuple(found)
 
@@ -155,11 +170,11 @@ def words(found: Look, names: Mapping[SessionId, str], now: int) -> Outlook:
     hold = found.hold
     assert hold is not None
     starts, basis = _expected(found, names, now)
-    blockers = [hold.behind] if hold.behind is not None else []
+    blockers = [hold.blocked_by] if hold.blocked_by is not None else []
     blockers += found.reservation.waits_for if found.reservation is not None else ()
     text = REASONS[hold.reason].text
-    if hold.behind is not None:
-        text = f"{text}; behind {names.get(hold.behind, hold.behind)}"
+    if hold.blocked_by is not None:
+        text = f"{text}; behind {names.get(hold.blocked_by, hold.blocked_by)}"
     return Outlook(
         text=text,
         conditions=_conditions(hold.unmet, names),
@@ -180,20 +195,20 @@ def _expected(found: Look, names: Mapping[SessionId, str], now: int) -> tuple[in
     if not _waits_for_room(hold):
         return None, f"unknown: waiting alone does not help; {REASONS[hold.reason].next_step}"
     if found.room_now:
-        behind = names.get(hold.behind, hold.behind) if hold.behind is not None else "those ahead"
+        behind = names.get(hold.blocked_by, hold.blocked_by) if hold.blocked_by is not None else "those ahead"
         return None, f"unknown: there is room for it, and it is let in when {behind} has started"
-    if reservation is None or reservation.starts is None:
+    if reservation is None or reservation.starts_at is None:
         endless = sum(later.endless for later in found.rooms)
         kept = f"; {', '.join(reservation.agents)} is held for it" if reservation and not found.alone else ""
         return None, f"unknown: {_count(endless)} where it could go, with no known end{kept}"
     ends = _list(reservation.waits_for, names)
-    when = f"by {_clock(reservation.starts, now)} these have ended at the latest: {ends}"
+    when = f"by {_clock(reservation.starts_at, now)} these have ended at the latest: {ends}"
     if not found.alone:
-        return reservation.starts, f"room is reserved for it on {', '.join(reservation.agents)}: {when}"
+        return reservation.starts_at, f"room is reserved for it on {', '.join(reservation.agents)}: {when}"
     ahead = (found.position or 1) - 1
     if found.ahead_endless:
         return None, f"unknown: {_count(found.ahead_endless)} ahead with no known end; for it alone, {when}"
-    return reservation.starts, f"at the earliest, with {_count(ahead)} ahead of it: {when}"
+    return reservation.starts_at, f"at the earliest, with {_count(ahead)} ahead of it: {when}"
 
 
 def _refusals(found: Look, names: Mapping[SessionId, str], now: int) -> list[str]:
@@ -205,9 +220,11 @@ def _refusals(found: Look, names: Mapping[SessionId, str], now: int) -> list[str
         if later is None:
             reserved = refusal.kind is RefusalKind.RESERVED
             name = names.get(SessionId(refusal.slot), refusal.slot)
-            lines.append(explain(replace(refusal, slot=name) if reserved else refusal))
+            lines.append(refusal_message(replace(refusal, slot=name) if reserved else refusal))
             continue
-        asked, had, then = (show_amount(refusal.slot, n) for n in (refusal.asked, refusal.had, later.amount))
+        asked, had, then = (
+            show_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, later.amount)
+        )
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
         if later.at is not None:
             ends = "session " + _list(later.after, names)
@@ -218,13 +235,13 @@ def _refusals(found: Look, names: Mapping[SessionId, str], now: int) -> list[str
     return lines
 
 
-def _conditions(unmet: tuple[Unmet, ...], names: Mapping[SessionId, str]) -> list[Condition]:
+def _conditions(unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str]) -> list[Condition]:
     found = []
     for kind, kinds in _KINDS.items():
         failed = [one for one in unmet if one.kind in kinds]
         for one in failed:
             named = replace(one, names=tuple(names.get(SessionId(name), name) for name in one.names))
-            found.append(Condition(kind=kind, met=False, text=explain_unmet(named)))
+            found.append(Condition(kind=kind, met=False, text=unmet_message(named)))
         if not failed:
             found.append(Condition(kind=kind, met=True, text=_MET[kind]))
     return found

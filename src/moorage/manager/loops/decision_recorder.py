@@ -15,7 +15,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.decision_log import Passed, Segment, Writer
+from moorage.manager.decision_log import PassDelta, Segment, Writer
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
 from moorage.manager.store import Store
@@ -41,7 +41,7 @@ class _Group:
     writer: Writer
     term: int = 0
     whole_at: float = 0.0
-    passes: list[Passed] = field(default_factory=list)
+    passes: list[PassDelta] = field(default_factory=list)
     terms: list[int] = field(default_factory=list)
     weight: int = 0
     ready: list[tuple[Segment, int, int]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Group:
         return lost
 
 
-class Recorder:
+class DecisionRecorder:
     """``note`` is called by the scheduler; everything else is its own."""
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         self._groups: dict[str, _Group] = {}
         self.loop = Loop("recorder", self.write, interval_s=WRITE_EVERY_S, clock=clock)
 
-    async def __aenter__(self) -> Recorder:
+    async def __aenter__(self) -> DecisionRecorder:
         await self.loop.__aenter__()
         return self
 
@@ -153,7 +153,7 @@ class Recorder:
                 self._metrics.decisions_dropped(lost + left)
                 group.dropped += left
 
-    async def _bytes(self, writer: Writer, passes: list[Passed], term: int) -> bytes:
+    async def _bytes(self, writer: Writer, passes: list[PassDelta], term: int) -> bytes:
         body, begun = bytearray(), self._clock.monotonic()
         for piece in writer.write(passes, {"term": term, "run": self._run}):
             body += piece
@@ -163,7 +163,7 @@ class Recorder:
         return bytes(body)
 
 
-def _cut(passes: list[Passed], terms: list[int]) -> Iterator[tuple[list[Passed], int]]:
+def _cut(passes: list[PassDelta], terms: list[int]) -> Iterator[tuple[list[PassDelta], int]]:
     """Before each that is whole."""
     begins = [number for number, passed in enumerate(passes) if passed.whole or number == 0]
     for begin, end in zip(begins, [*begins[1:], len(passes)], strict=True):

@@ -6,11 +6,11 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.manager.loops.decision_recorder import Recorder
+from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
-from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.selector_plugins import Selectors
 from moorage.manager.store import Store, Topic
 
@@ -23,11 +23,16 @@ class Scheduler:
     ``recorder``: is told each pass, once it is done."""
 
     def __init__(
-        self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, recorder: Recorder | None = None
+        self,
+        store: Store,
+        leader: Leader,
+        metrics: Metrics,
+        clock: Clock,
+        recorder: DecisionRecorder | None = None,
     ) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._recorder = recorder
-        self._selectors, self._planners = Selectors(), Planners()
+        self._selectors, self._planners = Selectors(), PlannerCache()
         self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
         store.notifier.on(Topic.PENDING, self.loop.nudge)
 

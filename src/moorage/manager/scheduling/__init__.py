@@ -1,10 +1,10 @@
 """Deciding who runs where: pure functions over frozen values; the loop around them is elsewhere."""
 
-from moorage.manager.scheduling.core.explain import explain
+from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import AgentState, DeviceState, Pending, Snapshot
-from moorage.manager.scheduling.core.plan import plan
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.results import Hold, Place, Plan
+from moorage.manager.scheduling.planning.plan import plan
 
 __all__ = [
     "AgentState",
@@ -15,6 +15,6 @@ __all__ = [
     "Plan",
     "Policy",
     "Snapshot",
-    "explain",
     "plan",
+    "refusal_message",
 ]

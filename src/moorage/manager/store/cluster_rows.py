@@ -12,7 +12,7 @@ from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId
 from moorage.common.model.slots import parse_slots
 from moorage.common.model.spec import SessionSpec, SubKernels
-from moorage.manager.scheduling.core.model import KernelAsk
+from moorage.manager.scheduling.core.model import KernelRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ def sub_of(spec: SessionSpec) -> SubKernels:
     return own if own is not None else SubKernels()
 
 
-def asks(spec: SessionSpec, ids: list[str]) -> tuple[KernelAsk, ...]:
+def asks(spec: SessionSpec, ids: list[str]) -> tuple[KernelRequest, ...]:
     """The subs, as the planner is asked about them."""
     slots = sub_slots(spec)
-    return tuple(KernelAsk(KernelId(one), slots) for one in ids)
+    return tuple(KernelRequest(KernelId(one), slots) for one in ids)
 
 
-def unmade(spec: SessionSpec) -> tuple[KernelAsk, ...]:
+def unmade(spec: SessionSpec) -> tuple[KernelRequest, ...]:
     """The same for a cluster that is only asked about."""
     return asks(spec, [f"sub{n}" for n in range(1, spec.size)])
 

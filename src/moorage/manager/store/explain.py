@@ -64,7 +64,7 @@ class Whys:
             session_id=session.id,
             name=session.name,
             status=session.status,
-            since=session.status_since,
+            waiting_since=session.status_since,
             resource_group=session.resource_group,
             **dict(found),
         )
@@ -97,7 +97,7 @@ class Whys:
                     agent_id=kernel.agent_id,
                     devices=[
                         DeviceView(slot=take.slot, device_id=take.device_id, amount=take.amount)
-                        for take in kernel.takes
+                        for take in kernel.allocations
                     ],
                 )
                 for n, kernel in enumerate(kernels)
@@ -183,7 +183,7 @@ def _pending(spec: SessionSpec, owner: Owner, now: int) -> Pending:
         runtime=spec.runtime,
         engine=spec.engine,
         slots=cluster_rows.main_slots(spec),
-        others=cluster_rows.unmade(spec),
+        sub_kernels=cluster_rows.unmade(spec),
         mode=spec.cluster.mode if spec.cluster else "single-node",
         user=owner.user,
         project=owner.project,
@@ -191,5 +191,5 @@ def _pending(spec: SessionSpec, owner: Owner, now: int) -> Pending:
         arch=spec.arch or "",
         labels=spec.labels,
         designated=frozenset(AgentId(agent) for agent in spec.agents),
-        runs_for=round((min(limits) + spec.stop_grace_s) * 1_000_000) if limits else None,
+        time_limit=round((min(limits) + spec.stop_grace_s) * 1_000_000) if limits else None,
     )

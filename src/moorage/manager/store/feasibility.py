@@ -11,7 +11,7 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot, explain, plan
+from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot, plan, refusal_message
 from moorage.manager.store import cluster_rows, rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
@@ -75,11 +75,13 @@ def _lines(spec: SessionSpec, slots: dict[str, int], agents: tuple[AgentState, .
         runtime=spec.runtime,
         engine=spec.engine,
         slots=slots,
-        others=cluster_rows.unmade(spec),
+        sub_kernels=cluster_rows.unmade(spec),
         mode=spec.cluster.mode if spec.cluster else "single-node",
         arch=spec.arch or "",
         labels=spec.labels,
         designated=frozenset(AgentId(agent) for agent in spec.agents),
     )
     made = plan(Snapshot(spec.resource_group, agents, (one,)), Policy())
-    return [explain(r) for hold in made.holds if hold.reason is Reason.INFEASIBLE for r in hold.refusals]
+    return [
+        refusal_message(r) for hold in made.holds if hold.reason is Reason.INFEASIBLE for r in hold.refusals
+    ]

@@ -19,7 +19,7 @@ from moorage.common.model.status import ObservedState, SessionType, Status
 from moorage.common.views import resources
 from moorage.manager.lifecycle.transitions import KernelFacts, SessionFacts
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
-from moorage.manager.scheduling.core.model import Running, Take
+from moorage.manager.scheduling.core.model import Allocation, Running
 from moorage.manager.store import cluster_rows
 
 Row = Mapping[str, Any]
@@ -200,7 +200,7 @@ def pending(row: Row) -> Pending:
         runtime=row["runtime"],
         engine=row["engine"],
         slots=cluster_rows.main_slots(cluster) if cluster else row["slots"],
-        others=cluster_rows.asks(cluster, row["subs"]) if cluster else (),
+        sub_kernels=cluster_rows.asks(cluster, row["subs"]) if cluster else (),
         mode=cluster.cluster.mode if cluster and cluster.cluster else "single-node",
         avoid=frozenset(AgentId(a) for a in row["avoid"]),
         user=row["owner"],
@@ -210,12 +210,12 @@ def pending(row: Row) -> Pending:
         labels=row["labels"] or {},
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
         # How long its start takes is not known, and it is short beside what it waits for.
-        runs_for=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
+        time_limit=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
         dependencies="failed" if failed else "unmet" if waits else "met",
         waits_on=failed or tuple(SessionId(other) for other, _ in waits),
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         bypassed=row["bypassed"],
-        since=_micros(row["status_since"]),
+        waiting_since=_micros(row["status_since"]),
     )
 
 
@@ -273,15 +273,15 @@ def running(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
             Running(
                 SessionId(row["session_id"]),
                 KernelId(row["id"]),
-                tuple(Take(slot, DeviceId(device), amount) for slot, device, amount in held),
-                ends=_ends(row, taken),
+                tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
+                ends_at=_ends(row, taken),
                 started=_micros(taken),
                 priority=row["priority"],
                 user=row["owner"],
                 project=row["project"],
                 endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
                 preemptible=row["preemptible"],
-                ending=row["ending"],
+                terminating=row["ending"],
             )
         )
     return {agent: tuple(kernels) for agent, kernels in found.items()}

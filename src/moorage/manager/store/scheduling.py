@@ -13,10 +13,10 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import REASONS
 from moorage.common.views import resources
 from moorage.manager.lifecycle.transitions import TAKE_ORDERS_S
-from moorage.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, explain
-from moorage.manager.scheduling.core.explain import explain_unmet
+from moorage.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, refusal_message
+from moorage.manager.scheduling.core.messages import unmet_message
 from moorage.manager.scheduling.core.model import Quota
-from moorage.manager.scheduling.core.results import Unmet, UnmetKind
+from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.store.agent_cache import Rooms
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
@@ -64,9 +64,9 @@ class _Noted:
             return False
         if hold.capacity and new.retries < count_to:
             return False
-        same = (old_hold.refusals, old_hold.behind, old_hold.unmet) == (
+        same = (old_hold.refusals, old_hold.blocked_by, old_hold.unmet) == (
             hold.refusals,
-            hold.behind,
+            hold.blocked_by,
             hold.unmet,
         )
         return same or new.at - self.at < RENOTE_S
@@ -141,8 +141,8 @@ class Planning:
 
     async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:
         places = [i.place for i in items]
-        takes = [(k.kernel_id, t) for p in places for k in p.kernels for t in k.takes]
-        subs = [(p.session_id, k) for p in places for k in p.others]
+        takes = [(k.kernel_id, t) for p in places for k in p.kernels for t in k.allocations]
+        subs = [(p.session_id, k) for p in places for k in p.sub_kernels]
         found = await self._place_line.fetch(
             SQL["session_place"],
             max(i.term for i in items),
@@ -213,7 +213,10 @@ class Planning:
             resources.Hold(
                 reason=h.reason,
                 text=_text(h),
-                refusals=[*(explain_unmet(_named(u, names)) for u in h.unmet), *map(explain, h.refusals)],
+                refusals=[
+                    *(unmet_message(_named(u, names)) for u in h.unmet),
+                    *map(refusal_message, h.refusals),
+                ],
                 attempts=waiting[h.session_id].retries + h.capacity,
                 at=at,
             ).model_dump_json()
@@ -244,12 +247,12 @@ class Planning:
 _ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
 
 
-def _named(unmet: Unmet, names: Mapping[str, str]) -> Unmet:
+def _named(unmet: UnmetCondition, names: Mapping[str, str]) -> UnmetCondition:
     return replace(unmet, names=tuple(names.get(name, name) for name in unmet.names))
 
 
 def _text(hold: Hold) -> str:
     if not hold.attempted:
-        return f"waits behind session {hold.behind}"
-    kept = f": {hold.behind}" if hold.behind is not None else ""
+        return f"waits behind session {hold.blocked_by}"
+    kept = f": {hold.blocked_by}" if hold.blocked_by is not None else ""
     return REASONS[hold.reason].text + kept

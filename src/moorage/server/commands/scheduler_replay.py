@@ -21,7 +21,7 @@ from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
-    from moorage.manager.decision_log.span import Difference
+    from moorage.manager.decision_log.timeline import Difference
     from moorage.manager.scheduling import Policy
     from moorage.simulator.scheduler.recording import Recorded
 
@@ -59,10 +59,10 @@ class Span:
     def decisions(self) -> Iterator[Decision | Gap]:
         try:
             from moorage.manager.decision_log import decisions
-            from moorage.manager.decision_log.span import micros
+            from moorage.manager.decision_log.timeline import unix_micros
         except ImportError as error:
             raise missing_extra("manager", error) from error
-        return decisions(self.segments, micros(self.begin), micros(self.end))
+        return decisions(self.segments, unix_micros(self.begin), unix_micros(self.end))
 
 
 @verb(scheduler, "log")
@@ -106,7 +106,7 @@ def _facts(found: Decision | Gap) -> dict[str, Any]:
         "took_ms": found.took / 1000,
         "waited": len(found.snapshot.pending),
         "placed": found.placed,
-        "alike_before": found.alike,
+        "alike_before": found.idle_passes,
         "held": dict(found.held),
         "places": {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in found.places},
         "stopped_for_others": [victim.session_id for victim in found.victims],
@@ -292,7 +292,7 @@ def _verify(cli: Cli, span: Span) -> int:
 def gathered(cli: Cli, span: Span, gaps: list[Gap]) -> Recorded:
     """The work of the span. Raises ``NotFound`` where there was none."""
     from moorage.manager.decision_log import Gap
-    from moorage.manager.decision_log.span import micros
+    from moorage.manager.decision_log.timeline import unix_micros
     from moorage.simulator.scheduler.recording import gather
 
     async def work(client: Client) -> list[RunView]:
@@ -310,7 +310,7 @@ def gathered(cli: Cli, span: Span, gaps: list[Gap]) -> Recorded:
             else:
                 yield one
 
-    recorded = gather(passes(), cli.run(work), micros(span.end))
+    recorded = gather(passes(), cli.run(work), unix_micros(span.end))
     if recorded is None or not recorded.arrivals:
         raise NotFound(
             f"no session of group {span.group} waited from {span.begin.isoformat()} "

@@ -13,11 +13,11 @@ from datetime import datetime
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.views.decisions import RunView
 from moorage.manager.decision_log import Decision
-from moorage.manager.decision_log.encoding import given_away
-from moorage.manager.decision_log.span import micros
+from moorage.manager.decision_log.encoding import changed_free_devices
+from moorage.manager.decision_log.timeline import unix_micros
 from moorage.manager.scheduling import AgentState, Pending, Policy
-from moorage.manager.scheduling.core.demand import SHARES
-from moorage.manager.scheduling.core.model import Quota, Running, Take
+from moorage.manager.scheduling.core.demand import SHARES_SUFFIX
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.simulator.scheduler.traces import SECOND
 
 # A session is planned within this after it came; where it was seen later it was not to start before (a pause
@@ -108,7 +108,7 @@ class _Gathered:
         agents = {agent.agent_id: agent for agent in snapshot.agents}
         for agent_id, agent in agents.items():
             known = self.agents.get(agent_id)
-            if known is not agent and (known is None or given_away(known, agent) is None):
+            if known is not agent and (known is None or changed_free_devices(known, agent) is None):
                 self.floor.append((at, empty(agent)))
         for agent_id in self.agents.keys() - agents.keys():
             self.floor.append((at, replace(empty(self.agents[agent_id]), available=False)))
@@ -121,8 +121,8 @@ class _Gathered:
         if item.dependencies != "met":
             self.unmet.add(item.kernel_id)
             return
-        late = decision is not self.first and decision.at - item.waits_since > _LATE
-        at = decision.at if late or item.kernel_id in self.unmet else item.waits_since
+        late = decision is not self.first and decision.at - item.queued_since > _LATE
+        at = decision.at if late or item.kernel_id in self.unmet else item.queued_since
         if decision is not self.first:
             item = replace(item, retries=0, bypassed=0)
         self.attempts[item.session_id] += 1
@@ -149,7 +149,7 @@ def gather(decisions: Iterable[Decision], runs: Iterable[RunView], end: int) -> 
         if not mine and kernel_id not in waiting:
             cancelled += 1
             continue
-        started = min((micros(run.taken_at) for run in mine), default=None)
+        started = min((unix_micros(run.taken_at) for run in mine), default=None)
         arrivals.append(Arrival(item, at, _length(mine), started))
     others = [_fixed(run, first.at) for name, run in ran.items() if name not in known]
     fixed = [one for one in others if one.end is None or one.end > first.at]
@@ -171,8 +171,8 @@ def _most_asked(arrivals: Iterable[Arrival]) -> str:
     """Of the families of devices the one that was asked for most, as it is asked for; cpu, where none was."""
     asked: dict[str, int] = {}
     for arrival in arrivals:
-        for slot, amount in arrival.item.shape.asked.items():
-            if slot.endswith(SHARES):
+        for slot, amount in arrival.item.shape.amounts.items():
+            if slot.endswith(SHARES_SUFFIX):
                 asked[slot] = asked.get(slot, 0) + amount
     return max(sorted(asked), key=lambda slot: asked[slot]) if asked else "cpu"
 
@@ -204,15 +204,15 @@ def _length(runs: list[RunView]) -> int | None:
     known = [end for end in ends if end is not None]
     if len(known) < len(ends):
         return None
-    return max(1, micros(max(known)) - micros(min(run.taken_at for run in runs)))
+    return max(1, unix_micros(max(known)) - unix_micros(min(run.taken_at for run in runs)))
 
 
 def _fixed(run: RunView, begin: int) -> Fixed:
-    taken = micros(run.taken_at)
+    taken = unix_micros(run.taken_at)
     running = Running(
         SessionId(run.session_id),
         KernelId(run.kernel_id),
-        tuple(Take(take.slot, DeviceId(take.device_id), take.amount) for take in run.takes),
+        tuple(Allocation(take.slot, DeviceId(take.device_id), take.amount) for take in run.takes),
         None if run.limit_s is None else taken + round(run.limit_s * SECOND),
         taken,
         run.priority,
@@ -224,4 +224,4 @@ def _fixed(run: RunView, begin: int) -> Fixed:
 
 
 def _micros(at: datetime | None) -> int | None:
-    return None if at is None else micros(at)
+    return None if at is None else unix_micros(at)

@@ -10,9 +10,9 @@ from typing import Any
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Place, Policy, Snapshot
-from moorage.manager.scheduling.core.demand import DEVICE, SHARES
-from moorage.manager.scheduling.core.model import Quota, Running, Take
-from moorage.manager.scheduling.incremental.planner_cache import Planners
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.simulator.scheduler.recording import Arrival, Fixed, Recorded
 from moorage.simulator.scheduler.simulation import Extent, Outcome, Played
@@ -42,11 +42,11 @@ def as_it_was(recorded: Recorded) -> Played:
     """The waits and the use that were observed."""
     slot, changes = recorded.slot, dict[int, int]()
     for fixed in recorded.fixed:
-        _mark(changes, fixed.begin, fixed.end, _amount(fixed.running.takes, slot))
+        _mark(changes, fixed.begin, fixed.end, _amount(fixed.running.allocations, slot))
     for arrival in recorded.arrivals:
         if arrival.started is not None:
             end = None if arrival.runs is None else arrival.started + arrival.runs
-            _mark(changes, max(recorded.begin, arrival.started), end, arrival.item.shape.asked.get(slot, 0))
+            _mark(changes, max(recorded.begin, arrival.started), end, arrival.item.shape.amounts.get(slot, 0))
     used, busy = 0, []
     for at in sorted(changes):
         used += changes[at]
@@ -66,9 +66,9 @@ def _outcome(arrival: Arrival, recorded: Recorded, started: int | None) -> Outco
     runs = arrival.runs
     if runs is None:  # as far as anybody can see
         runs = max(1, recorded.end - (arrival.at if started is None else started))
-    amount = item.shape.asked.get(recorded.slot, 0)
+    amount = item.shape.amounts.get(recorded.slot, 0)
     return Outcome(
-        Job(item.session_id, arrival.at, amount, runs, item.user, item.runs_for, item.priority), started
+        Job(item.session_id, arrival.at, amount, runs, item.user, item.time_limit, item.priority), started
     )
 
 
@@ -80,15 +80,15 @@ def _extent(recorded: Recorded) -> Extent:
         total += sum(level.values()) * (at - since)
         since = at
         if agent is not None:
-            level[agent.agent_id] = agent.totals.capacity.get(slot, 0) if agent.available else 0
+            level[agent.agent_id] = agent.packed.capacity.get(slot, 0) if agent.available else 0
             most = max(most, level[agent.agent_id])
     span = recorded.end - recorded.begin
     return Extent(round(total / span) if span else sum(level.values()), most or 1)
 
 
-def _amount(takes: tuple[Take, ...], slot: str) -> int:
+def _amount(takes: tuple[Allocation, ...], slot: str) -> int:
     """Of one slot, as it is asked for: devices of a family in 1/1000."""
-    family = slot.removesuffix(SHARES) + DEVICE if slot.endswith(SHARES) else slot
+    family = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
     return sum(take.amount for take in takes if take.slot == family)
 
 
@@ -103,7 +103,7 @@ class _World:
         self, recorded: Recorded, policy: Policy | None, selectors: Mapping[str, Selector] | None
     ) -> None:
         self._group, self._slot, self._selectors = recorded.group, recorded.slot, selectors
-        self._planners, self._number = Planners(), count()
+        self._planners, self._number = PlannerCache(), count()
         self._policy = replace(policy or recorded.policies[0][1], preemption=None)
         self._quotas: tuple[Quota, ...] = ()
         self._empty: dict[AgentId, AgentState] = {}
@@ -151,7 +151,7 @@ class _World:
             agent_id, running = what.agent_id, what.running
             del self._on[agent_id][running.kernel_id]
             self._change(agent_id)
-            self._used -= _amount(running.takes, self._slot)
+            self._used -= _amount(running.allocations, self._slot)
             self.busy[at] = self._used
         else:
             self._quotas = what
@@ -181,8 +181,8 @@ class _World:
             running = Running(
                 item.session_id,
                 kernel.kernel_id,
-                kernel.takes,
-                None if item.runs_for is None else now + item.runs_for,
+                kernel.allocations,
+                None if item.time_limit is None else now + item.time_limit,
                 now,
                 item.priority,
                 item.user,
@@ -196,7 +196,7 @@ class _World:
     def _put(self, agent_id: AgentId, running: Running, now: int) -> None:
         self._on.setdefault(agent_id, {})[running.kernel_id] = running
         self._change(agent_id)
-        self._used += _amount(running.takes, self._slot)
+        self._used += _amount(running.allocations, self._slot)
         self.busy[now] = self._used
 
     def _change(self, agent_id: AgentId) -> None:
@@ -206,7 +206,7 @@ class _World:
             return
         running = tuple(self._on.get(agent_id, {}).values())
         free, devices = dict(bare.free), {device.device_id: device.free for device in bare.devices}
-        for take in (take for kernel in running for take in kernel.takes):
+        for take in (take for kernel in running for take in kernel.allocations):
             if take.device_id in devices:
                 devices[take.device_id] = max(0, devices[take.device_id] - take.amount)
             elif take.slot in free:
@@ -227,8 +227,8 @@ class _World:
             mine = [k for k in live if quota.name == {"user": k.user, "project": k.project}.get(quota.scope)]
             mine = live if quota.scope == "group" else mine
             used: dict[str, int] = {}
-            for take in (take for kernel in mine for take in kernel.takes):
-                slot = take.slot.removesuffix(DEVICE) + SHARES if take.device_id else take.slot
+            for take in (take for kernel in mine for take in kernel.allocations):
+                slot = take.slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if take.device_id else take.slot
                 used[slot] = used.get(slot, 0) + take.amount
             sessions = len({kernel.session_id for kernel in mine})
             found.append(replace(quota, used=used, running=sessions))

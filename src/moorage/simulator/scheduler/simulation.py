@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Place, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import KernelAsk, Running
+from moorage.manager.scheduling.core.model import KernelRequest, Running
 from moorage.simulator.scheduler.traces import Job
 
 # What can be tried by name. All else in them is as in a new resource group.
@@ -106,7 +106,7 @@ class _World:
         first, *others = _kernels(job, self._floor.gpus)
         self.pending[job.name] = Pending(
             SessionId(job.name), first.kernel_id, 1, job.priority, job.at, 0,
-            "process", "custom", first.slots, user=job.user, runs_for=job.limit, others=tuple(others),
+            "process", "custom", first.slots, user=job.user, time_limit=job.limit, sub_kernels=tuple(others),
             mode="multi-node",
         )  # fmt: skip
 
@@ -114,7 +114,7 @@ class _World:
         for agent_id in self._on.pop(name):
             agent = self._agents[agent_id]
             gone = [running for running in agent.running if running.session_id == name]
-            free = {take.device_id for running in gone for take in running.takes}
+            free = {take.device_id for running in gone for take in running.allocations}
             stay = tuple(running for running in agent.running if running.session_id != name)
             self._change(agent, free, 1000, stay)
             self._used -= len(free)
@@ -141,14 +141,14 @@ class _World:
 
     def _start(self, place: Place, now: int) -> None:
         item = self.pending.pop(place.session_id)
-        ends = None if item.runs_for is None else now + item.runs_for
+        ends = None if item.time_limit is None else now + item.time_limit
         self._on[place.session_id] = []
         for kernel in place.kernels:
             agent = self._agents[kernel.agent_id]
             running = Running(
-                place.session_id, kernel.kernel_id, kernel.takes, ends, now, item.priority, item.user
+                place.session_id, kernel.kernel_id, kernel.allocations, ends, now, item.priority, item.user
             )
-            taken = {take.device_id for take in kernel.takes}
+            taken = {take.device_id for take in kernel.allocations}
             self._change(agent, taken, 0, (*agent.running, running))
             self._on[place.session_id].append(kernel.agent_id)
             self._used += len(taken)
@@ -160,8 +160,8 @@ class _World:
         self._agents[agent.agent_id] = replace(agent, devices=devices, running=running)
 
 
-def _kernels(job: Job, gpus: int) -> list[KernelAsk]:
+def _kernels(job: Job, gpus: int) -> list[KernelRequest]:
     """One where it fits on an agent, else as many full agents as it takes, and the rest."""
     full, rest = divmod(job.gpus, gpus)
     sizes = [gpus] * full + [rest] * (rest > 0)
-    return [KernelAsk(KernelId(f"{job.name}-{n}"), {_GPU: size}) for n, size in enumerate(sizes)]
+    return [KernelRequest(KernelId(f"{job.name}-{n}"), {_GPU: size}) for n, size in enumerate(sizes)]

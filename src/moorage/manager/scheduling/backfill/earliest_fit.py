@@ -8,26 +8,30 @@ from typing import NamedTuple
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.core.demand import Demand, reach
 from moorage.manager.scheduling.core.model import AgentState
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, Room, Stock, Takes
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapacity, NodeState, Takes
 
 
 class End(NamedTuple):
     """Room that comes back at ``at`` (unix microseconds)."""
 
     at: int
-    takes: Takes
+    allocations: Takes
     session_id: SessionId | None
 
 
-def ends_on(room: Room, now: int) -> list[End]:
+def ends_on(room: NodeState, now: int) -> list[End]:
     """The known ones, the first first. What should have ended and has not is expected any moment."""
-    known = [End(max(r.ends, now), r.takes, r.session_id) for r in room.agent.running if r.ends is not None]
+    known = [
+        End(max(r.ends_at, now), r.allocations, r.session_id)
+        for r in room.agent.running
+        if r.ends_at is not None
+    ]
     booked = [End(ends, takes, None) for ends, takes in room.booked if ends is not None]
-    return sorted(known + booked, key=lambda end: (end.at, end.session_id or "", end.takes))
+    return sorted(known + booked, key=lambda end: (end.at, end.session_id or "", end.allocations))
 
 
-def earliest(
-    room: Room, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+def earliest_fit(
+    room: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
 ) -> int | None:
     """From when ``demands`` fit together on ``room``, or None: never known, or not before ``before``."""
     if fit_all(room, demands, fraction):
@@ -46,45 +50,45 @@ def earliest(
     return None
 
 
-def fit_all(stock: Stock, demands: tuple[Demand, ...], fraction: str) -> bool:
+def fit_all(stock: FreeCapacity, demands: tuple[Demand, ...], fraction: str) -> bool:
     if len(demands) == 1:
         return stock.fits(demands[0])
     return stock.fit_together(demands, fraction) is not None
 
 
 def _step_by_step(
-    room: Room, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+    room: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
 ) -> int | None:
-    stock: Stock | None = None
+    stock: FreeCapacity | None = None
     ends = ends_on(room, now)
     for index, end in enumerate(ends):
         if before is not None and end.at >= before:
             return None
         stock = stock or room.copy()
-        stock.give(end.takes)
+        stock.give(end.allocations)
         last = index + 1 == len(ends) or ends[index + 1].at > end.at
         if last and fit_all(stock, demands, fraction):
             return end.at
     return None
 
 
-def stock_at(room: Room, at: int, now: int) -> Stock:
+def capacity_at(room: NodeState, at: int, now: int) -> FreeCapacity:
     """What is free at ``at`` if nothing new comes."""
     stock = room.copy()
     for end in ends_on(room, now):
         if end.at <= at:
-            stock.give(end.takes)
+            stock.give(end.allocations)
     return stock
 
 
-def stock_when_empty(room: Room, ill: bool = False) -> Stock:
+def capacity_when_empty(room: NodeState, ill: bool = False) -> FreeCapacity:
     """What is free when all that runs there has gone, whenever that is. ``ill``: with the devices that are
     ill and may come back."""
     racks = {
         name: rack._replace(free=tuple([d.capacity if ill or d.healthy else 0 for d in rack.states]))
-        for name, rack in room.agent.totals.racks.items()
+        for name, rack in room.agent.packed.racks.items()
     }
-    stock = Stock(room.capacity, room.families, racks)
+    stock = FreeCapacity(room.capacity, room.families, racks)
     for name, rack in racks.items():
         stock.own()[name] = reach(rack.free)
     return stock
@@ -92,19 +96,19 @@ def stock_when_empty(room: Room, ill: bool = False) -> Stock:
 
 def _timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
     """What is free after each end, kept with the agent: it stays true until the agent changes."""
-    if agent.later is None:
-        stock = Stock(agent.totals.free, agent.totals.families, agent.totals.racks)
+    if agent.free_timeline is None:
+        stock = FreeCapacity(agent.packed.free, agent.packed.families, agent.packed.racks)
         later: list[tuple[int, Mapping[str, int]]] = []
-        known = [(r.ends, r.kernel_id, r.takes) for r in agent.running if r.ends is not None]
+        known = [(r.ends_at, r.kernel_id, r.allocations) for r in agent.running if r.ends_at is not None]
         for ends, _, takes in sorted(known):
             stock.give(takes)
             later.append((ends, dict(stock.free)))
-        object.__setattr__(agent, "later", later)
+        object.__setattr__(agent, "free_timeline", later)
         return later
-    return agent.later
+    return agent.free_timeline
 
 
-def makes_room(rooms: Iterable[Room], until: int, now: int) -> tuple[SessionId, ...]:
+def awaited_sessions(rooms: Iterable[NodeState], until: int, now: int) -> tuple[SessionId, ...]:
     """The sessions whose end by ``until`` is waited for, the first to end first."""
     ends = sorted(
         (end.at, end.session_id)

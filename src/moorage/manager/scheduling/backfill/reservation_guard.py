@@ -6,31 +6,31 @@ from collections.abc import Callable
 
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.backfill.earliest_fit import fit_all
-from moorage.manager.scheduling.core.demand import DEVICE, SHARES, Demand
-from moorage.manager.scheduling.placement.free_capacity import Room, Stock, Takes
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, Demand
+from moorage.manager.scheduling.placement.free_capacity import FreeCapacity, NodeState, Takes
 
 
-class Guard:
+class ReservationGuard:
     """``stock``: what will be free on ``room`` when the session starts (at ``starts``, unix microseconds), or
     what is free now if nobody knows when that is (None). It is asked for when somebody would like to go
     there, and nothing can be taken there before. ``demands``: what it needs there."""
 
-    __slots__ = ("_fraction", "_made", "_stock", "demands", "room", "session_id", "starts")
+    __slots__ = ("_fraction", "_made", "_stock", "demands", "room", "session_id", "starts_at")
 
     def __init__(
         self,
         session_id: SessionId,
-        room: Room,
+        room: NodeState,
         starts: int | None,
         demands: tuple[Demand, ...],
-        stock: Callable[[], Stock],
+        stock: Callable[[], FreeCapacity],
         fraction: str,
     ) -> None:
-        self.session_id, self.room, self.starts = session_id, room, starts
+        self.session_id, self.room, self.starts_at = session_id, room, starts
         self.demands, self._stock, self._fraction = demands, stock, fraction
-        self._made: tuple[Stock, bool] | None = None
+        self._made: tuple[FreeCapacity, bool] | None = None
 
-    def _look(self) -> tuple[Stock, bool]:
+    def _look(self) -> tuple[FreeCapacity, bool]:
         """The stock, and whether there was enough in it from the beginning."""
         if self._made is None:
             stock = self._stock()
@@ -38,7 +38,7 @@ class Guard:
         return self._made
 
     def in_time(self, ends: int | None) -> bool:
-        return self.starts is not None and ends is not None and ends <= self.starts
+        return self.starts_at is not None and ends is not None and ends <= self.starts_at
 
     def access_tokens(self, takes: Takes, ends: int | None, kernels: int) -> bool:
         """Whether it delays nothing that kernels take this from now until ``ends`` (None: nobody knows).
@@ -67,4 +67,4 @@ class Guard:
 
 
 def _slot(slot: str) -> str:
-    return slot.removesuffix(DEVICE) + SHARES if slot.endswith(DEVICE) else slot
+    return slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if slot.endswith(DEVICE_SUFFIX) else slot

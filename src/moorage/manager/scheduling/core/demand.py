@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from moorage.common.model.slots import WHOLE_DEVICE
 
-DEVICE, SHARES = ".device", ".shares"
+DEVICE_SUFFIX, SHARES_SUFFIX = ".device", ".shares"
 # Of one slot; no agent has more, and what it says to have above that is not counted.
 MOST = 2**63 - 1
 
@@ -23,15 +23,15 @@ Demand = tuple[tuple[str, int], ...]
 
 def rank_of(slot: str) -> tuple[int, str]:
     """Devices first, then cpu, mem, and the rest by name: the order of comparing and of refusing."""
-    return 0 if slot.endswith(SHARES) else {"cpu": 1, "mem": 2}.get(slot, 3), slot
+    return 0 if slot.endswith(SHARES_SUFFIX) else {"cpu": 1, "mem": 2}.get(slot, 3), slot
 
 
 def in_shares(slots: Mapping[str, int]) -> dict[str, int]:
     """The same with whole devices and parts of devices added up, zeros included."""
     total: dict[str, int] = {}
     for slot, amount in slots.items():
-        if slot.endswith(DEVICE):
-            slot, amount = slot.removesuffix(DEVICE) + SHARES, amount * WHOLE_DEVICE
+        if slot.endswith(DEVICE_SUFFIX):
+            slot, amount = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, amount * WHOLE_DEVICE
         total[slot] = total.get(slot, 0) + amount
     return total
 
@@ -68,8 +68,10 @@ def reach(amounts: Iterable[int]) -> int:
 
 def as_asked(slot: str, *amounts: int) -> tuple[str, tuple[int, ...]]:
     """As people ask for it: whole devices are counted, parts of devices are shares."""
-    if slot.endswith(SHARES) and not any(amount % WHOLE_DEVICE for amount in amounts):
-        return slot.removesuffix(SHARES) + DEVICE, tuple(amount // WHOLE_DEVICE for amount in amounts)
+    if slot.endswith(SHARES_SUFFIX) and not any(amount % WHOLE_DEVICE for amount in amounts):
+        return slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX, tuple(
+            amount // WHOLE_DEVICE for amount in amounts
+        )
     return slot, amounts
 
 

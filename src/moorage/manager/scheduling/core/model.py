@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.manager.scheduling.core.demand import DEVICE, MOST, SHARES, reach
-from moorage.manager.scheduling.core.shape import Claim, Shape, claim_of, shape_of
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, MOST, SHARES_SUFFIX, reach
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape, owned_shape_of, shape_of
 
 
-class Take(NamedTuple):
+class Allocation(NamedTuple):
     """So much of one slot. ``device_id`` is "" for scalar slots; a device's ``amount`` is in 1/1000 of it."""
 
     slot: str
@@ -51,8 +51,8 @@ class Running:
 
     session_id: SessionId
     kernel_id: KernelId
-    takes: tuple[Take, ...]
-    ends: int | None = (
+    allocations: tuple[Allocation, ...]
+    ends_at: int | None = (
         None  # it ends by then at the latest (timeout, max lifetime, stop grace); None: endless
     )
     started: int = 0
@@ -61,10 +61,10 @@ class Running:
     project: str = ""
     endpoint_id: EndpointId | None = None
     preemptible: bool = False
-    ending: bool = False  # it is being stopped: its room comes, and it is no victim any more
+    terminating: bool = False  # it is being stopped: its room comes, and it is no victim any more
 
 
-class Rack(NamedTuple):
+class DeviceFamily(NamedTuple):
     """The devices of one family on an agent, in natural order. ``free``: what a plan may take of each, so
     nothing of an unhealthy one. ``linked``: how near they are to each other is known."""
 
@@ -74,28 +74,30 @@ class Rack(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Size:
+class CapacityClass:
     """A capacity. Compared by identity: equal ones are the same object as long as they are remembered."""
 
     capacity: tuple[tuple[str, int], ...]
 
 
 @lru_cache(maxsize=65_536)
-def size_of(capacity: tuple[tuple[str, int], ...]) -> Size:
-    return Size(capacity)
+def capacity_class_of(capacity: tuple[tuple[str, int], ...]) -> CapacityClass:
+    return CapacityClass(capacity)
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class PackedCapacity:
     """What an agent has in one number per slot; families of devices as ``<family>.shares`` in 1/1000."""
 
     free: dict[str, int]  # not to be changed
     capacity: dict[str, int]
     families: frozenset[str]
-    size: Size  # ``capacity``, to tell agents of one size
-    racks: Mapping[str, Rack]  # by family, as <family>.shares
+    size: CapacityClass  # ``capacity``, to tell agents of one size
+    racks: Mapping[str, DeviceFamily]  # by family, as <family>.shares
     grained: bool  # whether it gives parts of its devices in steps only, or none
-    keys: dict[tuple[str, ...], int] = field(default_factory=dict)  # ``free`` as one number, see ``Lanes``
+    keys: dict[tuple[str, ...], int] = field(
+        default_factory=dict
+    )  # ``free`` as one number, see ``ScoreIndex``
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +124,17 @@ class AgentState:
     kernels: int = 0  # how many are live on it
     running: tuple[Running, ...] = ()  # the same, one by one, where they are known; in any order
     # The same in one number per slot (see ``fit``), worked out once: most agents stay as they are.
-    totals: Totals = field(init=False, repr=False, compare=False)
+    packed: PackedCapacity = field(init=False, repr=False, compare=False)
     # What will be free when; worked out by ``future`` when somebody waits for it.
-    later: list[tuple[int, Mapping[str, int]]] | None = field(
+    free_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "totals", _totals(self))
+        object.__setattr__(self, "packed", _pack(self))
 
     @property
-    def takes_work(self) -> bool:
+    def schedulable(self) -> bool:
         return self.available and not self.draining and not self.fenced
 
 
@@ -141,29 +143,34 @@ def natural(device: DeviceState) -> tuple[int, str]:
     return len(device.device_id), device.device_id
 
 
-def _totals(agent: AgentState) -> Totals:
+def _pack(agent: AgentState) -> PackedCapacity:
     # Below zero when capacity shrank under running work: for what is still to come that is nothing.
     free = {slot: min(max(0, amount), MOST) for slot, amount in agent.free.items()}
     capacity = dict(agent.capacity)
     families: dict[str, list[DeviceState]] = {}
     for device in sorted(agent.devices, key=natural):
-        families.setdefault(device.slot.removesuffix(DEVICE) + SHARES, []).append(device)
+        families.setdefault(device.slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, []).append(device)
     racks = {}
     for family, devices in families.items():
         # An unhealthy device is not free now, but it may come back: it counts for "never".
         room = tuple([d.free if d.healthy else 0 for d in devices])
         linked = any(d.numa is not None or d.peers for d in devices)
-        racks[family] = Rack(tuple(devices), room, linked)
+        racks[family] = DeviceFamily(tuple(devices), room, linked)
         free[family] = reach(room)
         capacity[family] = reach([d.capacity for d in devices])
     grained = any(d.quantum > 1 or d.minimum > 1 for d in agent.devices)
-    return Totals(
-        free, capacity, frozenset(families), size_of(tuple(sorted(capacity.items()))), racks, grained
+    return PackedCapacity(
+        free,
+        capacity,
+        frozenset(families),
+        capacity_class_of(tuple(sorted(capacity.items()))),
+        racks,
+        grained,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class KernelAsk:
+class KernelRequest:
     """One more kernel of a cluster session."""
 
     kernel_id: KernelId
@@ -192,54 +199,58 @@ class Pending:
     session_type: str = ""  # "": not asked about
     # The other kernels of a cluster session. single-node: all on one agent. multi-node: each on an agent of
     # its own. All or nothing.
-    others: tuple[KernelAsk, ...] = ()
+    sub_kernels: tuple[KernelRequest, ...] = ()
     mode: Literal["single-node", "multi-node"] = "single-node"
     arch: str = ""  # "": any
     labels: Mapping[str, str] = field(default_factory=dict)  # an agent must have all of these
     designated: frozenset[AgentId] = frozenset()  # only these agents; empty: any
-    runs_for: int | None = None  # it runs no longer than this once placed; None: endless
+    time_limit: int | None = None  # it runs no longer than this once placed; None: endless
     endpoint_id: EndpointId | None = None  # replicas of one endpoint are spread or packed
     not_before: int | None = None  # end of the pause before a retry
     starts_at: int | None = None  # asked for by its user
     dependencies: Literal["met", "unmet", "failed"] = "met"
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
     bypassed: int = 0  # times that another started before it while it was the blocked head
-    since: int = 0  # when it began to wait, this time; 0: when it was created
+    waiting_since: int = 0  # when it began to wait, this time; 0: when it was created
     # Worked out once: a session is looked at in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
-    rank: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # by priority, age and id
+    queue_key: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # by priority, age and id
     # Who asks for what: in all that follows from that, it is as any other with the same one.
-    claim: Claim = field(init=False, repr=False, compare=False)
+    owned_shape: OwnedShape = field(init=False, repr=False, compare=False)
     # It waits for nothing but room, and every agent that can run it will do.
-    plain: bool = field(init=False, repr=False, compare=False)
+    unconstrained: bool = field(init=False, repr=False, compare=False)
     # Its claim, if it is plain: what is said to one of these is said to all, as long as all is as it was.
-    alike: Claim | None = field(init=False, repr=False, compare=False)
+    equivalence_class: OwnedShape | None = field(init=False, repr=False, compare=False)
     # And it is one kernel, and no replica: the best agent that it fits on is the one.
-    swift: bool = field(init=False, repr=False, compare=False)
+    fast_path: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        sizes = (self.slots, *(kernel.slots for kernel in self.others)) if self.others else (self.slots,)
+        sizes = (
+            (self.slots, *(kernel.slots for kernel in self.sub_kernels))
+            if self.sub_kernels
+            else (self.slots,)
+        )
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, sizes)
         put = object.__setattr__
         put(self, "shape", shape)
-        claim = claim_of(self.user, self.project, shape)
-        put(self, "claim", claim)
+        owned_shape = owned_shape_of(self.user, self.project, shape)
+        put(self, "owned_shape", owned_shape)
         # One object for each priority: then it is seen without a look into it that two of them are the same.
         priority = _FIRST[self.priority] if 0 <= self.priority <= 100 else -self.priority
-        put(self, "rank", (priority, self.created, self.session_id))
+        put(self, "queue_key", (priority, self.created, self.session_id))
         waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
-        plain = not (waits or self.avoid or self.designated)
-        put(self, "plain", plain)
-        put(self, "alike", claim if plain else None)
-        put(self, "swift", plain and not self.others and not self.endpoint_id)
+        unconstrained = not (waits or self.avoid or self.designated)
+        put(self, "unconstrained", unconstrained)
+        put(self, "equivalence_class", owned_shape if unconstrained else None)
+        put(self, "fast_path", unconstrained and not self.sub_kernels and not self.endpoint_id)
 
     @property
-    def kernels(self) -> tuple[KernelAsk, ...]:
-        return (KernelAsk(self.kernel_id, self.slots), *self.others)
+    def kernels(self) -> tuple[KernelRequest, ...]:
+        return (KernelRequest(self.kernel_id, self.slots), *self.sub_kernels)
 
     @property
-    def waits_since(self) -> int:
-        return self.since or self.created
+    def queued_since(self) -> int:
+        return self.waiting_since or self.created
 
 
 @dataclass(frozen=True, slots=True)

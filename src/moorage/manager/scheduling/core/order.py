@@ -12,7 +12,7 @@ from moorage.manager.scheduling.core.demand import in_shares
 from moorage.manager.scheduling.core.model import AgentState, Pending
 from moorage.manager.scheduling.core.policy import Policy
 
-_by_rank = attrgetter("rank")
+_by_rank = attrgetter("queue_key")
 
 
 class Line(Protocol):
@@ -28,7 +28,7 @@ def overdue(item: Pending, policy: Policy, now: int) -> bool:
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
     age = policy.max_skip_age
-    return age is not None and item.retries > 0 and now - item.waits_since >= age
+    return age is not None and item.retries > 0 and now - item.queued_since >= age
 
 
 def order(pending: Iterable[Pending], policy: Policy, now: int = 0) -> list[Pending]:
@@ -110,21 +110,21 @@ class Filling:
             yield from self._fill(rounds[name])
 
     def _fill(self, queues: dict[str, deque[Pending]]) -> Iterator[Pending]:
-        heap = [(self.share(owner), queue[0].rank, owner) for owner, queue in queues.items()]
+        heap = [(self.share(owner), queue[0].queue_key, owner) for owner, queue in queues.items()]
         heapify(heap)
         while heap:
             _, _, owner = heappop(heap)
             queue = queues[owner]
             yield queue.popleft()
             if queue:
-                heappush(heap, (self.share(owner), queue[0].rank, owner))
+                heappush(heap, (self.share(owner), queue[0].queue_key, owner))
 
 
 def capacity_of(agents: Iterable[AgentState]) -> dict[str, int]:
     """What there is to share: of the agents that take work."""
     total: dict[str, int] = {}
     for agent in agents:
-        for slot, amount in agent.totals.capacity.items() if agent.takes_work else ():
+        for slot, amount in agent.packed.capacity.items() if agent.schedulable else ():
             total[slot] = total.get(slot, 0) + amount
     return total
 
@@ -135,7 +135,7 @@ def usage_of(agents: Iterable[AgentState], share_by: str) -> dict[str, dict[str,
     for agent in agents:
         for running in agent.running:
             mine = used.setdefault(running.project if share_by == "project" else running.user, {})
-            for take in running.takes:
+            for take in running.allocations:
                 # A device's amount is in shares already.
                 slot = take.slot.replace(".device", ".shares") if take.device_id else take.slot
                 mine[slot] = mine.get(slot, 0) + take.amount

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from moorage.manager.scheduling.core.demand import as_asked, in_shares
 from moorage.manager.scheduling.core.model import Pending, Quota
-from moorage.manager.scheduling.core.results import Unmet, UnmetKind
-from moorage.manager.scheduling.core.shape import Claim, Shape
+from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
 # What a shape takes of an account: which of its numbers, and how much. Who asks for nothing of a slot does
 # not ask how much is left of it.
@@ -32,7 +32,7 @@ def _limited(slots: tuple[str, ...], sessions: bool) -> Limited:
 
 @lru_cache(maxsize=65_536)
 def _needs(limited: Limited, shape: Shape) -> Needs:
-    asked = [(index, shape.asked.get(slot, 0)) for index, slot in enumerate(limited.slots)]
+    asked = [(index, shape.amounts.get(slot, 0)) for index, slot in enumerate(limited.slots)]
     asked += [(len(limited.slots), 1)] if limited.sessions else []
     return tuple([(index, amount) for index, amount in asked if amount])
 
@@ -63,16 +63,18 @@ class Account:
             self.left.append(quota.sessions - quota.running)
         return before is self.limited
 
-    def exceeded(self, asked: Mapping[str, int]) -> Iterable[Unmet]:
+    def exceeded(self, asked: Mapping[str, int]) -> Iterable[UnmetCondition]:
         quota, left = self.quota, self.left
         if quota.sessions is not None and left[-1] < 1:
             running = quota.sessions - left[-1]
-            yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
+            yield UnmetCondition(
+                UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions
+            )
         for index, (slot, limit) in enumerate(self._limits.items()):
             amount = asked.get(slot, 0)
             if amount and amount > left[index]:
                 shown, numbers = as_asked(slot, amount, limit - left[index], limit)
-                yield Unmet(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
+                yield UnmetCondition(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
 
 
 Terms = tuple[tuple[Account, list[int], Needs], ...]
@@ -85,27 +87,27 @@ class Quotas:
         self._group = group
         self._accounts: dict[tuple[str, str], Account] = {(q.scope, q.name): Account(q) for q in quotas}
         self._of_owner: dict[tuple[str, str], list[Account]] = {}
-        self._terms: dict[Claim, Terms] = {}
-        self._charged: list[Claim] = []
+        self._terms: dict[OwnedShape, Terms] = {}
+        self._charged: list[OwnedShape] = []
 
     def __bool__(self) -> bool:
         return bool(self._accounts)
 
-    def check(self, item: Pending) -> tuple[Unmet, ...]:
+    def check(self, item: Pending) -> tuple[UnmetCondition, ...]:
         """All limits that ``item`` would exceed now."""
-        terms = self._terms.get(item.claim) or self.terms(item.claim)
+        terms = self._terms.get(item.owned_shape) or self.terms(item.owned_shape)
         for _, left, needs in terms:
             for index, amount in needs:
                 if amount > left[index]:
-                    asked = item.shape.asked
+                    asked = item.shape.amounts
                     return tuple([unmet for account, _, _ in terms for unmet in account.exceeded(asked)])
         return ()
 
     def charge(self, item: Pending) -> Terms:
         """It got a place. Returns the accounts that have less now."""
-        terms = self.terms(item.claim)
+        terms = self.terms(item.owned_shape)
         if terms:
-            self._charged.append(item.claim)
+            self._charged.append(item.owned_shape)
             for _, left, needs in terms:
                 for index, amount in needs:
                     left[index] -= amount
@@ -130,7 +132,7 @@ class Quotas:
             elif not account.reset(quota):
                 self._terms.clear()
 
-    def terms(self, claim: Claim) -> Terms:
+    def terms(self, claim: OwnedShape) -> Terms:
         """The accounts that tell what ``claim`` may have, and what it needs of them."""
         terms = self._terms.get(claim)
         if terms is None:

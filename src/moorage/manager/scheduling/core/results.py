@@ -1,4 +1,4 @@
-"""What the planner answers. Units and times as in ``model``."""
+"""Results of a scheduling pass: places, holds, reservations and victims. Units and times as in ``model``."""
 
 from __future__ import annotations
 
@@ -9,90 +9,90 @@ from typing import Literal, NamedTuple, overload
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.core.model import Take
+from moorage.manager.scheduling.core.model import Allocation
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPlace:
-    """One kernel, its agent, and exactly these devices."""
+    """The agent and the exact devices of one kernel."""
 
     kernel_id: KernelId
     agent_id: AgentId
-    takes: tuple[Take, ...]
+    allocations: tuple[Allocation, ...]
 
 
 class Place(NamedTuple):
-    """Put this session there: its main kernel, and with ``others`` all its kernels or none.
+    """Placement of one session: its main kernel and, for a cluster, all its sub kernels. All or nothing.
 
-    ``revision`` is checked again at commit.
+    The store checks ``revision`` again at commit.
     """
 
     session_id: SessionId
     kernel_id: KernelId
     revision: int
     agent_id: AgentId
-    takes: tuple[Take, ...]
-    others: tuple[KernelPlace, ...] = ()
+    allocations: tuple[Allocation, ...]
+    sub_kernels: tuple[KernelPlace, ...] = ()
 
     @property
     def kernels(self) -> tuple[KernelPlace, ...]:
-        return (KernelPlace(self.kernel_id, self.agent_id, self.takes), *self.others)
+        return (KernelPlace(self.kernel_id, self.agent_id, self.allocations), *self.sub_kernels)
 
 
 class RefusalKind(StrEnum):
-    """Why an agent does not take a session."""
+    """Why an agent refuses a session."""
 
-    NO_ELIGIBLE_AGENT = "no-eligible-agent"  # the group has none
+    NO_ELIGIBLE_AGENT = "no-eligible-agent"  # the group has no agent
     UNAVAILABLE = "unavailable"  # silent or lost
-    DRAINING = "draining"  # it is to be emptied
-    FENCED = "fenced"  # what was given up may still use its devices
-    RUNTIME = "runtime"  # the agent has no such runtime
-    ENGINE = "engine"  # the agent has no such engine
+    DRAINING = "draining"  # cordoned or draining
+    FENCED = "fenced"  # abandoned work may still use its devices
+    RUNTIME = "runtime"  # the agent does not offer the runtime
+    ENGINE = "engine"  # the agent does not offer the engine
     ARCH = "arch"  # another architecture
-    LABELS = "labels"  # a label that was asked for is not there, or has another value
-    DESIGNATED = "designated"  # not one of the agents that were named
-    SHARES = "shares"  # it gives its devices only in other parts
+    LABELS = "labels"  # a required label is missing or has another value
+    DESIGNATED = "designated"  # not one of the agents that the user named
+    SHARES = "shares"  # its devices cannot be split into the requested fractions
     AVOIDED = "avoided"  # an earlier start of this session failed there
-    KERNELS = "kernels"  # it runs as many kernels as it may
-    CAPACITY = "capacity"  # not now
-    RESERVED = "reserved"  # the room is kept for a session that waits longer
+    KERNELS = "kernels"  # it runs its maximum number of kernels
+    CAPACITY = "capacity"  # too little is free now
+    RESERVED = "reserved"  # the free capacity is reserved for a session that has waited longer
     TOGETHER = "together"  # each kernel of the cluster fits somewhere, but not all of them at once
-    SELECTOR = "selector"  # the custom selector failed, or chose none
-    NEVER = "never"  # more than the agent has, even empty
+    SELECTOR = "selector"  # the custom selector failed or chose no agent
+    NEVER = "never"  # the request exceeds the agent's total capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why ``agents`` agents did not take a session; ``had`` is the most that any of them had of ``slot``.
+    """Why ``agents`` agents refuse a session; ``available`` is the most that any of them has of ``slot``.
 
-    For RUNTIME, ENGINE, ARCH and LABELS, ``slot`` is the name of what is not there; for RESERVED the session
-    that the room is kept for; for SELECTOR what went wrong. For KERNELS, ``had`` is the limit. ``best`` is
-    the agent that had the most (CAPACITY and NEVER; the smallest id of equals).
+    For RUNTIME, ENGINE, ARCH and LABELS ``slot`` names what is missing, for RESERVED the session that holds
+    the reservation, for SELECTOR the failure. For KERNELS ``available`` is the limit. ``best`` is the agent
+    that has the most (CAPACITY and NEVER; the smallest id among equals).
     """
 
     kind: RefusalKind
     slot: str = ""
-    asked: int = 0
-    had: int = 0
+    requested: int = 0
+    available: int = 0
     agents: int = 1
     best: AgentId | None = field(default=None, compare=False)
 
 
 class UnmetKind(StrEnum):
-    """What must come true before any agent is asked."""
+    """The predicates that hold for a session before any agent is considered."""
 
     DEPENDENCY = "dependency"  # ``names``: the sessions that it waits for
-    DEPENDENCY_FAILED = "dependency-failed"  # ``names``: those that ended otherwise than it needs
-    NOT_BEFORE = "not-before"  # the pause before a retry, until ``until``
-    STARTS_AT = "starts-at"  # asked for by its user
+    DEPENDENCY_FAILED = "dependency-failed"  # ``names``: the dependencies with the wrong outcome
+    NOT_BEFORE = "not-before"  # retry backoff, until ``until``
+    STARTS_AT = "starts-at"  # begin time set by the user, ``until``
     QUOTA = "quota"  # ``slot`` ("" for the number of sessions) of ``scope`` ``name``
-    SESSION_TYPE = "session-type"  # ``names``: the allowed ones
-    EXCLUSIVE = "exclusive"  # ``names``: the families that exclude each other
+    SESSION_TYPE = "session-type"  # ``names``: the allowed types
+    EXCLUSIVE = "exclusive"  # ``names``: the mutually exclusive device families
 
 
 @dataclass(frozen=True, slots=True)
-class Unmet:
-    """A predicate that a session does not meet. All that are unmet are told at once."""
+class UnmetCondition:
+    """A predicate that a session does not meet. A hold lists all of them."""
 
     kind: UnmetKind
     names: tuple[str, ...] = ()
@@ -100,16 +100,16 @@ class Unmet:
     scope: str = ""
     name: str = ""
     slot: str = ""
-    asked: int = 0
+    requested: int = 0
     used: int = 0
     limit: int = 0
 
 
 class Hold(NamedTuple):
-    """A session that was not placed. ``attempted``: it was really tried. ``capacity``: count one retry.
+    """A session that was not placed.
 
-    ``behind`` names the session that blocked the pass when this one was not tried, or for which the room that
-    this one needs is kept.
+    ``attempted``: agents were considered for it. ``capacity``: capacity refused it, which counts one retry.
+    ``blocked_by``: the session at which the pass ended before this one, or whose reservation it would delay.
     """
 
     session_id: SessionId
@@ -117,27 +117,30 @@ class Hold(NamedTuple):
     refusals: tuple[Refusal, ...] = ()
     attempted: bool = True
     capacity: bool = False
-    behind: SessionId | None = None
-    unmet: tuple[Unmet, ...] = ()
+    blocked_by: SessionId | None = None
+    unmet: tuple[UnmetCondition, ...] = ()
 
 
-# What a hold says, whoever it is told to.
-Body = tuple[Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[Unmet, ...]]
+# A hold without its session id: sessions that wait for the same reason share one tuple.
+HoldDetails = tuple[Reason, tuple[Refusal, ...], bool, bool, SessionId | None, tuple[UnmetCondition, ...]]
 
 
 class Holds(Sequence[Hold]):
-    """Who waits, in the order of trying. Of ten thousand most are told the same: ``bodies`` are that, and
-    ``ids`` who is told; a ``Hold`` is made of them for who asks for one."""
+    """The sessions that were not placed, in the order in which they were tried.
 
-    __slots__ = ("bodies", "ids")
+    A column store: ten thousand holds are two lists, and most entries of ``details`` are the same object. A
+    ``Hold`` is built when an element is read.
+    """
+
+    __slots__ = ("details", "ids")
 
     def __init__(self) -> None:
         self.ids: list[SessionId] = []
-        self.bodies: list[Body] = []
+        self.details: list[HoldDetails] = []
 
-    def add(self, session_id: SessionId, body: Body) -> None:
+    def add(self, session_id: SessionId, details: HoldDetails) -> None:
         self.ids.append(session_id)
-        self.bodies.append(body)
+        self.details.append(details)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -151,15 +154,15 @@ class Holds(Sequence[Hold]):
     def __getitem__(self, index: int | slice) -> Hold | tuple[Hold, ...]:
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
-        return Hold(self.ids[index], *self.bodies[index])
+        return Hold(self.ids[index], *self.details[index])
 
     def __iter__(self) -> Iterator[Hold]:
-        for session_id, body in zip(self.ids, self.bodies, strict=True):
-            yield Hold(session_id, *body)
+        for session_id, shared in zip(self.ids, self.details, strict=True):
+            yield Hold(session_id, *shared)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Holds):
-            return (self.ids, self.bodies) == (other.ids, other.bodies)
+            return (self.ids, self.details) == (other.ids, other.details)
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -170,23 +173,23 @@ class Holds(Sequence[Hold]):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Room kept for a session that is blocked, on ``agents`` (for a cluster one of each kernel, in order).
+    """Capacity kept for a blocked session on ``agents`` (for a cluster: one for each kernel, in order).
 
-    ``basis``: "ends": by ``starts`` enough of what runs there has ended. "held": nobody knows when, but it
-    was overtaken or waited as much as the policy allows, so nothing new goes there that it needs (``starts``
-    is None). "preemption": its victims are gone by ``starts``.
+    ``basis``: "ends": enough running work has ended by ``starts_at``. "held": no end is known, but the
+    session was overtaken or has waited as much as the policy allows, so new work may not take what it lacks
+    there; ``starts_at`` is None. "preemption": the victims are gone by ``starts_at``.
     """
 
     session_id: SessionId
     agents: tuple[AgentId, ...]
-    starts: int | None
+    starts_at: int | None
     basis: Literal["ends", "held", "preemption"]
-    waits_for: tuple[SessionId, ...] = ()  # those whose end makes the room, the first to end first
+    waits_for: tuple[SessionId, ...] = ()  # the sessions whose end frees the capacity, earliest end first
 
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A running session to be stopped so that ``for_session`` can start, all its kernels."""
+    """A running session whose kernels are all stopped so that ``for_session`` can start."""
 
     session_id: SessionId
     for_session: SessionId
@@ -196,13 +199,13 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One answer for each pending session: a place or a hold, in the order in which they were tried."""
+    """One place or hold for each pending session, in the order in which they were tried."""
 
     places: tuple[Place, ...]
     holds: Sequence[Hold]
     reservations: tuple[Reservation, ...] = ()
     victims: tuple[Victim, ...] = ()
-    cursors: Mapping[str, AgentId] = field(default_factory=dict)  # round-robin: those that moved
-    bypasses: Mapping[SessionId, int] = field(
-        default_factory=dict
-    )  # the new ``Pending.bypassed`` where it grew
+    # Round-robin cursors that moved, by architecture.
+    cursors: Mapping[str, AgentId] = field(default_factory=dict)
+    # The new ``Pending.bypassed`` where it grew.
+    bypasses: Mapping[SessionId, int] = field(default_factory=dict)

@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from moorage.common.model.slots import WHOLE_DEVICE
-from moorage.manager.scheduling.core.demand import SHARES, Demand, add_up, demand_of
+from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand, add_up, demand_of
 
 Mode = Literal["single-node", "multi-node"]
 
 
-class Kind(NamedTuple):
+class NodeConstraints(NamedTuple):
     """What an agent must be, whatever its size."""
 
     runtime: str
@@ -26,12 +26,12 @@ class Kind(NamedTuple):
 # a forgotten one twice only looks twice.
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    kind: Kind
+    constraints: NodeConstraints
     mode: Mode
     demands: tuple[Demand, ...]  # of each kernel, the main one first
     total: Demand
     families: frozenset[str]  # of devices, as <family>.shares
-    asked: dict[str, int]  # ``total``, to look things up in
+    amounts: dict[str, int]  # ``total``, to look things up in
     parts: tuple[tuple[str, int], ...]  # family and 1/1000 for each part of a device that is asked for
 
     @property
@@ -41,7 +41,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Claim:
+class OwnedShape:
     """A shape that a user of a project asks for, so that also quotas treat all of them alike. Compared by
     identity, as shapes are."""
 
@@ -51,8 +51,8 @@ class Claim:
 
 
 @lru_cache(maxsize=65_536)
-def claim_of(user: str, project: str, shape: Shape) -> Claim:
-    return Claim(user, project, shape)
+def owned_shape_of(user: str, project: str, shape: Shape) -> OwnedShape:
+    return OwnedShape(user, project, shape)
 
 
 def shape_of(
@@ -63,14 +63,16 @@ def shape_of(
     mode: Mode,
     kernels: tuple[Mapping[str, int], ...],
 ) -> Shape:
-    kind = Kind(runtime, engine, arch, frozenset(labels.items()))
-    return _shape(kind, mode if len(kernels) > 1 else "single-node", tuple(demand_of(k) for k in kernels))
+    constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()))
+    return _shape(
+        constraints, mode if len(kernels) > 1 else "single-node", tuple(demand_of(k) for k in kernels)
+    )
 
 
 @lru_cache(maxsize=65_536)
-def _shape(kind: Kind, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
+def _shape(constraints: NodeConstraints, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
     total = demands[0] if len(demands) == 1 else add_up(demands)
-    families = frozenset(slot for slot, _ in total if slot.endswith(SHARES))
+    families = frozenset(slot for slot, _ in total if slot.endswith(SHARES_SUFFIX))
     parts = sorted(
         {
             (slot, amount % WHOLE_DEVICE)
@@ -79,4 +81,4 @@ def _shape(kind: Kind, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
             if slot in families and amount % WHOLE_DEVICE
         }
     )
-    return Shape(kind, mode, demands, total, families, dict(total), tuple(parts))
+    return Shape(constraints, mode, demands, total, families, dict(total), tuple(parts))

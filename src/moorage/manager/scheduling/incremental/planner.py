@@ -14,19 +14,19 @@ from heapq import heapify, heappop, heappush
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.forecast import Forecasts
+from moorage.manager.scheduling.backfill.earliest_fit_index import Forecasts
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
-from moorage.manager.scheduling.core.plan import plan
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
-from moorage.manager.scheduling.core.refusal_cache import NoFit
-from moorage.manager.scheduling.core.results import Body, Plan
-from moorage.manager.scheduling.core.scheduling_pass import Pass
-from moorage.manager.scheduling.core.shape import Claim, Shape
-from moorage.manager.scheduling.incremental.queue import Bucket, Cursor, Queue, Rank, Row
-from moorage.manager.scheduling.placement.node_pool import Bench
+from moorage.manager.scheduling.core.results import HoldDetails, Plan
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape
+from moorage.manager.scheduling.incremental.pending_index import Bucket, Cursor, Queue, Rank, Row
+from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import Selector
+from moorage.manager.scheduling.planning.plan import plan
+from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
+from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
 _Entry = tuple[Rank, Row]
 
@@ -35,7 +35,9 @@ class _Fronts:
     """The line of one pass: of each row the next, unless it would be told what the one before was told.
     ``opened``: the shapes of those that may get something; of the others the first may be the head."""
 
-    def __init__(self, queue: Queue, opened: Collection[Shape], bench: Bench, refused: NoFit) -> None:
+    def __init__(
+        self, queue: Queue, opened: Collection[Shape], bench: NodePool, refused: RefusalCache
+    ) -> None:
         self._queue, self._opened, self._bench, self._refused = queue, opened, bench, refused
         self._live = set(opened)  # those that may still get something
         rows = [row for shape in opened for row in queue.rows_of[shape]]
@@ -45,7 +47,7 @@ class _Fronts:
         self._cursors: dict[Row, Cursor] = {}
         self._at = 0  # how far in the queue's line
         self._got_place = False
-        self.made: Pass | None = None
+        self.made: SchedulingPass | None = None
         # Those whose owners have no quota left, from the first on who was refused for that.
         self.over: list[tuple[Bucket, list[Pending]]] = []
 
@@ -80,7 +82,7 @@ class _Fronts:
                 cursor.advance()
                 self._push(heap, cursor)
                 self._close()
-            elif self._goes_on(made.holds.bodies[-1], cursor, heap):
+            elif self._goes_on(made.holds.details[-1], cursor, heap):
                 kept.append(cursor)
             if made.kept_moves != moves:
                 for cursor in kept:
@@ -88,7 +90,7 @@ class _Fronts:
                     self._push(self._open, cursor)
                 kept = []
 
-    def _goes_on(self, body: Body, cursor: Cursor, heap: list[_Entry]) -> bool:
+    def _goes_on(self, body: HoldDetails, cursor: Cursor, heap: list[_Entry]) -> bool:
         """It was refused by ``body``. Whether more of its row may have what is kept for others."""
         if body[-1]:
             self.over.append(cursor.drop())
@@ -130,7 +132,7 @@ class _Fronts:
                     self._live.discard(shape)
 
 
-class Planner:
+class IncrementalPlanner:
     """One resource group under one policy. Tell it what changed, then let it decide.
 
     Its plan tells of the sessions that were looked at; who is not in it waits as before, and who is refused
@@ -153,13 +155,13 @@ class Planner:
         self._open: set[Shape] = set()  # who may get something; the others would be refused as before
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
-        self._bench: Bench | None = None
+        self._bench: NodePool | None = None
         self._ledger = Quotas(group, ())
         self._simple = (policy.strategy, policy.hol) == ("fifo", "backfill") and policy.preemption is None
         self._simple &= policy.agent_selection in ("concentrated", "dispersed")
         self._simple &= policy.session_types is None and not policy.exclusive
 
-    def tell_agents(self, changed: Iterable[AgentState], gone: Iterable[AgentId] = ()) -> None:
+    def update_agents(self, changed: Iterable[AgentState], gone: Iterable[AgentId] = ()) -> None:
         """``changed``: they are new, or otherwise than they were told last."""
         for agent in changed:
             known = self._agents.get(agent.agent_id)
@@ -171,7 +173,7 @@ class Planner:
             if self._agents.pop(agent_id, None) is not None:
                 self._bench = None
 
-    def tell_sessions(self, waiting: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
+    def update_sessions(self, waiting: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
         """``waiting``: they are new, or otherwise; ``gone``: they wait no longer."""
         waiting = list(waiting)
         # First those that go, all of them: to take one out of a row to which others were added sorts it anew.
@@ -183,13 +185,13 @@ class Planner:
         for item in waiting:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
-            if item.swift:
+            if item.fast_path:
                 if self._queue.add(item):
                     self._open.add(item.shape)
             else:
                 self._others.add(item.session_id)
 
-    def tell_quotas(self, changed: Iterable[Quota]) -> None:
+    def update_quotas(self, changed: Iterable[Quota]) -> None:
         changed = list(changed)
         self._quotas |= {(quota.scope, quota.name): quota for quota in changed}
         self._ledger.update(changed)
@@ -197,7 +199,7 @@ class Planner:
             for bucket in self._queue.parked_by(quota.scope, quota.name):
                 self._queue.unpark(bucket)
 
-    def tell_rest(
+    def update_cursors_and_usage(
         self, cursors: Mapping[str, AgentId], usage: Mapping[str, Mapping[str, int]] | None
     ) -> None:
         """Round robin's cursors and drf's usage, as in ``Snapshot``."""
@@ -222,7 +224,9 @@ class Planner:
         self._queue.settle()
         opened = self._opened()
         fronts = _Fronts(self._queue, opened, bench, self._refused)
-        made = fronts.made = Pass(self._policy, now, bench, self._ledger, self._refused, self._forecasts)
+        made = fronts.made = SchedulingPass(
+            self._policy, now, bench, self._ledger, self._refused, self._forecasts
+        )
         made.answer_all(fronts)
         self._open = opened
         if self._new or fronts.over:
@@ -230,11 +234,11 @@ class Planner:
         self._put_back(bench, made, fronts.over)
         return made.plan()
 
-    def _current(self) -> Bench:
+    def _current(self) -> NodePool:
         bench = self._bench
         if bench is None or bench.grained:
-            bench = self._bench = Bench(self._agents.values(), self._policy)
-            self._refused = NoFit(bench.grained)
+            bench = self._bench = NodePool(self._agents.values(), self._policy)
+            self._refused = RefusalCache(bench.grained)
             self._forecasts = Forecasts(self._policy.fraction, bench.rooms)
             self._rank_of = {room.agent.agent_id: room.rank for room in bench.rooms}
             self._open = set(self._queue.rows_of)
@@ -256,29 +260,29 @@ class Planner:
                 found.add(shape)
         return found
 
-    def _tell_the_others(self, made: Pass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
+    def _tell_the_others(self, made: SchedulingPass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
         """Who was not looked at is told how it is after the pass: who came since the last time, what those of
         its shape were told; and who is like one that has no quota left, that."""
         looked_at = set(made.holds.ids).union([place.session_id for place in made.places])
-        bodies: dict[Claim, Body | None] = {}
+        bodies: dict[OwnedShape, HoldDetails | None] = {}
         for bucket, (item, *others) in over:
-            body = bodies[item.claim] = self._body(made, item)
+            body = bodies[item.owned_shape] = self._body(made, item)
             if body is not None and body != bucket.told:
                 names = [one.session_id for one in others if one.session_id not in looked_at]
                 made.holds.ids += names
-                made.holds.bodies += [body] * len(names)
+                made.holds.details += [body] * len(names)
                 looked_at.update(names)
                 bucket.told = body
         for session_id in self._new - looked_at:
             item = self._pending[session_id]
-            if item.claim not in bodies:
-                bodies[item.claim] = self._body(made, item)
-            body = bodies[item.claim]
+            if item.owned_shape not in bodies:
+                bodies[item.owned_shape] = self._body(made, item)
+            body = bodies[item.owned_shape]
             if body is not None:
                 made.holds.add(session_id, body)
         self._new.clear()
 
-    def _body(self, made: Pass, item: Pending) -> Body | None:
+    def _body(self, made: SchedulingPass, item: Pending) -> HoldDetails | None:
         unmet = self._ledger.check(item)
         if unmet:
             return predicates.told(unmet)
@@ -288,7 +292,9 @@ class Planner:
         behind = next((guard.session_id for guard in made.guards), None)
         return Reason.RESERVED, answer.refusals, True, False, behind, ()
 
-    def _put_back(self, bench: Bench, made: Pass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
+    def _put_back(
+        self, bench: NodePool, made: SchedulingPass, over: Iterable[tuple[Bucket, list[Pending]]]
+    ) -> None:
         for guard in made.guards:
             if guard.room.guarded:
                 bench.put_back(guard.room)
@@ -315,10 +321,10 @@ class Planner:
 def _alike(old: AgentState, new: AgentState) -> bool:
     """Whether only what is free, or runs, or is ill differs."""
     return (
-        old.totals.capacity == new.totals.capacity
+        old.packed.capacity == new.packed.capacity
         and old.runtimes == new.runtimes
         and old.engines == new.engines
-        and old.takes_work == new.takes_work
+        and old.schedulable == new.schedulable
         and (old.arch, old.labels, old.max_kernels) == (new.arch, new.labels, new.max_kernels)
-        and old.totals.families == new.totals.families
+        and old.packed.families == new.packed.families
     )

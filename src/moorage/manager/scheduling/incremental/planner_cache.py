@@ -14,7 +14,7 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.results import Plan
-from moorage.manager.scheduling.incremental.planner import Planner
+from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 
@@ -22,7 +22,7 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 class _Kept:
     policy: Policy
     selectors: Mapping[str, Selector]
-    planner: Planner
+    planner: IncrementalPlanner
     agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(default_factory=dict)
@@ -33,17 +33,17 @@ class _Kept:
     def tell(self, snapshot: Snapshot) -> None:
         agents = {agent.agent_id: agent for agent in snapshot.agents}
         changed = [a for a in snapshot.agents if (old := self.agents.get(a.agent_id)) is not a and old != a]
-        self.planner.tell_agents(changed, self.agents.keys() - agents.keys())
+        self.planner.update_agents(changed, self.agents.keys() - agents.keys())
         self._tell_sessions(snapshot.pending)
         quotas = {(quota.scope, quota.name): quota for quota in snapshot.quotas}
-        self.planner.tell_quotas(
+        self.planner.update_quotas(
             quota
             for name, quota in quotas.items()
             if quota.scope == "group"
             or quota.name in self.counted
             or ((known := self.quotas.get(name)) is not quota and known != quota)
         )
-        self.planner.tell_rest(snapshot.cursors, snapshot.usage)
+        self.planner.update_cursors_and_usage(snapshot.cursors, snapshot.usage)
         self.agents, self.quotas = agents, quotas
 
     def _tell_sessions(self, pending: Sequence[Pending]) -> None:
@@ -55,7 +55,7 @@ class _Kept:
         gone: Collection[SessionId] = ()
         if stayed < len(known):
             gone = known.keys() - {item.session_id for item in pending}
-        self.planner.tell_sessions(new, gone)
+        self.planner.update_sessions(new, gone)
         for session_id in gone:
             del known[session_id]
         known.update({item.session_id: item for item in other})
@@ -68,7 +68,7 @@ class _Kept:
         return made
 
 
-class Planners:
+class PlannerCache:
     """``plan`` as the function of that name, except that it tells only of sessions that it looked at: who is
     in no answer waits as before."""
 
@@ -82,7 +82,7 @@ class Planners:
         chosen = selectors or {}
         gone = kept is not None and kept.quotas.keys() - {(q.scope, q.name) for q in snapshot.quotas}
         if kept is None or gone or (kept.policy, kept.selectors) != (policy, chosen):
-            kept = _Kept(policy, chosen, Planner(snapshot.group, policy, chosen))
+            kept = _Kept(policy, chosen, IncrementalPlanner(snapshot.group, policy, chosen))
             self._kept[snapshot.group] = kept
         kept.tell(snapshot)
         return kept.decide(now)

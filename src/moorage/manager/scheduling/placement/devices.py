@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import reach
-from moorage.manager.scheduling.core.model import DeviceState, Rack
+from moorage.manager.scheduling.core.model import DeviceFamily, DeviceState
 
 Choice = list[tuple[int, int]]  # which devices of the family, and what is taken of each, in 1/1000
 
@@ -16,7 +16,7 @@ class Family:
 
     __slots__ = ("free", "linked", "states")
 
-    def __init__(self, rack: Rack) -> None:
+    def __init__(self, rack: DeviceFamily) -> None:
         self.states, free, self.linked = rack
         self.free = list(free)
 

@@ -9,23 +9,23 @@ from moorage.common.model.kernel import IMAGED
 from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import Demand, as_asked
-from moorage.manager.scheduling.core.model import AgentState, Pending, Size
+from moorage.manager.scheduling.core.model import AgentState, CapacityClass, Pending
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind
-from moorage.manager.scheduling.core.shape import Kind, Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, Room, short_of
+from moorage.manager.scheduling.core.shape import NodeConstraints, Shape
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState, short_of
 
 
 class Count:
     """``had``: the most that any of ``agents`` had; ``best``: which one that was."""
 
-    __slots__ = ("agents", "best", "had")
+    __slots__ = ("agents", "available", "best")
 
     def __init__(self, had: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
-        self.had, self.agents, self.best = had, agents, best
+        self.available, self.agents, self.best = had, agents, best
 
     def add(self, had: int, agent_id: AgentId, agents: int = 1) -> None:
-        if self.best is None or had > self.had or (had == self.had and agent_id < self.best):
-            self.had, self.best = had, agent_id
+        if self.best is None or had > self.available or (had == self.available and agent_id < self.best):
+            self.available, self.best = had, agent_id
         self.agents += agents
 
 
@@ -43,7 +43,7 @@ _ELSEWHERE = frozenset(
 )
 
 
-def lacks(agent: AgentState, kind: Kind) -> tuple[RefusalKind, str] | None:
+def lacks(agent: AgentState, kind: NodeConstraints) -> tuple[RefusalKind, str] | None:
     """What ``agent`` would have to be otherwise, whatever its size: the refusal and the name of the thing."""
     if kind.runtime not in agent.runtimes:
         return RefusalKind.RUNTIME, kind.runtime
@@ -66,11 +66,11 @@ def closed(agent: AgentState) -> RefusalKind | None:
     return RefusalKind.DRAINING if agent.draining else None
 
 
-class Crowd:
+class FeasibleSet:
     """All agents of a group as one kind of session sees them."""
 
-    def __init__(self, rooms: list[Room], kind: Kind) -> None:
-        self.serving: list[Room] = []
+    def __init__(self, rooms: list[NodeState], kind: NodeConstraints) -> None:
+        self.serving: list[NodeState] = []
         self.lacking: Counts = {}
         runtime, engine, arch, labels = kind
         for room in rooms:
@@ -91,7 +91,7 @@ class Crowd:
         self.all_open = len(self.open_to) == len(self.serving)
         self.open_ranks = frozenset([room.rank for room in self.open_to])
         # By size, because who is too small is so whatever is free: most agents of a group are alike.
-        sizes: dict[Size, list[Room]] = {}
+        sizes: dict[CapacityClass, list[NodeState]] = {}
         for room in self.serving:
             known = sizes.get(room.size)
             if known is None:
@@ -105,13 +105,13 @@ class Like:
 
     __slots__ = ("_columns", "_moves", "rooms")
 
-    def __init__(self, rooms: list[Room]) -> None:
+    def __init__(self, rooms: list[NodeState]) -> None:
         self.rooms = rooms
         self._columns: dict[str, list[int]] = {}
         self._moves = -1
 
     def free(self, slot: str, moves: int) -> list[int]:
-        """What each of them has free, as long as it is as it was (``moves``, see ``Bench``)."""
+        """What each of them has free, as long as it is as it was (``moves``, see ``NodePool``)."""
         if self._moves != moves:
             self._columns.clear()
             self._moves = moves
@@ -121,8 +121,8 @@ class Like:
         return column
 
 
-def wanted(item: Pending, room: Room, grained: bool) -> bool:
-    """Whether the session itself would go there, whatever is free. ``grained``: see ``Bench``."""
+def wanted(item: Pending, room: NodeState, grained: bool) -> bool:
+    """Whether the session itself would go there, whatever is free. ``grained``: see ``NodePool``."""
     agent_id = room.agent.agent_id
     if agent_id in item.avoid or (item.designated and agent_id not in item.designated):
         return False
@@ -130,12 +130,12 @@ def wanted(item: Pending, room: Room, grained: bool) -> bool:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Infeasibility:
     """Why all agents refused a request. ``able``: those whose size decides if a larger one could ever fit."""
 
     reason: Reason
     counts: Counts
-    able: list[Room]
+    able: list[NodeState]
 
     @property
     def reserved(self) -> bool:
@@ -145,7 +145,7 @@ class Verdict:
     def refusals(self, demand: Demand) -> tuple[Refusal, ...]:
         asked = dict(demand)
         return tuple(
-            refusal(kind, slot, asked.get(slot, 0), count.had, count.agents, count.best)
+            refusal(kind, slot, asked.get(slot, 0), count.available, count.agents, count.best)
             for (kind, slot), count in sorted(self.counts.items(), key=lambda entry: entry[0])
         )
 
@@ -161,11 +161,13 @@ class Verdict:
         return False
 
 
-def judge(crowd: Crowd, item: Pending, shape: Shape, demand: Demand, grained: bool, moves: int) -> Verdict:
-    """Why none of them took ``item``: looks at every agent. ``grained`` and ``moves``: see ``Bench``."""
+def judge(
+    crowd: FeasibleSet, item: Pending, shape: Shape, demand: Demand, grained: bool, moves: int
+) -> Infeasibility:
+    """Why none of them took ``item``: looks at every agent. ``grained`` and ``moves``: see ``NodePool``."""
     counts: Counts = dict(crowd.lacking)
-    able: dict[RefusalKind, list[Room]] = {}
-    plain = item.plain and not (grained and shape.parts)
+    able: dict[RefusalKind, list[NodeState]] = {}
+    plain = item.unconstrained and not (grained and shape.parts)
     for like in crowd.sizes:
         rooms = like.rooms
         slot = short_of(rooms[0].capacity, demand)
@@ -215,18 +217,18 @@ def _count_short(counts: Counts, like: Like, demand: Demand, moves: int) -> None
         _count(counts, *_short_now(room, demand), room)
 
 
-def _verdict(counts: Counts, able: dict[RefusalKind, list[Room]]) -> Verdict:
+def _verdict(counts: Counts, able: dict[RefusalKind, list[NodeState]]) -> Infeasibility:
     if not counts:
-        return Verdict(Reason.NO_ELIGIBLE_AGENT, {(RefusalKind.NO_ELIGIBLE_AGENT, ""): Count()}, [])
+        return Infeasibility(Reason.NO_ELIGIBLE_AGENT, {(RefusalKind.NO_ELIGIBLE_AGENT, ""): Count()}, [])
     if RefusalKind.CAPACITY in able:
-        return Verdict(Reason.INSUFFICIENT_RESOURCES, counts, able[RefusalKind.CAPACITY])
+        return Infeasibility(Reason.INSUFFICIENT_RESOURCES, counts, able[RefusalKind.CAPACITY])
     never = {RefusalKind.NEVER, RefusalKind.SHARES}
     others = [room for rooms in able.values() for room in rooms]
     too_large = not able and any(kind in never for kind, _ in counts)
-    return Verdict(Reason.INFEASIBLE if too_large else Reason.NO_ELIGIBLE_AGENT, counts, others)
+    return Infeasibility(Reason.INFEASIBLE if too_large else Reason.NO_ELIGIBLE_AGENT, counts, others)
 
 
-def _unwanted(item: Pending, room: Room, grained: bool) -> RefusalKind | None:
+def _unwanted(item: Pending, room: NodeState, grained: bool) -> RefusalKind | None:
     """The lasting causes; that an agent is avoided counts only where it would fit."""
     if item.designated and room.agent.agent_id not in item.designated:
         return RefusalKind.DESIGNATED
@@ -235,7 +237,7 @@ def _unwanted(item: Pending, room: Room, grained: bool) -> RefusalKind | None:
     return None
 
 
-def _short_now(room: Room, demand: Demand) -> tuple[RefusalKind, str, int]:
+def _short_now(room: NodeState, demand: Demand) -> tuple[RefusalKind, str, int]:
     slot = short_of(room.free, demand)
     if slot is None:
         return RefusalKind.RESERVED, room.kept_for, 0
@@ -244,7 +246,7 @@ def _short_now(room: Room, demand: Demand) -> tuple[RefusalKind, str, int]:
     return RefusalKind.CAPACITY, slot, room.free.get(slot, 0)
 
 
-def _count(counts: Counts, kind: RefusalKind, slot: str, had: int, room: Room) -> None:
+def _count(counts: Counts, kind: RefusalKind, slot: str, had: int, room: NodeState) -> None:
     counts.setdefault((kind, slot), Count()).add(had, room.agent.agent_id)
 
 

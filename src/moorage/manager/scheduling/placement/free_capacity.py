@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from moorage.common.model.ids import DeviceId
-from moorage.manager.scheduling.core.demand import DEVICE, SHARES, Demand
-from moorage.manager.scheduling.core.model import AgentState, Rack, Take, size_of
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, Demand
+from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceFamily, capacity_class_of
 from moorage.manager.scheduling.placement.devices import Family, choose_devices
 
 # How many more kernels an agent may run, counted like a slot.
@@ -15,16 +15,18 @@ UNLIMITED = 2**62
 _NO_DEVICE = DeviceId("")
 _take = tuple.__new__  # a Take as fast as can be: plans are made of them
 
-Takes = tuple[Take, ...]
+Takes = tuple[Allocation, ...]
 
 
-class Stock:
+class FreeCapacity:
     """``free``: one number per slot, a family of devices as what the largest request for it may be. Only to
     be read (see ``own``); ``lent``: it is somebody else's."""
 
     __slots__ = ("_devices", "_racks", "families", "free", "lent")
 
-    def __init__(self, free: dict[str, int], families: frozenset[str], racks: Mapping[str, Rack]) -> None:
+    def __init__(
+        self, free: dict[str, int], families: frozenset[str], racks: Mapping[str, DeviceFamily]
+    ) -> None:
         self.free, self.families, self._racks, self.lent = free, families, racks, True
         # Looked at one by one only when something is taken: most agents of most plans give nothing.
         self._devices: dict[str, Family] | None = None
@@ -57,21 +59,21 @@ class Stock:
         return self._choose(demand, fraction, True)
 
     def _choose(self, demand: Demand, fraction: str, take: bool) -> Takes:
-        takes: list[Take] = []
+        takes: list[Allocation] = []
         free, families = self.own() if take else self.free, self.families
         for slot, amount in demand:
             if slot in families:
                 family = self.devices[slot]
                 for index, share in choose_devices(family, amount, fraction):
                     state = family.states[index]
-                    takes.append(_take(Take, (state.slot, state.device_id, share)))
+                    takes.append(_take(Allocation, (state.slot, state.device_id, share)))
                     if take:
                         family.free[index] -= share
                 if take:
                     free[slot] = family.reach()
                 continue
             if slot != KERNELS:
-                takes.append(_take(Take, (slot, _NO_DEVICE, amount)))
+                takes.append(_take(Allocation, (slot, _NO_DEVICE, amount)))
             if take:
                 free[slot] -= amount
         return tuple(takes)
@@ -92,7 +94,7 @@ class Stock:
             if not device_id:
                 free[slot] = free.get(slot, 0) + sign * amount
                 continue
-            name = slot.removesuffix(DEVICE) + SHARES
+            name = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
             family = self.devices.get(name)
             for index, state in enumerate(family.states) if family is not None else ():
                 if state.device_id == device_id:
@@ -103,8 +105,8 @@ class Stock:
         for name in touched:
             free[name] = self.devices[name].reach()
 
-    def copy(self) -> Stock:
-        twin = Stock(self.free if self.lent else dict(self.free), self.families, self._racks)
+    def copy(self) -> FreeCapacity:
+        twin = FreeCapacity(self.free if self.lent else dict(self.free), self.families, self._racks)
         if self._devices is not None:
             for name, family in twin.devices.items():
                 family.free[:] = self._devices[name].free
@@ -132,14 +134,14 @@ class Stock:
         return [found[index] for index in range(len(found))]
 
 
-class Room(Stock):
+class NodeState(FreeCapacity):
     """One agent's free room: what it had, less what the plan has given away so far."""
 
     __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "key", "rank", "replicas", "size")
 
     def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
-        totals = agent.totals
-        # As in ``Stock``; there are thousands of them, made for each plan.
+        totals = agent.packed
+        # As in ``FreeCapacity``; there are thousands of them, made for each plan.
         self.free, self.families, self._racks, self.lent = totals.free, totals.families, totals.racks, True
         self._devices = None
         self.agent, self.rank, self.capacity, self.size = agent, rank, totals.capacity, totals.size
@@ -150,14 +152,14 @@ class Room(Stock):
         if limited:
             most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
             self.capacity = {**self.capacity, KERNELS: most}
-            self.size = size_of((*self.size.capacity, (KERNELS, most)))
+            self.size = capacity_class_of((*self.size.capacity, (KERNELS, most)))
             self.own()[KERNELS] = max(0, most - agent.kernels)
 
     def reset(self, agent: AgentState) -> None:
         """What is free is what ``agent``, the same one with the same capacity, has free now."""
-        self.agent, self._racks, self._devices = agent, agent.totals.racks, None
+        self.agent, self._racks, self._devices = agent, agent.packed.racks, None
         limit = self.free.keys() & {KERNELS}
-        self.free, self.lent = agent.totals.free, True
+        self.free, self.lent = agent.packed.free, True
         if limit:
             self.own()[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
         self.booked, self.replicas = (), None
@@ -178,7 +180,7 @@ class Room(Stock):
         if self.replicas is None:
             self.replicas = {}
             for running in self.agent.running:
-                if running.endpoint_id and not running.ending:
+                if running.endpoint_id and not running.terminating:
                     self.replicas[running.endpoint_id] = self.replicas.get(running.endpoint_id, 0) + 1
         return self.replicas.get(endpoint_id, 0)
 

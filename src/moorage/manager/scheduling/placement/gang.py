@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.earliest_fit import fit_all, stock_when_empty
-from moorage.manager.scheduling.core.demand import SHARES, Demand
+from moorage.manager.scheduling.backfill.earliest_fit import capacity_when_empty, fit_all
+from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand
 from moorage.manager.scheduling.core.model import Pending
-from moorage.manager.scheduling.core.refusal_cache import Answer
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind
 from moorage.manager.scheduling.placement.feasible_set import judge, wanted
-from moorage.manager.scheduling.placement.free_capacity import Room, Takes
-from moorage.manager.scheduling.placement.node_pool import Bench
+from moorage.manager.scheduling.placement.free_capacity import NodeState, Takes
+from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.planning.refusal_cache import Answer
 
 # For each kernel, the main one first.
-Spots = list[tuple[Room, Takes]]
+Spots = list[tuple[NodeState, Takes]]
 
 
 def at_least(demands: Sequence[Demand]) -> Demand:
@@ -25,13 +25,13 @@ def at_least(demands: Sequence[Demand]) -> Demand:
     parts: dict[str, int] = {}
     for demand in demands:
         for slot, amount in demand:
-            part = amount % 1000 if slot.endswith(SHARES) else 0
+            part = amount % 1000 if slot.endswith(SHARES_SUFFIX) else 0
             total[slot] = total.get(slot, 0) + amount - part
             parts[slot] = max(parts.get(slot, 0), part)
     return tuple((slot, amount + parts[slot]) for slot, amount in total.items())
 
 
-def place_gang(bench: Bench, item: Pending, fraction: str) -> Spots | None:
+def place_gang(bench: NodePool, item: Pending, fraction: str) -> Spots | None:
     """Where its kernels go, on agents that are kept for nobody. Raises ``SelectorFailed``."""
     demands = item.shape.demands
     if item.shape.mode == "single-node":
@@ -43,7 +43,7 @@ def place_gang(bench: Bench, item: Pending, fraction: str) -> Spots | None:
     return [(room, room.pick(demand, fraction)) for room, demand in zip(rooms, sized, strict=True)]
 
 
-def _on_one(bench: Bench, item: Pending, fraction: str) -> Spots | None:
+def _on_one(bench: NodePool, item: Pending, fraction: str) -> Spots | None:
     demands = item.shape.demands
     for room in bench.offers(item, bench.demand(at_least(demands), len(demands))):
         takes = room.fit_together([bench.demand(demand) for demand in demands], fraction)
@@ -52,8 +52,8 @@ def _on_one(bench: Bench, item: Pending, fraction: str) -> Spots | None:
     return None
 
 
-def _each_its_own(bench: Bench, item: Pending, demands: Sequence[Demand]) -> list[Room] | None:
-    offers: dict[Demand, list[Room]] = {}
+def _each_its_own(bench: NodePool, item: Pending, demands: Sequence[Demand]) -> list[NodeState] | None:
+    offers: dict[Demand, list[NodeState]] = {}
     for demand in demands:
         if demand not in offers:
             # Who has as many agents to choose from as there are kernels always finds one of its own.
@@ -88,12 +88,12 @@ def match(choices: Sequence[Sequence[int]]) -> list[int] | None:
     return [chosen[who] for who in range(len(choices))]
 
 
-def judge_gang(bench: Bench, item: Pending, fraction: str) -> Answer:
+def judge_gang(bench: NodePool, item: Pending, fraction: str) -> Answer:
     """Why it got nothing: as one kernel would be told, or that it is only together that they do not fit."""
     demands = [bench.demand(demand) for demand in item.shape.demands]
     single = item.shape.mode == "single-node"
     asked = bench.demand(at_least(item.shape.demands), len(demands)) if single else max(demands)
-    crowd = bench.crowd(item.shape.kind)
+    crowd = bench.crowd(item.shape.constraints)
     verdict = judge(crowd, item, item.shape, asked, bench.grained, bench.moves)
     if verdict.reason is Reason.INSUFFICIENT_RESOURCES:
         wanting = [room for room in crowd.serving if wanted(item, room, bench.grained)]
@@ -110,9 +110,9 @@ def judge_gang(bench: Bench, item: Pending, fraction: str) -> Answer:
     return Answer(verdict, refusals)
 
 
-def _together(rooms: Sequence[Room], demands: Sequence[Demand], single: bool, fraction: str) -> bool:
+def _together(rooms: Sequence[NodeState], demands: Sequence[Demand], single: bool, fraction: str) -> bool:
     """Whether they could ever fit all at once, on agents that are empty."""
     if single:
-        return any(fit_all(stock_when_empty(room, ill=True), tuple(demands), fraction) for room in rooms)
+        return any(fit_all(capacity_when_empty(room, ill=True), tuple(demands), fraction) for room in rooms)
     able = {d: [r.rank for r in rooms if r.could_ever_fit(d)][: len(demands)] for d in set(demands)}
     return match([able[demand] for demand in demands]) is not None

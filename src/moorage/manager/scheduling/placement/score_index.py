@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from moorage.manager.scheduling.core.demand import MOST, Demand, rank_of
-from moorage.manager.scheduling.core.shape import Kind, Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, Room
+from moorage.manager.scheduling.core.shape import NodeConstraints, Shape
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState
 
 # What is free of each slot, scarce slots first, and the agent's rank to break ties, as digits of one number:
 # so keys are compared, changed and sorted as fast as numbers are. The highest bit of each digit is zero.
@@ -16,7 +16,7 @@ Key = int
 BITS = MOST.bit_length() + 1
 
 
-class Lanes:
+class ScoreIndex:
     """``concentrated`` takes the agent with the least room in which it fits, ``dispersed`` the one with most
     (its keys say how much is lacking of ``MOST``).
 
@@ -24,7 +24,7 @@ class Lanes:
     Ties go to the smaller agent id.
     """
 
-    def __init__(self, rooms: list[Room], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
+    def __init__(self, rooms: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
         self._rooms, self._dispersed = rooms, dispersed
         slots = set[str]().union(*[room.free for room in rooms]) - {KERNELS}
         first = {name: index for index, name in enumerate(slot_priority)}
@@ -40,8 +40,8 @@ class Lanes:
         self._full = sum(MOST << BITS * place for place in places) << self._rank_bits
         # Whatever is lacking of one digit is lent by the bit above it: where that is gone, it was too small.
         self._lent = sum(MOST + 1 << BITS * place for place in places) << self._rank_bits
-        self._lanes: dict[tuple[frozenset[str], Kind], list[list[Key]]] = {}
-        self._families: dict[Kind, dict[frozenset[str], list[int]]] = {}
+        self._lanes: dict[tuple[frozenset[str], NodeConstraints], list[list[Key]]] = {}
+        self._families: dict[NodeConstraints, dict[frozenset[str], list[int]]] = {}
         self._segments: dict[tuple[int, ...], list[Key]] = {}
         # The sorted lists that each agent is in, and, of those set aside, would be in.
         self._in: list[tuple[list[Key], ...]] = [()] * len(rooms)
@@ -50,12 +50,12 @@ class Lanes:
         for room in rooms:
             room.key = self._key(room)
 
-    def lane(self, shape: Shape, open_to: list[Room]) -> list[list[Key]]:
+    def lane(self, shape: Shape, open_to: list[NodeState]) -> list[list[Key]]:
         """Where to look for ``shape``. ``open_to``: the agents that serve its kind."""
-        name = (shape.families, shape.kind)
+        name = (shape.families, shape.constraints)
         if name not in self._lanes:
             asked, ranks = shape.families, dict[int, list[int]]()
-            for families, some in self._by_families(shape.kind, open_to).items():
+            for families, some in self._by_families(shape.constraints, open_to).items():
                 if not asked <= families:
                     # Who has none of what is asked for is too small for ever.
                     some = [rank for rank in some if asked <= self._rooms[rank].free.keys()]
@@ -65,7 +65,9 @@ class Lanes:
             ]
         return self._lanes[name]
 
-    def _by_families(self, kind: Kind, open_to: list[Room]) -> dict[frozenset[str], list[int]]:
+    def _by_families(
+        self, kind: NodeConstraints, open_to: list[NodeState]
+    ) -> dict[frozenset[str], list[int]]:
         found = self._families.get(kind)
         if found is None:
             found = self._families[kind] = {}
@@ -73,7 +75,7 @@ class Lanes:
                 found.setdefault(room.families, []).append(room.rank)
         return found
 
-    def first(self, lane: list[list[Key]], step: int) -> Room | None:
+    def first(self, lane: list[list[Key]], step: int) -> NodeState | None:
         """The best of ``candidates``, where nobody limits the number of kernels."""
         lent = self._lent
         if self._dispersed:
@@ -89,7 +91,7 @@ class Lanes:
                     return self._rooms[segment[index] & self._rank_mask]
         return None
 
-    def candidates(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Iterator[Room]:
+    def candidates(self, shape: Shape, demand: Demand, open_to: list[NodeState]) -> Iterator[NodeState]:
         """Those that ``demand`` fits on now, the best first."""
         step, lent, mask = self.step(demand), self._lent, self._rank_mask
         if step is None:
@@ -108,15 +110,15 @@ class Lanes:
                     if not kernels or room.free[KERNELS] >= kernels:
                         yield room
 
-    def moved(self, room: Room) -> None:
+    def moved(self, room: NodeState) -> None:
         """What is free of ``room`` has changed."""
         self._move(room, self._key(room))
 
-    def taken(self, room: Room, step: int) -> None:
+    def taken(self, room: NodeState, step: int) -> None:
         """``step`` is what was taken of ``room``, all of it in whole devices."""
         self._move(room, room.key + step if self._dispersed else room.key - step)
 
-    def _move(self, room: Room, new: Key) -> None:
+    def _move(self, room: NodeState, new: Key) -> None:
         old = room.key
         if new != old:
             room.key = new
@@ -125,13 +127,13 @@ class Lanes:
                 del segment[index]
                 insort(segment, new)
 
-    def remove(self, room: Room) -> None:
+    def remove(self, room: NodeState) -> None:
         """It is offered to nobody any more."""
         for segment in self._in[room.rank]:
             del segment[bisect_left(segment, room.key)]
         self._out[room.rank], self._in[room.rank] = self._in[room.rank], ()
 
-    def restore(self, room: Room) -> None:
+    def restore(self, room: NodeState) -> None:
         for segment in self._out[room.rank]:
             insort(segment, room.key)
         self._in[room.rank] = self._out.pop(room.rank)
@@ -146,8 +148,8 @@ class Lanes:
         self._steps[demand] = step
         return step
 
-    def _key(self, room: Room) -> Key:
-        known = room.agent.totals.keys
+    def _key(self, room: NodeState) -> Key:
+        known = room.agent.packed.keys
         key = known.get(self._slots) if room.lent else None
         if key is None:
             free, key = room.free, 0
@@ -190,17 +192,17 @@ def _step(demand: Demand, slots: tuple[str, ...]) -> int | None:
 class Ring:
     """Round robin: by id, beginning after the one chosen last for this architecture."""
 
-    def __init__(self, rooms: list[Room], cursors: dict[str, str]) -> None:
+    def __init__(self, rooms: list[NodeState], cursors: dict[str, str]) -> None:
         self._rooms, self.cursors = rooms, cursors
         # Ranks that may still fit, by demand: room only shrinks, so who was too small stays out.
-        self._left: dict[tuple[Kind, Demand], list[int]] = {}
+        self._left: dict[tuple[NodeConstraints, Demand], list[int]] = {}
 
-    def candidates(self, shape: Shape, demand: Demand, open_to: list[Room]) -> Iterator[Room]:
-        name = (shape.kind, demand)
+    def candidates(self, shape: Shape, demand: Demand, open_to: list[NodeState]) -> Iterator[NodeState]:
+        name = (shape.constraints, demand)
         left = self._left.get(name)
         if left is None:
             left = self._left[name] = sorted(room.rank for room in open_to)
-        last = self.cursors.get(shape.kind.arch, "")
+        last = self.cursors.get(shape.constraints.arch, "")
         start = bisect_right(left, last, key=lambda rank: self._rooms[rank].agent.agent_id)
         for rank in (*left[start:], *left[:start]):
             room = self._rooms[rank]
@@ -211,5 +213,5 @@ class Ring:
             else:
                 del left[bisect_left(left, rank)]
 
-    def chosen(self, shape: Shape, room: Room) -> None:
-        self.cursors[shape.kind.arch] = room.agent.agent_id
+    def chosen(self, shape: Shape, room: NodeState) -> None:
+        self.cursors[shape.constraints.arch] = room.agent.agent_id

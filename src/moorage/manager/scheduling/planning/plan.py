@@ -8,11 +8,11 @@ from moorage.manager.scheduling.core.model import Snapshot
 from moorage.manager.scheduling.core.order import line
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
-from moorage.manager.scheduling.core.refusal_cache import NoFit
 from moorage.manager.scheduling.core.results import Plan
-from moorage.manager.scheduling.core.scheduling_pass import Pass
-from moorage.manager.scheduling.placement.node_pool import Bench
+from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import Selector
+from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
+from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
 
 def plan(
@@ -25,7 +25,9 @@ def plan(
     What a session refused for capacity does to those behind it is the policy's (see there). Any other refusal
     blocks nobody and counts no retry.
     """
-    bench = Bench(snapshot.agents, policy, snapshot.cursors, selectors)
-    made = Pass(policy, now, bench, Quotas(snapshot.group, snapshot.quotas), NoFit(bench.grained))
+    bench = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
+    made = SchedulingPass(
+        policy, now, bench, Quotas(snapshot.group, snapshot.quotas), RefusalCache(bench.grained)
+    )
     made.answer_all(line(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
     return made.plan()

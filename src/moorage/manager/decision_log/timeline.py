@@ -10,7 +10,7 @@ from datetime import datetime
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views.decisions import SegmentView
-from moorage.manager.decision_log.reader import Damaged, Decision, Reader
+from moorage.manager.decision_log.reader import CorruptDecisionLog, Decision, Reader
 from moorage.manager.scheduling import plan
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
@@ -25,7 +25,7 @@ class Gap:
     passes: int
 
 
-def micros(at: datetime) -> int:
+def unix_micros(at: datetime) -> int:
     """Unix microseconds."""
     return round(at.timestamp() * 1_000_000)
 
@@ -33,12 +33,12 @@ def micros(at: datetime) -> int:
 def decisions(segments: Iterable[SegmentView], begin: int, end: int) -> Iterator[Decision | Gap]:
     """Those from ``begin`` to ``end`` (unix microseconds, both included), in their order.
 
-    ``segments``: as the manager lists them for that span. Raises ``Damaged``.
+    ``segments``: as the manager lists them for that span. Raises ``CorruptDecisionLog``.
     """
     reader, before = Reader(), None
     for segment in segments:
         if before is not None and (segment.dropped or segment.term != before.term):
-            gap = Gap(micros(before.to_at), micros(segment.from_at), segment.dropped)
+            gap = Gap(unix_micros(before.to_at), unix_micros(segment.from_at), segment.dropped)
             if gap.end >= begin and gap.begin <= end:
                 yield gap
         before = segment
@@ -51,7 +51,9 @@ def _body(segment: SegmentView) -> bytes:
     try:
         return b64decode(segment.body, validate=True)
     except NotBase64 as error:
-        raise Damaged(f"a segment of {segment.from_at.isoformat()} is not base64: {error}") from error
+        raise CorruptDecisionLog(
+            f"the segment of {segment.from_at.isoformat()} is not base64: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

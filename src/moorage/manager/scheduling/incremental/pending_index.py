@@ -11,11 +11,11 @@ from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 
 from moorage.manager.scheduling.core.model import Pending
-from moorage.manager.scheduling.core.results import Body
-from moorage.manager.scheduling.core.shape import Claim, Shape
+from moorage.manager.scheduling.core.results import HoldDetails
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
 Rank = tuple[int, int, str]
-by_rank = attrgetter("rank")
+by_rank = attrgetter("queue_key")
 
 
 class Bucket:
@@ -24,12 +24,12 @@ class Bucket:
 
     __slots__ = ("claim", "front", "items", "mixed", "parked", "row", "told")
 
-    def __init__(self, row: Row, claim: Claim) -> None:
+    def __init__(self, row: Row, claim: OwnedShape) -> None:
         self.row, self.claim = row, claim
         self.items: list[Pending] = []
         self.mixed = False  # somebody came who is not sorted in yet
         self.parked = False
-        self.told: Body | None = None
+        self.told: HoldDetails | None = None
         self.front: Rank | None = None
 
 
@@ -39,8 +39,8 @@ class Row:
 
     __slots__ = ("buckets", "front", "fronts", "name", "shape")
 
-    def __init__(self, shape: Shape, runs_for: int | None) -> None:
-        self.shape, self.name = shape, (shape, runs_for)
+    def __init__(self, shape: Shape, time_limit: int | None) -> None:
+        self.shape, self.name = shape, (shape, time_limit)
         self.buckets: set[Bucket] = set()
         self.fronts: list[tuple[Rank, Bucket]] = []
         self.front: Rank | None = None
@@ -53,40 +53,40 @@ class Queue:
         self.line: list[tuple[Rank, Row]] = []
         self.rows_of: dict[Shape, list[Row]] = {}
         self._rows: dict[tuple[Shape, int | None], Row] = {}
-        self._buckets: dict[tuple[Claim, int | None], Bucket] = {}
+        self._buckets: dict[tuple[OwnedShape, int | None], Bucket] = {}
         self._mixed: list[Bucket] = []  # those that are not in order yet
         self._parked: dict[tuple[str, str], dict[Bucket, None]] = {}
 
     def add(self, item: Pending) -> bool:
         """Whether nobody in it had this shape."""
-        bucket, new = self._buckets.get((item.claim, item.runs_for)), False
+        bucket, new = self._buckets.get((item.owned_shape, item.time_limit)), False
         if bucket is None:
-            row = self._rows.get((item.shape, item.runs_for))
+            row = self._rows.get((item.shape, item.time_limit))
             if row is None:
-                row = self._rows[item.shape, item.runs_for] = Row(item.shape, item.runs_for)
+                row = self._rows[item.shape, item.time_limit] = Row(item.shape, item.time_limit)
                 rows = self.rows_of.setdefault(item.shape, [])
                 new = not rows
                 rows.append(row)
-            bucket = self._buckets[item.claim, item.runs_for] = Bucket(row, item.claim)
+            bucket = self._buckets[item.owned_shape, item.time_limit] = Bucket(row, item.owned_shape)
             row.buckets.add(bucket)
         items = bucket.items
         items.append(item)
         if len(items) == 1:
             self._sort_in(bucket)
-        elif not bucket.mixed and item.rank < items[-2].rank:  # mostly the youngest comes last
+        elif not bucket.mixed and item.queue_key < items[-2].queue_key:  # mostly the youngest comes last
             bucket.mixed = True
             self._mixed.append(bucket)
         return new
 
     def remove(self, item: Pending) -> None:
-        bucket = self._buckets[item.claim, item.runs_for]
+        bucket = self._buckets[item.owned_shape, item.time_limit]
         row = bucket.row
         if bucket.mixed:
             self.settle()
-        del bucket.items[bisect_left(bucket.items, item.rank, key=by_rank)]
+        del bucket.items[bisect_left(bucket.items, item.queue_key, key=by_rank)]
         if not bucket.items:
             self.unpark(bucket)
-            del self._buckets[item.claim, item.runs_for]
+            del self._buckets[item.owned_shape, item.time_limit]
             row.buckets.remove(bucket)
         self._sort_in(bucket)
         if not row.buckets:
@@ -125,7 +125,7 @@ class Queue:
 
     def _sort_in(self, bucket: Bucket) -> None:
         row = bucket.row
-        front = None if bucket.parked or not bucket.items else bucket.items[0].rank
+        front = None if bucket.parked or not bucket.items else bucket.items[0].queue_key
         if front == bucket.front:
             return
         if bucket.front is not None:
@@ -176,7 +176,7 @@ class Cursor:
         bucket = self._heap[0][1]
         at = self._at[bucket] = self._at.get(bucket, 0) + 1
         if at < len(bucket.items):
-            heapreplace(self._heap, (bucket.items[at].rank, bucket))
+            heapreplace(self._heap, (bucket.items[at].queue_key, bucket))
         else:
             heappop(self._heap)
 
@@ -194,5 +194,5 @@ class Cursor:
             at = max(self._at.get(bucket, 0), bisect_left(bucket.items, rank, key=by_rank))
             self._at[bucket] = at
             if at < len(bucket.items):
-                self._heap.append((bucket.items[at].rank, bucket))
+                self._heap.append((bucket.items[at].queue_key, bucket))
         heapify(self._heap)

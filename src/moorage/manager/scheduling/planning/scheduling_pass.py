@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.forecast import Forecasts
+from moorage.manager.scheduling.backfill.earliest_fit_index import Forecasts
 from moorage.manager.scheduling.backfill.reservation import reserve
-from moorage.manager.scheduling.backfill.reservation_guard import Guard
+from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.order import Line, overdue
 from moorage.manager.scheduling.core.policy import Policy
-from moorage.manager.scheduling.core.preemption import Preempter
 from moorage.manager.scheduling.core.quotas import Account, Quotas
-from moorage.manager.scheduling.core.refusal_cache import Answer, NoFit
 from moorage.manager.scheduling.core.results import (
-    Body,
+    HoldDetails,
     Holds,
     KernelPlace,
     Place,
@@ -26,31 +24,33 @@ from moorage.manager.scheduling.core.results import (
     Reservation,
     Victim,
 )
-from moorage.manager.scheduling.core.shape import Claim, Shape
+from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 from moorage.manager.scheduling.placement.feasible_set import judge, wanted
 from moorage.manager.scheduling.placement.gang import Spots, judge_gang, place_gang
-from moorage.manager.scheduling.placement.node_pool import Bench
+from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import SelectorFailed
+from moorage.manager.scheduling.planning.preemption import Preempter
+from moorage.manager.scheduling.planning.refusal_cache import Answer, RefusalCache
 
 _new = tuple.__new__  # a Place as fast as can be
 _LASTING = frozenset({Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE})
 
 
-class Pass:
+class SchedulingPass:
     """All that is decided in one pass; ``answer_all`` decides it, ``plan`` tells it."""
 
     def __init__(
         self,
         policy: Policy,
         now: int,
-        bench: Bench,
+        bench: NodePool,
         quotas: Quotas,
-        refused: NoFit,
+        refused: RefusalCache,
         forecasts: Forecasts | None = None,
     ) -> None:
         self.policy, self.now, self.bench, self.quotas = policy, now, bench, quotas
         self.refused, self._forecasts = refused, forecasts
-        self.guards: list[Guard] = []
+        self.guards: list[ReservationGuard] = []
         self.places: list[Place] = []
         self.holds = Holds()
         self.reservations: list[Reservation] = []
@@ -64,18 +64,18 @@ class Pass:
             self._ranks = []
         self._cursors_before = dict(bench.cursors)
         self._has_reservation = False
-        self._guards_of: dict[int, list[Guard]] = {}  # by the rank of their agent
+        self._guards_of: dict[int, list[ReservationGuard]] = {}  # by the rank of their agent
         self._kept_moves = 0  # counts every change of what is kept
         self._preempter: Preempter | None = None
         if policy.preemption is not None:
             self._preempter = Preempter(self.bench, policy, policy.preemption, now)
         # What was said to a claim, as long as it would be said again: room only shrinks, but what is kept may
         # still be had by who ends in time, and what is used of a quota grows.
-        self._said: dict[Claim | None, Body] = {}
-        self._of_shape: dict[Shape, Body] = {}  # the same, for whom no quota stands in the way
-        self._said_by: dict[Account, list[Claim]] = {}  # until more is charged to this one
+        self._said: dict[OwnedShape | None, HoldDetails] = {}
+        self._of_shape: dict[Shape, HoldDetails] = {}  # the same, for whom no quota stands in the way
+        self._said_by: dict[Account, list[OwnedShape]] = {}  # until more is charged to this one
         self._said_since: list[
-            Claim
+            OwnedShape
         ] = []  # not sorted into ``_said_by`` yet: where nothing is placed, none is
         self._plain = policy.session_types is None and not policy.exclusive
         # With backfill only the first that is refused has rights by that; and what makes room is decided anew
@@ -86,10 +86,10 @@ class Pass:
 
     def answer_all(self, queue: Line) -> None:
         """Each session of ``queue`` gets its place or its hold."""
-        said, to, what = self._said, self.holds.ids.append, self.holds.bodies.append
+        said, to, what = self._said, self.holds.ids.append, self.holds.details.append
         for item in queue:
             # Ten thousand that ask in vain for what others asked for in vain are told the same.
-            body = said.get(item.alike)
+            body = said.get(item.equivalence_class)
             if body is not None:
                 to(item.session_id)
                 what(body)
@@ -104,21 +104,21 @@ class Pass:
                 item.session_id, (Reason.INSUFFICIENT_RESOURCES, (), False, False, self._blocker, ())
             )
             return False
-        if self._plain and item.plain:
+        if self._plain and item.unconstrained:
             unmet = self.quotas.check(item) if self._has_quotas else ()
         else:
             unmet = predicates.check(item, self.policy, self.quotas, self.now)
         if unmet:
             body = predicates.told(unmet)
             self.holds.add(item.session_id, body)
-            if self._plain and item.plain:
-                self._say(item.claim, body)
+            if self._plain and item.unconstrained:
+                self._say(item.owned_shape, body)
             return False
-        if item.plain and (known := self._of_shape.get(item.shape)) is not None:
+        if item.unconstrained and (known := self._of_shape.get(item.shape)) is not None:
             self.holds.add(item.session_id, known)
-            self._say(item.claim, known)
+            self._say(item.owned_shape, known)
             return False
-        tried = self._quickly(item) if self._swift and item.swift else self._try(item)
+        tried = self._quickly(item) if self._swift and item.fast_path else self._try(item)
         if isinstance(tried, Place):
             self._placed(item, tried)
             return True
@@ -126,12 +126,12 @@ class Pass:
         reason, _, _, capacity, _, _ = tried
         if capacity:
             self._blocked(item)
-        if self._same_for_all and item.plain and reason in _LASTING:
+        if self._same_for_all and item.unconstrained and reason in _LASTING:
             self._of_shape[item.shape] = tried
-            self._say(item.claim, tried)
+            self._say(item.owned_shape, tried)
         return False
 
-    def _say(self, claim: Claim, body: Body) -> None:
+    def _say(self, claim: OwnedShape, body: HoldDetails) -> None:
         self._said[claim] = body
         if self._has_quotas:
             self._said_since.append(claim)
@@ -150,7 +150,7 @@ class Pass:
             for claim in said_by.pop(account, ()) if said_by else ():
                 self._said.pop(claim, None)
 
-    def _quickly(self, item: Pending) -> Place | Body:
+    def _quickly(self, item: Pending) -> Place | HoldDetails:
         """``_try`` for most sessions of most groups, which the best agent that they fit on will do for."""
         bench = self.bench
         want = bench.want(item.shape)
@@ -161,19 +161,19 @@ class Pass:
         room = bench.first(want) if hot is None else bench.choose_among(hot, want, item.shape.families)
         if room is None:
             return self._try_beside(item, self._refuse(item, want.demand))
-        takes = bench.seize(room, want, None if item.runs_for is None else self.now + item.runs_for)
+        takes = bench.seize(room, want, None if item.time_limit is None else self.now + item.time_limit)
         return _new(Place, (item.session_id, item.kernel_id, item.revision, room.agent.agent_id, takes, ()))
 
-    def _try(self, item: Pending) -> Place | Body:
+    def _try(self, item: Pending) -> Place | HoldDetails:
         try:
             found = self._spots(item)
         except SelectorFailed as error:
-            agents = len(self.bench.crowd(item.shape.kind).open_to)
+            agents = len(self.bench.crowd(item.shape.constraints).open_to)
             refusals = (Refusal(RefusalKind.SELECTOR, str(error), agents=agents),)
             return Reason.SELECTOR_FAILED, refusals, True, False, None, ()
         return self._book(item, found) if isinstance(found, list) else found
 
-    def _try_beside(self, item: Pending, known: Answer) -> Place | Body:
+    def _try_beside(self, item: Pending, known: Answer) -> Place | HoldDetails:
         found = self._beside(item, known)
         return self._book(item, found) if isinstance(found, list) else found
 
@@ -187,7 +187,7 @@ class Pass:
             self.bench.chosen(item, room)
         return _place(item, spots)
 
-    def _spots(self, item: Pending) -> Spots | Place | Body:
+    def _spots(self, item: Pending) -> Spots | Place | HoldDetails:
         """Where its kernels go, or why nowhere. Agents that are kept for nobody come first."""
         shape, bench = item.shape, self.bench
         if not shape.alone:
@@ -211,8 +211,8 @@ class Pass:
     def _refuse(self, item: Pending, demand: Demand) -> Answer:
         """No agent that is kept for nobody takes it."""
         bench, shape = self.bench, item.shape
-        crowd = bench.crowd(shape.kind)
-        known = self.refused.again(shape) if item.plain else None
+        crowd = bench.crowd(shape.constraints)
+        known = self.refused.again(shape) if item.unconstrained else None
         if known is None:
             known = self.refused.add(
                 item, demand, judge(crowd, item, shape, demand, bench.grained, bench.moves)
@@ -221,7 +221,7 @@ class Pass:
         known.but_on = frozenset(rank for rank in kept if bench.rooms[rank].fits(demand))
         return known
 
-    def _gang(self, item: Pending) -> Spots | Body:
+    def _gang(self, item: Pending) -> Spots | HoldDetails:
         spots = place_gang(self.bench, item, self.policy.fraction)
         if spots is not None:
             return spots
@@ -230,7 +230,7 @@ class Pass:
             return self._beside(item, answer)
         return answer.body
 
-    def _beside(self, item: Pending, known: Answer) -> Spots | Body:
+    def _beside(self, item: Pending, known: Answer) -> Spots | HoldDetails:
         """On an agent that is kept for another session, if that one is not delayed by it."""
         if known.turn != self.refused.turn:
             known.renew(self.refused.turn)
@@ -253,7 +253,7 @@ class Pass:
     def _ask_guards(self, item: Pending, ends: int | None) -> Spots | SessionId | None:
         """A place, or for whom the room is kept that it would need, or that there is none in any case."""
         demands = [self.bench.demand(demand) for demand in item.shape.demands]
-        ranks = self.bench.crowd(item.shape.kind).open_ranks
+        ranks = self.bench.crowd(item.shape.constraints).open_ranks
         behind: SessionId | None = None
         for rank, guards in sorted(self._guards_of.items()):
             room = self.bench.rooms[rank]
@@ -269,21 +269,21 @@ class Pass:
         return behind
 
     def _ends(self, item: Pending) -> int | None:
-        return None if item.runs_for is None else self.now + item.runs_for
+        return None if item.time_limit is None else self.now + item.time_limit
 
     def _placed(self, item: Pending, place: Place) -> None:
         self.places.append(place)
         if self._has_quotas:
             self._charge(item)
         if self._ranks is not None:
-            self._ranks.append(item.rank)
+            self._ranks.append(item.queue_key)
 
     def _blocked(self, item: Pending) -> None:
         """Capacity refused it: it may end the pass, or have room kept for it, or made."""
         policy, first = self.policy, self._head is None
         if first:
             self._head, self._before_head = item, len(self.places)
-        elif self._head is not None and self._ranks is not None and item.rank < self._head.rank:
+        elif self._head is not None and self._ranks is not None and item.queue_key < self._head.queue_key:
             self._head = item
         if policy.head_blocks:
             self._blocker = item.session_id
@@ -304,7 +304,7 @@ class Pass:
                 self._keep(*reserved)
                 self._has_reservation = True
 
-    def _keep(self, reservation: Reservation, guards: list[Guard]) -> None:
+    def _keep(self, reservation: Reservation, guards: list[ReservationGuard]) -> None:
         self.reservations.append(reservation)
         for guard in guards:
             room = guard.room
@@ -349,7 +349,7 @@ class Pass:
         if head is None:
             return {}
         if self._ranks is not None:
-            overtaken = sum(rank > head.rank for rank in self._ranks)
+            overtaken = sum(rank > head.queue_key for rank in self._ranks)
         else:
             overtaken = len(self.places) - self._before_head
         return {head.session_id: head.bypassed + overtaken} if overtaken else {}
@@ -359,6 +359,6 @@ def _place(item: Pending, spots: Spots) -> Place:
     (room, takes), *rest = spots
     others = tuple(
         KernelPlace(kernel.kernel_id, other.agent.agent_id, each)
-        for kernel, (other, each) in zip(item.others, rest, strict=True)
+        for kernel, (other, each) in zip(item.sub_kernels, rest, strict=True)
     )
     return Place(item.session_id, item.kernel_id, item.revision, room.agent.agent_id, takes, others)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
-from moorage.manager.scheduling.backfill.earliest_fit import earliest
+from moorage.manager.scheduling.backfill.earliest_fit import earliest_fit
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.shape import Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, Room
-from moorage.manager.scheduling.placement.node_pool import Bench
-from moorage.manager.scheduling.placement.resource_request import Want
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState
+from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.placement.resource_request import ResourceRequest
 
 
 class _Table:
@@ -40,7 +40,7 @@ _LOGGED = 8
 class Forecasts:
     """For sessions of one kernel that any agent of their kind will do, and that fit nowhere now."""
 
-    def __init__(self, fraction: str, rooms: list[Room]) -> None:
+    def __init__(self, fraction: str, rooms: list[NodeState]) -> None:
         self._fraction, self._rooms = fraction, rooms
         self._tables: dict[Shape, _Table] = {}
         self._log: list[int] = []  # ranks of agents, each time that one changed
@@ -63,7 +63,7 @@ class Forecasts:
             self._tables.clear()
             self._log.clear()
 
-    def first(self, bench: Bench, shape: Shape, now: int) -> tuple[int, Room] | None:
+    def first(self, bench: NodePool, shape: Shape, now: int) -> tuple[int, NodeState] | None:
         """The earliest time (unix microseconds, not before ``now``) and the agent, the first of equals; what
         this pass has booked is counted. None: never known."""
         want = bench.want(shape)
@@ -79,12 +79,14 @@ class Forecasts:
             first = min([self._first_of[room.rank] or now, *ends], default=now)
             if best is not None and max(first, now) > best[0] and not room.fits(want.demand):
                 continue
-            at = earliest(room, (want.demand,), self._fraction, now, None)
+            at = earliest_fit(room, (want.demand,), self._fraction, now, None)
             if at is not None and (best is None or (at, room.rank) < best):
                 best = at, room.rank
         return None if best is None else (best[0], bench.rooms[best[1]])
 
-    def _among_few(self, want: Want, busy: set[int], now: int) -> tuple[bool, tuple[int, int] | None]:
+    def _among_few(
+        self, want: ResourceRequest, busy: set[int], now: int
+    ) -> tuple[bool, tuple[int, int] | None]:
         """Whether the answer was found soon, and which it is."""
         best: tuple[int, int] | None = None
         for asked, (first, rank) in enumerate(self._firsts):
@@ -99,7 +101,7 @@ class Forecasts:
         return True, best
 
     def _by_table(
-        self, bench: Bench, shape: Shape, want: Want, busy: set[int], now: int
+        self, bench: NodePool, shape: Shape, want: ResourceRequest, busy: set[int], now: int
     ) -> tuple[int, int] | None:
         table = self._table(shape, want)
         come = bisect_right(table.row, (now, len(self._rooms)))
@@ -108,7 +110,7 @@ class Forecasts:
             return now, min(ranks)
         return next((entry for entry in table.row[come:] if entry[1] not in busy), None)
 
-    def _table(self, shape: Shape, want: Want) -> _Table:
+    def _table(self, shape: Shape, want: ResourceRequest) -> _Table:
         table, demand = self._tables.get(shape), want.demand
         if table is None:
             found = {rank: self._when(self._rooms[rank], demand) for rank in want.ranks}
@@ -120,13 +122,15 @@ class Forecasts:
             table.seen = len(self._log)
         return table
 
-    def _when(self, room: Room, demand: Demand) -> int | None:
+    def _when(self, room: NodeState, demand: Demand) -> int | None:
         """By what was there before this pass. Ends that have passed stay as they are: 0 is the earliest."""
         if not room.could_ever_fit(demand):
             return None
-        asked = Room(room.agent, room.rank, KERNELS in room.free) if room.booked else room
-        return earliest(asked, (demand,), self._fraction, 0, None)
+        asked = NodeState(room.agent, room.rank, KERNELS in room.free) if room.booked else room
+        return earliest_fit(asked, (demand,), self._fraction, 0, None)
 
 
-def _first_end(room: Room) -> int | None:
-    return min((running.ends for running in room.agent.running if running.ends is not None), default=None)
+def _first_end(room: NodeState) -> int | None:
+    return min(
+        (running.ends_at for running in room.agent.running if running.ends_at is not None), default=None
+    )

@@ -11,11 +11,11 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.core.demand import Demand, dominates
 from moorage.manager.scheduling.core.model import Pending
-from moorage.manager.scheduling.core.results import Body, Refusal
+from moorage.manager.scheduling.core.results import HoldDetails, Refusal
 from moorage.manager.scheduling.core.shape import Shape
-from moorage.manager.scheduling.placement.feasible_set import Verdict
-from moorage.manager.scheduling.placement.free_capacity import Room
-from moorage.manager.scheduling.placement.node_pool import Bench
+from moorage.manager.scheduling.placement.feasible_set import Infeasibility
+from moorage.manager.scheduling.placement.free_capacity import NodeState
+from moorage.manager.scheduling.placement.node_pool import NodePool
 
 # Shapes of request that are compared for dominance, per kind of session; more would cost what they save.
 _MAX_SMALLEST = 64
@@ -28,12 +28,12 @@ class Answer:
 
     __slots__ = ("body", "but_on", "capacity", "denied", "guards", "reason", "refusals", "turn")
 
-    def __init__(self, verdict: Verdict, refusals: tuple[Refusal, ...]) -> None:
+    def __init__(self, verdict: Infeasibility, refusals: tuple[Refusal, ...]) -> None:
         self.reason, self.refusals, self.guards = verdict.reason, refusals, 0
         self.but_on: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
         self.capacity = verdict.reason is Reason.INSUFFICIENT_RESOURCES
-        self.body: Body = (self.reason, refusals, True, self.capacity, None, ())
+        self.body: HoldDetails = (self.reason, refusals, True, self.capacity, None, ())
         self.turn = 0
 
     def renew(self, turn: int) -> None:
@@ -42,21 +42,21 @@ class Answer:
         self.denied.clear()
 
 
-class NoFit:
+class RefusalCache:
     """The refusals of one pass. ``grained``: devices are given in certain parts only, so that a larger
     request may be one that is given when a smaller one is not."""
 
     def __init__(self, grained: bool) -> None:
         self._grained = grained
         self._exact: dict[object, Answer] = {}
-        self._smallest: dict[object, list[tuple[Demand, Verdict]]] = {}
+        self._smallest: dict[object, list[tuple[Demand, Infeasibility]]] = {}
         # Who asks for less than all of the smallest, and how many there had been when that was found out.
         self._smaller: dict[Shape, int] = {}
         self._added = 0
         self.turn = 0  # which pass it is
         # Between passes: what was said to whom last, who may be taken by the agents in ``hot`` alone.
         self._before: dict[Shape, Answer] = {}
-        self._hot: list[Room] = []
+        self._hot: list[NodeState] = []
         self._loose: set[Shape] = set()
 
     def known(self, item: Pending) -> Answer | None:
@@ -68,16 +68,16 @@ class NoFit:
             return None
         if known := self.known(item):
             return known
-        if item.plain and self._smaller.get(item.shape) == self._added:
+        if item.unconstrained and self._smaller.get(item.shape) == self._added:
             return None
         for smaller, verdict in self._smallest.get(self._class(item), ()):
             if dominates(demand, smaller) and verdict.holds_for(demand):
                 return self._keep(item, demand, verdict)
-        if item.plain:
+        if item.unconstrained:
             self._smaller[item.shape] = self._added
         return None
 
-    def add(self, item: Pending, demand: Demand, verdict: Verdict) -> Answer:
+    def add(self, item: Pending, demand: Demand, verdict: Infeasibility) -> Answer:
         """Where room is kept, it is not the size alone that decides, and a larger one must ask again."""
         if verdict.reserved:
             return self._keep(item, demand, verdict)
@@ -94,7 +94,7 @@ class NoFit:
             smallest.append((demand, verdict))
         return self._keep(item, demand, verdict)
 
-    def forget(self, rooms: list[Room], bench: Bench) -> list[Shape]:
+    def forget(self, rooms: list[NodeState], bench: NodePool) -> list[Shape]:
         """What may be otherwise since these agents changed; for the next pass, with its own guards. Only for
         a memory of plain sessions.
 
@@ -118,7 +118,7 @@ class NoFit:
             smallest[:] = [row for row in smallest if not any(room.fits(row[0]) for room in rooms)]
         return may
 
-    def hot(self, shape: Shape) -> list[Room] | None:
+    def hot(self, shape: Shape) -> list[NodeState] | None:
         """The only agents that may take it; None: any may."""
         return self._hot if self._loose and shape in self._loose else None
 
@@ -136,7 +136,7 @@ class NoFit:
     def blocks(self, shape: Shape) -> Answer | None:
         return self._exact.get(shape)
 
-    def _keep(self, item: Pending, demand: Demand, verdict: Verdict) -> Answer:
+    def _keep(self, item: Pending, demand: Demand, verdict: Infeasibility) -> Answer:
         answer = self._exact[self._name(item)] = Answer(verdict, verdict.refusals(demand))
         return answer
 
@@ -147,4 +147,4 @@ class NoFit:
 
     def _class(self, item: Pending) -> object:
         parts = item.shape.parts if self._grained else ()
-        return item.shape.kind, item.avoid, item.designated, parts
+        return item.shape.constraints, item.avoid, item.designated, parts

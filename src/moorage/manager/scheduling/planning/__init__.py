@@ -1,0 +1,1 @@
+"""Planning: one scheduling pass over one resource group, and ``plan``. Pure."""
