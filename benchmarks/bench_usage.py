@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from measuring import machine, machine_line, median
-from moorage.agent.devices.usage.rates import Minutes, use
+from moorage.agent.devices.usage.rates import MinuteAggregator, usage_between
 from moorage.agent.runtimes import Launch, ProcessRuntime
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -44,13 +44,15 @@ async def agent_side(kernels: int, rounds: int) -> None:
             launch = Launch(kernel, ("/bin/sh", "-c", "sleep 3600 & sleep 3600"), {"PATH": "/bin:/usr/bin"})
             handles[kernel] = await runtime.create(launch)
         try:
-            minutes, before, spent = Minutes(), await runtime.usage(handles), []
+            minutes, before, spent = MinuteAggregator(), await runtime.usage(handles), []
             for number in range(rounds):
                 began = time.process_time()
                 now = await runtime.usage(handles)
                 for kernel, counters in now.items():
                     minutes.add(
-                        kernel, EVERY_S * number, use(before[kernel], counters, EVERY_S, (None, None))
+                        kernel,
+                        EVERY_S * number,
+                        usage_between(before[kernel], counters, EVERY_S, (None, None)),
                     )
                 before = now
                 spent.append(time.process_time() - began)

@@ -1,4 +1,4 @@
-"""A real NVIDIA GPU, no Docker. Run by ``make test-gpu``."""
+"""Fixtures for tests on a real NVIDIA GPU, without Docker. Run by ``make test-gpu``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from moorage.agent.devices import Care, Devices, Nvidia
-from moorage.agent.devices.usage.sampler import Measured
+from moorage.agent.devices import DeviceHealthMonitor, DeviceManager, NvidiaVendor
+from moorage.agent.devices.usage import RunningKernel
 from moorage.agent.runtimes import ProcessRuntime
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import KernelId
 
-from .prepare import lacks
+from .prepare import missing_requirement
 
 PROGRAM = Path(__file__).with_name("cuda_program.py")
 GIB = 1024**3
@@ -27,49 +27,49 @@ GIB = 1024**3
 
 @pytest.fixture(autouse=True, scope="session")
 def gpu() -> None:
-    if why := lacks():
-        pytest.skip(f"NO GPU TEST HAS RUN: {why}")
+    if missing := missing_requirement():
+        pytest.skip(f"NO GPU TEST HAS RUN: {missing}")
 
 
 @pytest.fixture
-def devices() -> Devices:
-    made = Devices((Nvidia(),))
-    assert made.offers(), "the driver has GPUs, and none is offered"
-    return made
+def devices() -> DeviceManager:
+    manager = DeviceManager((NvidiaVendor(),))
+    assert manager.offers(), "the driver has GPUs, but none is offered"
+    return manager
 
 
 @pytest.fixture
-def offer(devices: Devices) -> SlotOffer:
-    """The first device, which must be nobody's: other programs on it would be measured too."""
+def offer(devices: DeviceManager) -> SlotOffer:
+    """The first device. It must be idle: other programs on it would be measured too."""
     first = devices.offers()[0]
-    seen = devices.measure({first.device_id: first.parent})[first.device_id]
-    if seen.memory > GIB // 2:
-        pytest.skip(f"{first.device_id} is in use ({seen.memory} B by {dict(seen.by_pid)}): end that first")
+    measured = devices.measure({first.device_id: first.parent})[first.device_id]
+    if measured.memory_used > GIB // 2:
+        pytest.skip(f"{first.device_id} is in use: {measured}. Stop that program first")
     return first
 
 
 @pytest_asyncio.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    made = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
-    await made.probe()
-    yield made
-    for handle in (await made.find()).values():
-        await made.destroy(handle)
-    made.close()
+    runtime = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
+    await runtime.probe()
+    yield runtime
+    for handle in (await runtime.find()).values():
+        await runtime.destroy(handle)
+    runtime.close()
 
 
 @pytest.fixture
-def running() -> dict[KernelId, Measured]:
-    """The kernels of the agent, as far as the gate knows."""
+def running() -> dict[KernelId, RunningKernel]:
+    """The running kernels that the memory release check knows of."""
     return {}
 
 
 @pytest.fixture
-def care(
-    devices: Devices, runtime: ProcessRuntime, running: dict[KernelId, Measured]
-) -> Callable[[float], Care]:
-    def make(free_timeout_s: float) -> Care:
-        return Care(
+def health_monitor(
+    devices: DeviceManager, runtime: ProcessRuntime, running: dict[KernelId, RunningKernel]
+) -> Callable[[float], DeviceHealthMonitor]:
+    def make(free_timeout_s: float) -> DeviceHealthMonitor:
+        return DeviceHealthMonitor(
             devices,
             SystemClock(),
             runtimes={"process": runtime},
@@ -83,13 +83,13 @@ def care(
 
 
 @pytest.fixture
-def stranger() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
-    """A program on the GPU that is no kernel of ours; returns when it holds its memory."""
-    begun: list[subprocess.Popen[bytes]] = []
+def foreign_process() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+    """Starts a program on the GPU that is not a kernel; returns when it holds its memory."""
+    processes: list[subprocess.Popen[bytes]] = []
 
-    def begin(size: int) -> subprocess.Popen[bytes]:
+    def start(size: int) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([sys.executable, str(PROGRAM), str(size)], stdout=subprocess.PIPE)
-        begun.append(process)
+        processes.append(process)
         assert process.stdout is not None
         deadline = time.monotonic() + 60
         while not process.stdout.readline().startswith(b"holds"):
@@ -97,7 +97,7 @@ def stranger() -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
             assert time.monotonic() < deadline
         return process
 
-    yield begin
-    for process in begun:
+    yield start
+    for process in processes:
         process.kill()
         process.wait()

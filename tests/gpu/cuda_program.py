@@ -1,7 +1,7 @@
-"""A CUDA program without any package: ``python cuda_program.py BYTES``.
+"""CUDA program that needs only the driver: ``python cuda_program.py BYTES``.
 
-Says which devices the driver shows it, takes BYTES of the first one's memory and writes to all of it, says
-``holds``, and stays until it is killed. It is run as a kernel and imports nothing of ours.
+Prints the devices that it sees, allocates BYTES on the first one and writes to all of them, prints ``holds``,
+and sleeps until it is killed. It runs as a kernel and imports nothing of Moorage.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(size: int) -> None:
 
 
 def _name(cuda: ctypes.CDLL, index: int) -> str:
-    """Its id, as NVML writes it: of a slice that of the slice."""
+    """The UUID as NVML writes it; for a slice the UUID of the slice."""
     device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     if cuda.cuDeviceGet(ctypes.byref(device), index) or cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device):
         return "?"

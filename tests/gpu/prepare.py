@@ -1,4 +1,4 @@
-"""``python -m tests.gpu.prepare``: is there an NVIDIA GPU? If not, it prints why, and ends with 1."""
+"""Check for an NVIDIA GPU: ``python -m tests.gpu.prepare`` prints what is missing and exits with 1."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import ctypes
 import sys
 
 
-def lacks() -> str:
-    """What is missing; "" where the tests can run."""
+def missing_requirement() -> str:
+    """The first missing requirement; "" if the tests can run."""
     try:
         import pynvml
     except ImportError:
@@ -27,6 +27,6 @@ def lacks() -> str:
 
 
 if __name__ == "__main__":
-    missing = lacks()
+    missing = missing_requirement()
     print(missing)
     sys.exit(1 if missing else 0)

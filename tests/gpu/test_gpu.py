@@ -1,4 +1,4 @@
-"""What an agent does with a real NVIDIA GPU: what it offers, gives, measures, and when it waits."""
+"""Inventory, isolation, usage, health and the memory release check on a real NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.devices import Care, Devices
-from moorage.agent.devices.usage.rates import attribute
-from moorage.agent.devices.usage.sampler import Measured
+from moorage.agent.devices import DeviceHealthMonitor, DeviceManager
+from moorage.agent.devices.usage import RunningKernel
+from moorage.agent.devices.usage.rates import kernel_device_usage
 from moorage.agent.engines import ENGINES, Site
 from moorage.agent.kernel.launch import Place, invocation, launch
 from moorage.agent.runtimes import Handle, ProcessRuntime
@@ -29,10 +29,10 @@ from tests.e2e.parts import Platform, kernels_below, until
 from .conftest import GIB, PROGRAM
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
-Stranger = Callable[[int], subprocess.Popen[bytes]]
+StartProcess = Callable[[int], subprocess.Popen[bytes]]
 
 
-def plain(device_id: str) -> str:
+def bare_uuid(device_id: str) -> str:
     return device_id.removeprefix("GPU-").removeprefix("MIG-")
 
 
@@ -44,22 +44,22 @@ def spec(*devices: SlotOffer, size: int = 0) -> KernelSpec:
     )  # fmt: skip
 
 
-async def begin(runtime: ProcessRuntime, kernel: KernelSpec) -> Handle:
+async def start(runtime: ProcessRuntime, kernel: KernelSpec) -> Handle:
     place = Place(False, "127.0.0.1", Site(), str(runtime.work_dir(kernel.kernel_id)), os.environ)
     call = invocation(ENGINES["custom"], kernel, 0, place)
     return await runtime.create(launch(kernel, call, 0, place))
 
 
-async def says(runtime: ProcessRuntime, handle: Handle, word: str) -> list[str]:
-    async def look() -> list[str] | None:
+async def logged(runtime: ProcessRuntime, handle: Handle, word: str) -> list[str]:
+    async def line() -> list[str] | None:
         lines = (await runtime.log_tail(handle)).splitlines()
         return next((line.split() for line in lines if line.startswith(word)), None)
 
-    found: list[str] = await until(f"it says {word!r}", look)
+    found: list[str] = await until(f"it logs {word!r}", line)
     return found
 
 
-def test_what_is_offered_is_what_nvidia_smi_shows(devices: Devices) -> None:
+def test_offers_match_nvidia_smi(devices: DeviceManager) -> None:
     program = shutil.which("nvidia-smi")
     if program is None:
         pytest.skip("there is no nvidia-smi to compare with")
@@ -73,59 +73,64 @@ def test_what_is_offered_is_what_nvidia_smi_shows(devices: Devices) -> None:
     assert all(o.healthy and o.capacity == 1000 for o in offers)
 
 
-async def test_a_program_sees_exactly_its_device(runtime: ProcessRuntime, devices: Devices) -> None:
+async def test_kernel_sees_only_its_own_device(runtime: ProcessRuntime, devices: DeviceManager) -> None:
     for offer in devices.offers():
-        handle = await begin(runtime, spec(offer))
-        assert await says(runtime, handle, "sees") == ["sees", "1", plain(offer.device_id)]
+        handle = await start(runtime, spec(offer))
+        assert await logged(runtime, handle, "sees") == ["sees", "1", bare_uuid(offer.device_id)]
         await runtime.destroy(handle)
-    handle = await begin(runtime, spec())
-    assert await says(runtime, handle, "sees") == ["sees", "0"]
+    handle = await start(runtime, spec())
+    assert await logged(runtime, handle, "sees") == ["sees", "0"]
 
 
-async def test_what_a_kernel_uses(runtime: ProcessRuntime, devices: Devices, offer: SlotOffer) -> None:
+async def test_gpu_usage_of_a_kernel(
+    runtime: ProcessRuntime, devices: DeviceManager, offer: SlotOffer
+) -> None:
     kernel = spec(offer, size=GIB)
-    handle = await begin(runtime, kernel)
-    await says(runtime, handle, "holds")
+    handle = await start(runtime, kernel)
+    await logged(runtime, handle, "holds")
     counters = (await runtime.usage({kernel.kernel_id: handle}))[kernel.kernel_id]
     seen = devices.measure({offer.device_id: offer.parent})
     print(seen, counters)
-    _, memory = attribute({offer.device_id: 1000}, counters.pids, seen)
+    _, memory = kernel_device_usage({offer.device_id: 1000}, counters.pids, seen)
     assert memory is not None
     assert GIB <= memory <= 3 * GIB
-    assert seen[offer.device_id].memory >= GIB
-    assert seen[offer.device_id].total == offer.memory_bytes
+    assert seen[offer.device_id].memory_used >= GIB
+    assert seen[offer.device_id].memory_total == offer.memory_bytes
     if not offer.parent:
-        assert seen[offer.device_id].busy is not None
+        assert seen[offer.device_id].utilization is not None
 
 
-async def test_the_gate_waits_for_real_memory(
-    care: Callable[[float], Care], offer: SlotOffer, stranger: Stranger
+async def test_memory_release_check_waits_for_real_memory(
+    health_monitor: Callable[[float], DeviceHealthMonitor],
+    offer: SlotOffer,
+    devices: DeviceManager,
+    foreign_process: StartProcess,
 ) -> None:
-    holder = stranger(2 * GIB)
-    kernel, wanted, said = KernelId("k"), frozenset({offer.device_id}), list[str]()
-    watched = care(1.0)
-    refused = await watched.gate.wait(kernel, wanted, said.append)
-    assert refused is not None
-    assert refused.reason is Reason.DEVICE_BUSY
-    assert "still in use" in refused.detail
-    seen = watched._devices.measure({offer.device_id: offer.parent})[offer.device_id]
-    print(refused.detail)
-    if holder.pid in seen.by_pid:  # else the driver numbers processes otherwise: we are in a container
-        assert f"pid {holder.pid} " in refused.detail
-    assert list(watched.watch.troubles()) == [offer.device_id]
-    # While it is held it stays fenced, whatever its probation.
-    await watched.look()
-    assert list(watched.watch.troubles()) == [offer.device_id]
-    waiting = asyncio.create_task(care(60.0).gate.wait(kernel, wanted, said.append))
-    before = len(said)
-    await until("it waits", lambda: _true(len(said) > before))
+    holder = foreign_process(2 * GIB)
+    kernel, wanted, progress = KernelId("k"), frozenset({offer.device_id}), list[str]()
+    monitor = health_monitor(1.0)
+    refusal = await monitor.memory_release.wait(kernel, wanted, progress.append)
+    assert refusal is not None
+    assert refusal.reason is Reason.DEVICE_BUSY
+    assert "still in use" in refusal.detail
+    seen = devices.measure({offer.device_id: offer.parent})[offer.device_id]
+    print(refusal.detail)
+    if holder.pid in seen.memory_by_pid:  # in a container the driver reports other pids
+        assert f"pid {holder.pid} " in refusal.detail
+    assert list(monitor.fences.reasons()) == [offer.device_id]
+    # The device stays fenced while its memory is held, whatever its probation.
+    await monitor.check()
+    assert list(monitor.fences.reasons()) == [offer.device_id]
+    waiting = asyncio.create_task(health_monitor(60.0).memory_release.wait(kernel, wanted, progress.append))
+    before = len(progress)
+    await until("it waits", lambda: _true(len(progress) > before))
     holder.kill()
     holder.wait()
     assert await waiting is None
 
     async def back() -> bool:
-        await watched.look()
-        return not watched.watch.troubles()
+        await monitor.check()
+        return not monitor.fences.reasons()
 
     await until("it is offered again", back)
 
@@ -134,32 +139,34 @@ async def _true(value: bool) -> bool:
     return value
 
 
-async def test_a_neighbour_on_a_shared_device_is_not_in_the_way(
-    care: Callable[[float], Care],
+async def test_memory_of_kernels_on_a_shared_device_does_not_block(
+    health_monitor: Callable[[float], DeviceHealthMonitor],
     runtime: ProcessRuntime,
     offer: SlotOffer,
-    running: dict[KernelId, Measured],
+    running: dict[KernelId, RunningKernel],
 ) -> None:
     kernel = spec(offer, size=2 * GIB)
-    handle = await begin(runtime, kernel)
-    await says(runtime, handle, "holds")
+    handle = await start(runtime, kernel)
+    await logged(runtime, handle, "holds")
     wanted = frozenset({offer.device_id})
-    running[kernel.kernel_id] = Measured("process", handle, {offer.device_id: 500})
-    assert await care(0).gate.wait(KernelId("next"), wanted, lambda words: None) is None
+    running[kernel.kernel_id] = RunningKernel("process", handle, {offer.device_id: 500})
+    assert await health_monitor(0).memory_release.wait(KernelId("next"), wanted, lambda text: None) is None
     running.clear()
-    refused = await care(0).gate.wait(KernelId("next"), wanted, lambda words: None)
-    assert refused is not None
+    refusal = await health_monitor(0).memory_release.wait(KernelId("next"), wanted, lambda text: None)
+    assert refusal is not None
 
 
-def test_a_well_device_has_no_trouble(devices: Devices) -> None:
+def test_healthy_device_has_no_fault(devices: DeviceManager) -> None:
     asked = {o.device_id: o.parent for o in devices.offers()}
-    assert devices.ailing(asked) == {}
-    assert devices.ailing(asked) == {}
-    assert set(devices.ailing({DeviceId("GPU-00000000-0000-0000-0000-000000000000"): DeviceId("")})) == set()
+    assert devices.unhealthy(asked) == {}
+    assert devices.unhealthy(asked) == {}
+    assert (
+        set(devices.unhealthy({DeviceId("GPU-00000000-0000-0000-0000-000000000000"): DeviceId("")})) == set()
+    )
 
 
-async def test_the_whole_path(reachable_dir: Path, offer: SlotOffer) -> None:
-    """A session asks for a GPU, gets it, and `top` shows what it uses of it."""
+async def test_session_with_a_gpu_end_to_end(reachable_dir: Path, offer: SlotOffer) -> None:
+    """A session requests a GPU, runs on it, and `top` shows its usage."""
     home = reachable_dir / "gpu"
     home.mkdir(mode=0o711)
     platform = Platform(home)
@@ -178,13 +185,13 @@ async def test_the_whole_path(reachable_dir: Path, offer: SlotOffer) -> None:
             await until("it holds its memory", holds)
             device = (await client.get_session("job")).kernels[0].devices[0].device_id
             log = b"".join([part async for part in client.logs("job")]).decode()
-            assert f"sees 1 {plain(device)}" in log
+            assert f"sees 1 {bare_uuid(device)}" in log
 
             async def measured() -> bool:
                 lines = await client.top_sessions(sort="gpu_memory")
                 return any((line.latest.gpu_memory or 0) >= GIB for line in lines)
 
-            await until("its use is known", measured)
+            await until("its usage is reported", measured)
         print((await asyncio.to_thread(platform.run, "top", "--devices")).stdout)
         assert (await asyncio.to_thread(platform.run, "stop", "job")).returncode == 0
     finally:

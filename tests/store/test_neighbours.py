@@ -22,9 +22,9 @@ def gpu(index: int, **near: object) -> SlotOffer:
 OFFERS = (
     SlotOffer("cpu", 8000),
     gpu(0, numa=0),
-    gpu(1, numa=0, island="1"),
+    gpu(1, numa=0, nvlink_domain="1"),
     gpu(2, numa=1),
-    gpu(3, numa=1, island="1"),
+    gpu(3, numa=1, nvlink_domain="1"),
     SlotOffer("cuda-1g10gb.device", 1000, DeviceId("MIG-0"), "H100", 10, numa=1, parent=DeviceId("GPU-4")),
 )
 
@@ -46,12 +46,16 @@ async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
         "GPU-3": (1, frozenset({"GPU-1"}), "", 1),
         "MIG-0": (1, frozenset(), "GPU-4", 1000),
     }
-    view = {o.device_id: (o.numa, o.island, o.parent) for o in (await store.get_agent(agent.name)).offers}
+    view = {
+        o.device_id: (o.numa, o.nvlink_domain, o.parent) for o in (await store.get_agent(agent.name)).offers
+    }
     assert view["GPU-3"] == (1, "1", "")
     assert view["MIG-0"] == (1, "", "GPU-4")
     assert view[""] == (None, "", "")
     # What an agent learns later counts too.
-    await store.observe(with_offers(agent, OFFERS[0], gpu(0, island="0"), gpu(2, island="0")), None)
+    await store.observe(
+        with_offers(agent, OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")), None
+    )
     (seen,) = (await store.snapshot("default")).agents
     known = {d.device_id: (d.numa, d.peers) for d in seen.devices if d.capacity}
     assert known == {"GPU-0": (None, {"GPU-2"}), "GPU-2": (None, {"GPU-0"})}

@@ -250,26 +250,28 @@ async def test_what_was_kept_too_long_ago_is_not_used(store: Store, monkeypatch:
 async def test_it_names_the_devices_that_are_fenced(store: Store) -> None:
     agent = FakeAgent(store, "gpu-03", gpus=2)
     whole = agent.whole()
-    trouble = "XID 79 (see `dmesg` on its node)"
+    unhealthy_reason = "XID 79 (see `dmesg` on its node)"
     offers = tuple(
-        replace(offer, healthy=False, trouble=trouble if offer.device_id.endswith("-0") else "")
+        replace(
+            offer, healthy=False, unhealthy_reason=unhealthy_reason if offer.device_id.endswith("-0") else ""
+        )
         if offer.device_id
         else offer
         for offer in whole.info.offers
     )
     await store.observe(replace(whole, info=replace(whole.info, offers=offers)), None)
     (view,) = await store.list_agents()
-    assert [offer.trouble for offer in view.offers if offer.device_id] == [trouble, ""]
+    assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [unhealthy_reason, ""]
     await add(store, "train")
     await schedule(store)
-    named = [f"GPU-gpu-03-0 of gpu-03: {trouble}", "GPU-gpu-03-1 of gpu-03: it errs"]
+    named = [f"GPU-gpu-03-0 of gpu-03: {unhealthy_reason}", "GPU-gpu-03-1 of gpu-03: it errs"]
     assert (await store.why("train")).fenced == named
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
     assert (await store.plan_session(spec, owner=Owner("ann"))).fenced == named
     without = SessionSpec(command=["x"], resources={"cpu": 99})
     assert (await store.plan_session(without, owner=Owner("ann"))).fenced == []
-    # Well again: the trouble is gone with it.
+    # A healthy device has no reason.
     await agent.report()
     assert (await store.why("train")).fenced == []
     (view,) = await store.list_agents()
-    assert all(offer.healthy and not offer.trouble for offer in view.offers)
+    assert all(offer.healthy and not offer.unhealthy_reason for offer in view.offers)

@@ -25,8 +25,8 @@ CATCH_ALL = {
         "load",
     ): "somebody else's module: one that cannot be imported refuses, and says why",
     **{
-        ("src/moorage/agent/devices/vendor.py", name): "somebody else's inventory: it costs its own devices"
-        for name in ("_ask", "installed")
+        ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
+        for name in ("_call", "installed_vendors")
     },
     ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/moorage/proxy/planes/asyncio_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",

@@ -37,9 +37,9 @@ OFFERS = st.builds(
     memory_bytes=WHOLE,
     healthy=st.booleans(),
     numa=st.none() | st.integers(0, 63),
-    island=TEXT,
+    nvlink_domain=TEXT,
     parent=TEXT,
-    trouble=TEXT,
+    unhealthy_reason=TEXT,
 )
 INFOS = st.builds(
     m.AgentInfo,

@@ -1,4 +1,4 @@
-"""Devices of another vendor, by the example of ``docs/devices.md``: offered, given, fenced, and back."""
+"""Devices of another vendor: the example of ``docs/devices.md``, offered, allocated, fenced and returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from manager_harness import manager as manager
 from test_usage_wire import eventually
 
 from moorage.agent import Agent
-from moorage.agent.devices import installed
+from moorage.agent.devices import installed_vendors
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.reasons import Reason
@@ -30,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "devices.md"
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The example, installed as a package; where its two devices show themselves."""
+    """The example as an installed package; returns the directory of its two devices."""
     code, toml = re.findall(r"```(?:python|toml)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     site, root = tmp_path / "site", tmp_path / "acme"
     about = site / "acme_moorage-1.0.dist-info"
@@ -63,8 +63,8 @@ async def agent(manager: Manager, acme: Path, tmp_path: Path) -> AsyncIterator[A
     )
     async with Agent(
         settings, CommonSettings(), clock=SystemClock(), link_token=h.TOKEN, home=tmp_path / "agent"
-    ) as made:
-        yield made
+    ) as agent:
+        yield agent
 
 
 async def offers(client: Client) -> dict[str, OfferView]:
@@ -84,7 +84,7 @@ async def until(client: Client, name: str, *statuses: Status) -> None:
     await eventually(there)
 
 
-async def test_a_device_is_offered_given_and_measured(client: Client, agent: Agent, acme: Path) -> None:
+async def test_device_is_offered_allocated_and_measured(client: Client, agent: Agent, acme: Path) -> None:
     async def offered() -> bool:
         return set(await offers(client)) == {"acme-0", "acme-1"}
 
@@ -93,10 +93,10 @@ async def test_a_device_is_offered_given_and_measured(client: Client, agent: Age
     await until(client, "one", Status.RUNNING)
     device = (await client.get_session("one")).kernels[0].devices[0].device_id
 
-    async def said() -> bool:
+    async def logged() -> bool:
         return f"sees:{device}\n".encode() in b"".join([part async for part in client.logs("one")])
 
-    await eventually(said)
+    await eventually(logged)
     (acme / device / "used").write_text("5000")
 
     async def measured() -> bool:
@@ -104,15 +104,13 @@ async def test_a_device_is_offered_given_and_measured(client: Client, agent: Age
         return {d.device_id: d.memory for d in node.devices}.get(device) == 5000
 
     await eventually(measured)
-    # A device that is its own, and tells of no processes, counts whole.
+    # Without per-process data, an exclusive device is attributed to its kernel entirely.
     assert (await client.session_stats("one")).kernels[0].latest is not None
     await client.stop_session("one")
     await until(client, "one", Status.TERMINATED)
 
 
-async def test_memory_that_is_not_free_keeps_the_next_kernel_away(
-    client: Client, agent: Agent, acme: Path
-) -> None:
+async def test_unreleased_memory_refuses_the_next_kernel(client: Client, agent: Agent, acme: Path) -> None:
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("5000000000")
 
@@ -126,21 +124,27 @@ async def test_memory_that_is_not_free_keeps_the_next_kernel_away(
         return not all(offer.healthy for offer in (await offers(client)).values())
 
     await eventually(fenced)
-    (trouble,) = {offer.trouble for offer in (await offers(client)).values() if not offer.healthy}
-    assert re.fullmatch(r"4\.66GiB of acme-[01] still in use, and the driver names no process", trouble)
+    (unhealthy_reason,) = {
+        offer.unhealthy_reason for offer in (await offers(client)).values() if not offer.healthy
+    }
+    assert re.fullmatch(
+        r"4\.66GiB of acme-[01] still in use, and the driver lists no process", unhealthy_reason
+    )
 
-    async def told() -> bool:
+    async def in_history() -> bool:
         entries = await client.history("one")
-        return any(entry.reason is Reason.DEVICE_BUSY and trouble in entry.detail for entry in entries)
+        return any(
+            entry.reason is Reason.DEVICE_BUSY and unhealthy_reason in entry.detail for entry in entries
+        )
 
-    await eventually(told)
+    await eventually(in_history)
     await client.stop_session("one")
-    # It comes back by itself, when its memory is free and its probation is over.
+    # The device returns by itself when its memory is free and its probation is over.
     for name in ("acme-0", "acme-1"):
         (acme / name / "used").write_text("0")
 
     async def back() -> bool:
-        return all(offer.healthy and not offer.trouble for offer in (await offers(client)).values())
+        return all(offer.healthy and not offer.unhealthy_reason for offer in (await offers(client)).values())
 
     await eventually(back)
     await client.create_session(job("two"))
@@ -149,7 +153,7 @@ async def test_memory_that_is_not_free_keeps_the_next_kernel_away(
     await until(client, "two", Status.TERMINATED)
 
 
-async def test_a_kernel_that_waits_for_memory_says_so_and_runs_when_it_is_free(
+async def test_kernel_waiting_for_device_memory_reports_it_and_starts_when_free(
     manager: Manager, client: Client, acme: Path, tmp_path: Path
 ) -> None:
     settings = AgentSettings(
@@ -177,7 +181,7 @@ async def test_a_kernel_that_waits_for_memory_says_so_and_runs_when_it_is_free(
         await until(client, "one", Status.RUNNING)
         assert (await client.get_session("one")).kernels[0].detail == ""
         assert all(offer.healthy for offer in (await offers(client)).values())
-        # One that waits can be stopped.
+        # A waiting kernel can be stopped.
         for name in ("acme-0", "acme-1"):
             (acme / name / "used").write_text("5000000000")
         await client.create_session(job("two"))
@@ -187,28 +191,30 @@ async def test_a_kernel_that_waits_for_memory_says_so_and_runs_when_it_is_free(
             await until(client, name, Status.TERMINATED)
 
 
-async def test_trouble_of_a_device_and_of_its_inventory(client: Client, agent: Agent, acme: Path) -> None:
-    async def troubles(*expected: str) -> bool:
-        return [offer.trouble for _, offer in sorted((await offers(client)).items())] == list(expected)
+async def test_unhealthy_device_is_reported_with_its_reason(client: Client, agent: Agent, acme: Path) -> None:
+    async def reasons(*expected: str) -> bool:
+        return [offer.unhealthy_reason for _, offer in sorted((await offers(client)).items())] == list(
+            expected
+        )
 
-    await eventually(lambda: troubles("", ""))
+    await eventually(lambda: reasons("", ""))
     (acme / "acme-1" / "error").write_text("it burns\n")
-    await eventually(lambda: troubles("", "it burns"))
+    await eventually(lambda: reasons("", "it burns"))
     (acme / "acme-1" / "error").write_text("")
-    await eventually(lambda: troubles("", ""))
+    await eventually(lambda: reasons("", ""))
 
 
-def test_what_fails_costs_its_own_devices(acme: Path) -> None:
-    (vendor,) = installed()
+def test_failing_vendor_affects_only_its_own_devices(acme: Path) -> None:
+    (vendor,) = installed_vendors()
     assert [(o.device_id, o.healthy) for o in vendor.offers()] == [("acme-0", True), ("acme-1", True)]
     (acme / "acme-0" / "memory").write_text("much")
     failed = vendor.offers()
     assert [(o.device_id, o.healthy) for o in failed] == [("acme-0", False), ("acme-1", False)]
-    assert "'acme' failed in offers" in failed[0].trouble
+    assert "'acme' failed in offers" in failed[0].unhealthy_reason
     (acme / "acme-0" / "used").unlink()
     (acme / "acme-0" / "error").unlink()
     devices = {o.device_id: o.parent for o in failed}
     assert vendor.measure(devices) == {}
-    assert vendor.ailing(devices) == {}
+    assert vendor.unhealthy(devices) == {}
     (acme / "acme-0" / "memory").write_text("8")
-    assert all(o.healthy and not o.trouble for o in vendor.offers())
+    assert all(o.healthy and not o.unhealthy_reason for o in vendor.offers())

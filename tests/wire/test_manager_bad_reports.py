@@ -71,7 +71,7 @@ def with_info(**more: Any) -> Report:
         (with_info(offers=(SlotOffer("cpu", 1), SlotOffer("cpu", 2))), "offered 2 times"),
         (with_info(offers=(SlotOffer("cuda.device", -1, DeviceId("GPU-0")),)), "below 0"),
         (with_info(offers=(SlotOffer("cuda.device", 1, DeviceId("G"), numa=-1),)), "NUMA node -1"),
-        (with_info(offers=(SlotOffer("cuda.device", 1, DeviceId("G"), island="a|b"),)), "device 'G'"),
+        (with_info(offers=(SlotOffer("cuda.device", 1, DeviceId("G"), nvlink_domain="a|b"),)), "device 'G'"),
         (with_info(offers=(SlotOffer("cuda.device", 1, DeviceId("G"), "H\0"),)), "NUL"),
         (with_info(share_quantum=1001), "share_quantum 1001"),
         (with_info(share_minimum=0), "share_minimum 0"),

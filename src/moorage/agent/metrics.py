@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from moorage import __version__
-from moorage.agent.devices.usage import Sampler
+from moorage.agent.devices.usage import UsageSampler
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
@@ -28,14 +28,14 @@ from moorage.common.model.status import ObservedState
 _USES = (
     ("cpu", "kernel_processors", 1000, "Processors that a kernel uses."),
     ("memory", "kernel_memory_bytes", 1, "Memory that a kernel uses."),
-    ("gpu", "kernel_busy_devices", 1000, "Devices that a kernel keeps busy."),
+    ("gpu", "kernel_busy_devices", 1000, "DeviceManager that a kernel keeps busy."),
     ("gpu_memory", "kernel_device_memory_bytes", 1, "Memory of devices that a kernel uses."),
     ("rx", "kernel_received_bytes_per_second", 1, "What a kernel receives."),
     ("tx", "kernel_sent_bytes_per_second", 1, "What a kernel sends."),
 )
 _DEVICES = (
-    ("memory", "device_memory_used_bytes", 1, "Memory of a device in use, by anybody."),
-    ("busy", "device_busy_ratio", 1000, "How busy a device is."),
+    ("memory_used", "device_memory_used_bytes", 1, "Memory of a device in use, by anybody."),
+    ("utilization", "device_busy_ratio", 1000, "How busy a device is."),
     ("temperature", "device_celsius", 1, "Temperature of a device."),
     ("power", "device_watts", 1000, "Power that a device draws."),
 )
@@ -49,7 +49,7 @@ class AgentMetrics(Collector):
     def __init__(
         self,
         *,
-        sampler: Sampler | None,
+        sampler: UsageSampler | None,
         offers: Callable[[], Iterable[SlotOffer]],
         kernels: Callable[[], Kernels],
         connected: Callable[[], bool],
@@ -82,7 +82,7 @@ class AgentMetrics(Collector):
             healthy.add_metric([offer.device_id, offer.slot], int(offer.healthy))
             memory.add_metric([offer.device_id], offer.memory_bytes)
         yield from (healthy, memory)
-        seen = self._sampler.last.gpus if self._sampler is not None else {}
+        seen = self._sampler.latest.devices if self._sampler is not None else {}
         for field, name, scale, words in _DEVICES:
             family = _gauge(name, words, ["device"])
             for device_id, gpu in seen.items():
@@ -91,7 +91,7 @@ class AgentMetrics(Collector):
             yield family
 
     def _of_kernels(self, kernels: Kernels) -> Iterable[Metric]:
-        uses = self._sampler.last.kernels if self._sampler is not None else {}
+        uses = self._sampler.latest.kernels if self._sampler is not None else {}
         for field, name, scale, words in _USES:
             family = _gauge(name, words, ["kernel", "session"])
             for kernel_id, use in uses.items():
@@ -103,7 +103,7 @@ class AgentMetrics(Collector):
     def _own(self) -> Iterable[Metric]:
         if self._sampler is None:
             return
-        cpu, memory = self._sampler.last.node
+        cpu, memory = self._sampler.latest.node
         for name, value, words in (
             ("node_processors", cpu / 1000, "Processors in use on the whole node."),
             ("node_memory_bytes", memory, "Memory in use on the whole node."),

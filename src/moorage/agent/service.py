@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage import __version__
-from moorage.agent.devices import Care, Devices, Fenced, Nvidia, installed, inventory
-from moorage.agent.devices.usage import Sampler
+from moorage.agent.devices import (
+    DeviceHealthMonitor,
+    DeviceManager,
+    FencedInventory,
+    NvidiaVendor,
+    installed_vendors,
+    load_inventory,
+)
+from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.execution.workspaces import WorkspaceAnswers
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import Surroundings
@@ -76,16 +83,16 @@ class Agent:
         self._runtimes: dict[str, Runtime] = {}
         # Where all is pretended, nothing real is looked at.
         pretended = settings.inventory.startswith("fake:")
-        self._devices = Devices(() if pretended else (Nvidia(), *installed()))
+        self._devices = DeviceManager(() if pretended else (NvidiaVendor(), *installed_vendors()))
         self._care = None if pretended else self._take_care()
-        offered = inventory.load(
+        offered = load_inventory(
             settings.inventory,
+            self._devices,
             gpus=settings.gpus,
             reserved_mem=settings.reserved_mem,
             owner=self.id,
-            devices=self._devices,
         )
-        self._inventory = Fenced(offered, self._care.watch) if self._care else offered
+        self._inventory = FencedInventory(offered, self._care.fences) if self._care else offered
         self._site = preflight.this_site(settings.vllm_command, settings.vllm_image)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
@@ -184,7 +191,7 @@ class Agent:
             workspaces=Workspaces(self.state),
             contained=frozenset({"docker"}),
             devices=self._devices if self._care else None,
-            gate=self._care.gate if self._care else None,
+            gate=self._care.memory_release if self._care else None,
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
@@ -207,8 +214,8 @@ class Agent:
             *await self._measure(stack, keeper, link),
         ]
         if self._care is not None:
-            self._care.watch.changed = looking.nudge
-            loops.append(("agent.devices", self._care.look, _DEVICES_S))
+            self._care.fences.changed = looking.nudge
+            loops.append(("agent.devices", self._care.check, _DEVICES_S))
         await stack.enter_async_context(looking)
         for name, tick, interval_s in loops:
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
@@ -227,9 +234,9 @@ class Agent:
             connected=self._ready,
         )
 
-    def _take_care(self) -> Care:
+    def _take_care(self) -> DeviceHealthMonitor:
         settings = self._settings
-        return Care(
+        return DeviceHealthMonitor(
             self._devices,
             self._clock,
             runtimes=self._runtimes,
@@ -259,15 +266,15 @@ class Agent:
         stack.push_async_callback(sampler.close)
         return (("agent.stats", sampler.tick, interval_s),)
 
-    def _sampler(self, keeper: Keeper, link: Link) -> Sampler:
-        return Sampler(
+    def _sampler(self, keeper: Keeper, link: Link) -> UsageSampler:
+        return UsageSampler(
             self.id,
             self.incarnation,
             clock=self._clock,
             runtimes=self._runtimes,
             running=keeper.measured,
             devices=lambda: {o.device_id: o.parent for o in self._offers if o.device_id},
-            gpus=self._devices,
+            meter=self._devices,
             send=link.send_usage,
         )
 

@@ -1,4 +1,4 @@
-"""When devices are fenced and come back, and when their memory is free for the next kernel."""
+"""Device fencing, the memory release check, and the health checks of NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.devices.health.memory_release import Gate, Neighbour
-from moorage.agent.devices.health.monitor import Fenced, Watch
-from moorage.agent.devices.health.nvidia import NvidiaHealth
-from moorage.agent.devices.health.rules import Fence, Held, fences, held, is_the_devices, what_holds
-from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.agent.devices import DeviceMeasurement, FencedInventory, MemoryReleaseCheck
+from moorage.agent.devices.health.memory_release import KernelProcesses
+from moorage.agent.devices.health.monitor import DeviceFences
+from moorage.agent.devices.health.rules import (
+    Fence,
+    UnreleasedMemory,
+    describe_unreleased,
+    is_device_fault,
+    unreleased_memory,
+    update_fences,
+)
+from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId, KernelId
@@ -29,7 +36,7 @@ K = KernelId("k")
 
 
 @pytest.mark.parametrize(
-    ("before", "ailing", "now", "after"),
+    ("before", "unhealthy", "now", "after"),
     [
         ({}, {}, 0, {}),
         ({}, {D0: "XID 79"}, 5, {D0: Fence("XID 79", 5)}),
@@ -39,162 +46,170 @@ K = KernelId("k")
         ({D0: Fence("XID 79", 5)}, {D0: "lost"}, 40, {D0: Fence("lost", 40)}),
         ({D0: Fence("a", 5), D1: Fence("b", 9)}, {}, 16, {D1: Fence("b", 9)}),
     ],
-    ids=["well", "ails", "on probation", "comes back", "again, earlier", "again, later", "each for itself"],
+    ids=["healthy", "unhealthy", "on probation", "returns", "again, earlier", "again, later", "independent"],
 )
-def test_fences(
-    before: dict[DeviceId, Fence], ailing: dict[DeviceId, str], now: float, after: dict[DeviceId, Fence]
+def test_fences_after_a_check(
+    before: dict[DeviceId, Fence], unhealthy: dict[DeviceId, str], now: float, after: dict[DeviceId, Fence]
 ) -> None:
-    assert fences(before, ailing, now, 10) == after
+    assert update_fences(before, unhealthy, now, 10) == after
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=20))
-def test_fenced_is_what_ailed_lately(
+def test_device_is_fenced_until_healthy_for_the_probation_period(
     steps: list[tuple[float, bool]],
 ) -> None:
-    now, ailed_at, found = 0.0, None, dict[DeviceId, Fence]()
-    for pause, ails in steps:
+    now, last_unhealthy_at, fences = 0.0, None, dict[DeviceId, Fence]()
+    for pause, unhealthy in steps:
         now += pause
-        found = fences(found, {D0: "x"} if ails else {}, now, 30)
-        ailed_at = now if ails else ailed_at
-        assert (D0 in found) == (ailed_at is not None and now - ailed_at < 30)
+        fences = update_fences(fences, {D0: "x"} if unhealthy else {}, now, 30)
+        last_unhealthy_at = now if unhealthy else last_unhealthy_at
+        assert (D0 in fences) == (last_unhealthy_at is not None and now - last_unhealthy_at < 30)
 
 
 @pytest.mark.parametrize(
     ("xid", "fenced"), [(13, False), (31, False), (43, False), (48, True), (74, True), (79, True), (95, True)]
 )
-def test_xids(xid: int, fenced: bool) -> None:
-    assert is_the_devices(xid) is fenced
+def test_xids_that_fence_a_device(xid: int, fenced: bool) -> None:
+    assert is_device_fault(xid) is fenced
 
 
-def seen(memory: int, by_pid: dict[int, int | None]) -> GpuSeen:
-    return GpuSeen(D0, memory, 80, None, by_pid)
+def measured(memory: int, by_pid: dict[int, int | None]) -> DeviceMeasurement:
+    return DeviceMeasurement(D0, memory, 80, None, by_pid)
 
 
 @pytest.mark.parametrize(
-    ("gpu", "own", "shared", "expected"),
+    ("measurement", "kernel_pids", "shared", "expected"),
     [
-        (seen(0, {}), [], False, Held(0, {})),
-        (seen(9, {7: 8}), [], False, Held(9, {7: 8})),
-        (seen(9, {}), [], False, Held(9, {})),
-        (seen(9, {7: None}), [], False, Held(9, {7: None})),
-        (seen(9, {7: 8}), [5], False, Held(9, {7: 8})),
-        (seen(9, {5: 8}), [5], True, Held(0, {})),
-        (seen(9, {5: 4, 7: 3}), [5], True, Held(3, {7: 3})),
-        (seen(9, {5: None, 7: None}), [5], True, Held(0, {7: None})),
-        (seen(9, {4711: 8}), [5], True, Held(0, {})),
-        (seen(9, {}), [5], True, Held(0, {})),
+        (measured(0, {}), [], False, UnreleasedMemory(0, {})),
+        (measured(9, {7: 8}), [], False, UnreleasedMemory(9, {7: 8})),
+        (measured(9, {}), [], False, UnreleasedMemory(9, {})),
+        (measured(9, {7: None}), [], False, UnreleasedMemory(9, {7: None})),
+        (measured(9, {7: 8}), [5], False, UnreleasedMemory(9, {7: 8})),
+        (measured(9, {5: 8}), [5], True, UnreleasedMemory(0, {})),
+        (measured(9, {5: 4, 7: 3}), [5], True, UnreleasedMemory(3, {7: 3})),
+        (measured(9, {5: None, 7: None}), [5], True, UnreleasedMemory(0, {7: None})),
+        (measured(9, {4711: 8}), [5], True, UnreleasedMemory(0, {})),
+        (measured(9, {}), [5], True, UnreleasedMemory(0, {})),
     ],
     ids=[
         *(
             "free",
-            "a stranger",
-            "nobody is named",
-            "told only that he is there",
-            "another device's kernel",
+            "foreign process",
+            "no process listed",
+            "unknown share",
+            "kernel of another device",
         ),
-        *("a neighbour", "a neighbour and a stranger", "a shared slice", "another namespace", "nothing told"),
+        *("kernel", "kernel and foreign process", "shared slice", "pids of another namespace"),
+        "shared, no process listed",
     ],
 )
-def test_what_is_in_the_way(gpu: GpuSeen, own: list[int], shared: bool, expected: Held) -> None:
-    assert held(gpu, own, shared) == expected
+def test_unreleased_memory(
+    measurement: DeviceMeasurement, kernel_pids: list[int], shared: bool, expected: UnreleasedMemory
+) -> None:
+    assert unreleased_memory(measurement, kernel_pids, shared) == expected
 
 
-def test_in_words() -> None:
-    assert what_holds(D0, Held(3 * GIB, {7: 2 * GIB, 9: None}), {7: "python"}) == (
+def test_unreleased_memory_is_described() -> None:
+    assert describe_unreleased(D0, UnreleasedMemory(3 * GIB, {7: 2 * GIB, 9: None}), {7: "python"}) == (
         "3GiB of GPU-0 still in use by pid 7 python (2GiB), pid 9"
     )
-    assert what_holds(D0, Held(GIB, {}), {}) == "1GiB of GPU-0 still in use, and the driver names no process"
-    assert what_holds(D0, Held(9, dict.fromkeys(range(7), 1)), {}).endswith("pid 3 (1B) and 3 more")
+    assert (
+        describe_unreleased(D0, UnreleasedMemory(GIB, {}), {})
+        == "1GiB of GPU-0 still in use, and the driver lists no process"
+    )
+    assert describe_unreleased(D0, UnreleasedMemory(9, dict.fromkeys(range(7), 1)), {}).endswith(
+        "pid 3 (1B) and 3 more"
+    )
 
 
-class World:
-    """Devices whose use changes from look to look."""
+class Node:
+    """DeviceManager whose use changes from look to look."""
 
-    def __init__(self, *looks: dict[DeviceId, GpuSeen]) -> None:
-        self.looks, self.neighbours = list(looks), list[Neighbour]()
-        self.watch = Watch(SystemClock(), probation_s=60)
-        self.said: list[str] = []
+    def __init__(self, *measurements: dict[DeviceId, DeviceMeasurement]) -> None:
+        self.measurements, self.kernels = list(measurements), list[KernelProcesses]()
+        self.fences = DeviceFences(SystemClock(), probation_s=60)
+        self.progress: list[str] = []
 
-    def measure(self, devices: Any) -> dict[DeviceId, GpuSeen]:
-        now = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+    def measure(self, devices: Any) -> dict[DeviceId, DeviceMeasurement]:
+        now = self.measurements.pop(0) if len(self.measurements) > 1 else self.measurements[0]
         return {d: gpu for d, gpu in now.items() if d in devices}
 
     async def wait(self, *devices: DeviceId, timeout_s: float = 30) -> Any:
-        async def neighbours(kernel_id: KernelId) -> list[Neighbour]:
+        async def other_kernels(kernel_id: KernelId) -> list[KernelProcesses]:
             assert kernel_id == K
-            return self.neighbours
+            return self.kernels
 
-        gate = Gate(
-            self, self.watch, SystemClock(), parents=lambda: {}, neighbours=neighbours, free_bytes=GIB,
+        check = MemoryReleaseCheck(
+            self, self.fences, SystemClock(), parents=lambda: {}, other_kernels=other_kernels, free_bytes=GIB,
             timeout_s=timeout_s, program=lambda pid: "python",
         )  # fmt: skip
-        return await gate.wait(K, frozenset(devices), self.said.append)
+        return await check.wait(K, frozenset(devices), self.progress.append)
 
 
-async def test_the_gate_opens_when_the_memory_is_free() -> None:
-    busy, free = seen(9 * GIB, {7: 8 * GIB}), seen(GIB, {})
-    world = World({D0: busy}, {D0: busy}, {D0: free})
-    assert await world.wait(D0) is None
-    assert world.said == ["waiting for GPU memory: 9GiB of GPU-0 still in use by pid 7 python (8GiB)"] * 2
-    assert world.watch.troubles() == {}
+async def test_check_passes_when_the_memory_is_free() -> None:
+    busy, free = measured(9 * GIB, {7: 8 * GIB}), measured(GIB, {})
+    node = Node({D0: busy}, {D0: busy}, {D0: free})
+    assert await node.wait(D0) is None
+    assert node.progress == ["waiting for GPU memory: 9GiB of GPU-0 still in use by pid 7 python (8GiB)"] * 2
+    assert node.fences.reasons() == {}
 
 
-async def test_what_is_not_free_in_time_is_fenced_and_refused_with_its_reason() -> None:
-    world = World({D0: seen(9 * GIB, {7: 8 * GIB}), D1: seen(0, {})})
-    refused = await world.wait(D0, D1, timeout_s=0)
-    assert refused.reason is Reason.DEVICE_BUSY
-    assert "pid 7 python" in refused.detail
-    assert list(world.watch.troubles()) == [D0]
+async def test_memory_in_use_at_the_timeout_fences_the_device_and_refuses_the_kernel() -> None:
+    node = Node({D0: measured(9 * GIB, {7: 8 * GIB}), D1: measured(0, {})})
+    refusal = await node.wait(D0, D1, timeout_s=0)
+    assert refusal.reason is Reason.DEVICE_BUSY
+    assert "pid 7 python" in refusal.detail
+    assert list(node.fences.reasons()) == [D0]
 
 
-async def test_neighbours_on_a_shared_device_are_not_in_the_way() -> None:
-    world = World({D0: seen(40 * GIB, {5: 39 * GIB})})
-    world.neighbours = [Neighbour((5,), frozenset({D0}))]
-    assert await world.wait(D0) is None
-    # On another device than its own a kernel is as much in the way as anybody.
-    world.neighbours = [Neighbour((5,), frozenset({D1}))]
-    assert (await world.wait(D0, timeout_s=0)).reason is Reason.DEVICE_BUSY
+async def test_memory_of_kernels_on_a_shared_device_does_not_block() -> None:
+    node = Node({D0: measured(40 * GIB, {5: 39 * GIB})})
+    node.kernels = [KernelProcesses((5,), frozenset({D0}))]
+    assert await node.wait(D0) is None
+    # On a device that it does not hold, a kernel is a foreign process.
+    node.kernels = [KernelProcesses((5,), frozenset({D1}))]
+    assert (await node.wait(D0, timeout_s=0)).reason is Reason.DEVICE_BUSY
 
 
-async def test_a_device_that_cannot_be_measured_is_no_reason_to_wait() -> None:
-    assert await World({}).wait(D0, timeout_s=0) is None
+async def test_unmeasurable_device_does_not_block() -> None:
+    assert await Node({}).wait(D0, timeout_s=0) is None
 
 
-async def test_waiting_can_be_given_up() -> None:
-    world = World({D0: seen(9 * GIB, {})})
-    waiting = asyncio.create_task(world.wait(D0))
+async def test_check_can_be_cancelled() -> None:
+    node = Node({D0: measured(9 * GIB, {})})
+    waiting = asyncio.create_task(node.wait(D0))
     async with asyncio.timeout(5):
-        while not world.said:
+        while not node.progress:
             await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert world.watch.troubles() == {}
+    assert node.fences.reasons() == {}
 
 
-def test_a_fenced_device_is_offered_as_unhealthy_with_its_trouble() -> None:
-    clock, told = ManualClock(), list[int]()
-    watch = Watch(clock, probation_s=60)
-    watch.changed = lambda: told.append(1)
+def test_fenced_device_is_offered_as_unhealthy_with_the_reason() -> None:
+    clock, changes = ManualClock(), list[int]()
+    fences = DeviceFences(clock, probation_s=60)
+    fences.changed = lambda: changes.append(1)
     inner = SimpleNamespace(offers=lambda: (SlotOffer("cpu", 1), SlotOffer("cuda.device", 1000, D0)))
-    inventory = Fenced(inner, watch)
+    inventory = FencedInventory(inner, fences)
     assert all(offer.healthy for offer in inventory.offers())
-    watch.judge({D0: "XID 79"})
-    watch.judge({D0: "XID 79"})
-    assert len(told) == 1
+    fences.update({D0: "XID 79"})
+    fences.update({D0: "XID 79"})
+    assert len(changes) == 1
     cpu, gpu = inventory.offers()
-    assert (cpu.healthy, gpu.healthy, gpu.trouble) == (True, False, "XID 79")
+    assert (cpu.healthy, gpu.healthy, gpu.unhealthy_reason) == (True, False, "XID 79")
     clock.advance(59)
-    watch.judge({})
+    fences.update({})
     assert not inventory.offers()[1].healthy
     clock.advance(1)
-    watch.judge({})
+    fences.update({})
     assert inventory.offers()[1] == SlotOffer("cuda.device", 1000, D0)
-    assert len(told) == 2
+    assert len(changes) == 2
 
 
 class Driver:
-    """``events``: (device, type, xid); ``errors``: uncorrected, by device."""
+    """Fake NVML. ``events``: (device, type, XID); ``errors``: uncorrectable ECC errors by device."""
 
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 1, 0, 8
 
@@ -210,10 +225,10 @@ class Driver:
         self.lost: set[str] = set()
         self.broken: set[str] = set()
         self.registered: list[str] = []
-        self.silent = False
+        self.no_events = False
 
     def nvmlEventSetCreate(self) -> str:
-        if self.silent:
+        if self.no_events:
             raise self.NVMLError("Not Supported")
         return "set"
 
@@ -249,47 +264,47 @@ class Driver:
         return 0, 0, 0, int(handle in self.broken)
 
 
-def test_health() -> None:
+def test_health_checks() -> None:
     driver = Driver()
     health = NvidiaHealth(driver)
     slice_of = DeviceId("MIG-1")
     devices = {D0: DeviceId(""), D1: DeviceId(""), slice_of: DeviceId("GPU-9")}
-    assert health.look(devices) == {}
+    assert health.check(devices) == {}
     driver.events = [("GPU-0", 8, 31), ("GPU-9", 8, 48), ("GPU-7", 8, 79), ("GPU-0", 2, 79)]
-    # A slice ails with its device; what a program does to itself, and other kinds of events, do not count.
-    assert health.look(devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
-    assert health.look(devices) == {}
+    # A slice is unhealthy with its GPU; application XIDs and other types of events do not count.
+    assert health.check(devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
+    assert health.check(devices) == {}
     assert sorted(driver.registered) == ["GPU-0", "GPU-1", "GPU-9"]
-    # Errors from before are the driver's to judge, new ones are told once.
+    # Only errors since the last check count.
     driver.errors = {"GPU-0": 3}
-    assert health.look(devices) == {}
+    assert health.check(devices) == {}
     driver.errors = {"GPU-0": 5}
-    assert health.look(devices) == {D0: "2 memory errors that could not be corrected (ECC)"}
-    assert health.look(devices) == {}
+    assert health.check(devices) == {D0: "2 uncorrectable memory errors (ECC)"}
+    assert health.check(devices) == {}
     driver.lost, driver.broken = {"GPU-9"}, {"GPU-1"}
-    found = health.look(devices)
-    assert found[slice_of] == "the driver does not reach it: GPU is lost"
-    assert "exchanged" in found[D1]
+    unhealthy = health.check(devices)
+    assert unhealthy[slice_of] == "the driver cannot reach it: GPU is lost"
+    assert "replace the GPU" in unhealthy[D1]
     driver.lost, driver.broken = set(), set()
-    assert health.look(devices) == {}
+    assert health.check(devices) == {}
     assert driver.registered.count("GPU-9") == 2
-    assert NvidiaHealth(driver).look({}) == {}
+    assert NvidiaHealth(driver).check({}) == {}
 
 
-def test_a_driver_that_tells_no_events() -> None:
+def test_lost_gpu_is_detected_without_events() -> None:
     driver = Driver()
-    driver.silent, driver.lost = True, {"GPU-0"}
-    assert set(NvidiaHealth(driver).look({D0: DeviceId(""), D1: DeviceId("")})) == {D0}
+    driver.no_events, driver.lost = True, {"GPU-0"}
+    assert set(NvidiaHealth(driver).check({D0: DeviceId(""), D1: DeviceId("")})) == {D0}
 
 
-def test_without_a_driver_its_package_is_not_imported() -> None:
-    """It takes 15 MiB of every agent on a node without GPUs."""
+def test_pynvml_is_not_imported_without_a_driver() -> None:
+    """The import costs 15 MiB in every agent on a node without GPUs."""
     program = (
         "import sys\n"
-        "from moorage.agent.devices import Devices, Nvidia\n"
-        "devices = Devices((Nvidia(),))\n"
+        "from moorage.agent.devices import DeviceManager, NvidiaVendor\n"
+        "devices = DeviceManager((NvidiaVendor(),))\n"
         "devices.offers()\n"
-        "assert devices.measure({'x': ''}) == devices.ailing({'x': ''}) == {}\n"
+        "assert devices.measure({'x': ''}) == devices.unhealthy({'x': ''}) == {}\n"
         "print('pynvml' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What a node offers, read from pretended /proc and /sys, and from a pretended driver."""
+"""Node inventory, read from a fake /proc and /sys and from a fake NVML."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.devices import inventory
-from moorage.agent.devices.inventory.host import NodeInventory
-from moorage.agent.devices.inventory.nvidia import NvidiaInventory
+from moorage.agent.devices import DeviceManager, load_inventory
+from moorage.agent.devices.host import HostInventory
+from moorage.agent.devices.nvidia.inventory import NvidiaInventory
 from moorage.common.model.errors import ConfigError
 
 CORES = len(os.sched_getaffinity(0)) * 1000
 GIB = 1024**3
+NO_DEVICES = DeviceManager(())
 
 
 def node(root: Path, files: dict[str, str]) -> dict[str, int]:
     for name, text in ({"proc/meminfo": "MemTotal:       8388608 kB\nMemFree: 1 kB\n"} | files).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return {offer.slot: offer.capacity for offer in NodeInventory(GIB, root).offers()}
+    return {offer.slot: offer.capacity for offer in HostInventory(GIB, root).offers()}
 
 
 @pytest.mark.parametrize(
@@ -67,30 +68,30 @@ def test_cpu_and_memory_within_limits(tmp_path: Path, files: dict[str, str], cpu
     assert node(tmp_path, files) == {"cpu": cpu, "mem": mem}
 
 
-def test_this_node() -> None:
-    offers = {offer.slot: offer.capacity for offer in NodeInventory(0).offers()}
+def test_offers_of_this_node() -> None:
+    offers = {offer.slot: offer.capacity for offer in HostInventory(0).offers()}
     assert 0 < offers["cpu"] <= CORES
     assert offers["mem"] > 0
 
 
 class Driver:
-    """A driver library with two GPUs whose faults the test chooses."""
+    """Fake NVML with two GPUs and injected faults."""
 
     class NVMLError(Exception):
         pass
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
-        self.away = self.mute = False
-        self.started = 0
+        self.not_loaded = self.silent = False
+        self.initialised = 0
 
     def nvmlInit(self) -> None:
-        self.started += 1
-        if self.away:
+        self.initialised += 1
+        if self.not_loaded:
             raise self.NVMLError("Driver Not Loaded")
 
     def nvmlDeviceGetCount(self) -> int:
-        if self.mute:
+        if self.silent:
             raise self.NVMLError("Unknown Error")
         return 2
 
@@ -118,11 +119,11 @@ class Driver:
         raise self.NVMLError("Not Supported")
 
 
-def health(inventory_: NvidiaInventory) -> dict[str, bool]:
-    return {offer.device_id: offer.healthy for offer in inventory_.offers()}
+def health(inventory: NvidiaInventory) -> dict[str, bool]:
+    return {offer.device_id: offer.healthy for offer in inventory.offers()}
 
 
-def test_gpus_that_err_are_unhealthy_not_absent() -> None:
+def test_failing_gpus_are_unhealthy_not_absent() -> None:
     driver = Driver()
     gpus = NvidiaInventory(driver)
     first = gpus.offers()[0]
@@ -132,41 +133,43 @@ def test_gpus_that_err_are_unhealthy_not_absent() -> None:
     assert health(gpus) == {"GPU-0": True, "GPU-1": True}
     driver.broken = {1}
     assert health(gpus) == {"GPU-0": True, "GPU-1": False}
-    driver.mute = True
+    driver.silent = True
     assert health(gpus) == {"GPU-0": False, "GPU-1": False}
-    driver.broken, driver.mute = set(), False
+    driver.broken, driver.silent = set(), False
     assert health(gpus) == {"GPU-0": True, "GPU-1": True}
-    assert driver.started == 2  # begun anew after it stopped answering
+    assert driver.initialised == 2  # again, after it stopped answering
     driver.broken = {0}
     assert health(NvidiaInventory(driver)) == {"unreadable-0": False, "GPU-1": True}
 
 
-def test_no_driver_is_no_gpus_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_driver_is_logged_once_and_offers_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     driver = Driver()
-    driver.away = True
+    driver.not_loaded = True
     gpus = NvidiaInventory(driver)
     assert [gpus.offers() for _ in range(3)] == [(), (), ()]
     assert capsys.readouterr().out.count("no NVIDIA GPUs") == 1
 
 
-def test_pretended_gpus() -> None:
-    offers = inventory.load("fake:8xH100", owner="a").offers()
+def test_fake_inventory() -> None:
+    offers = load_inventory("fake:8xH100", NO_DEVICES, owner="a").offers()
     gpus = [offer for offer in offers if offer.slot == "cuda.device"]
-    others = {offer.device_id for offer in inventory.load("fake:8xH100", owner="b").offers()} - {""}
+    others = {offer.device_id for offer in load_inventory("fake:8xH100", NO_DEVICES, owner="b").offers()} - {
+        ""
+    }
     assert len({gpu.device_id for gpu in gpus}) == 8
     assert not others & {gpu.device_id for gpu in gpus}
     assert {(gpu.capacity, gpu.memory_bytes, gpu.healthy) for gpu in gpus} == {(1000, 80 * GIB, True)}
-    assert {offer.slot for offer in inventory.load("fake:0xT4").offers()} == {"cpu", "mem"}
+    assert {offer.slot for offer in load_inventory("fake:0xT4", NO_DEVICES).offers()} == {"cpu", "mem"}
 
 
 @pytest.mark.parametrize(
     "setting", ["", "cuda", "fake", "fake:H100", "fake:-1xH100", "fake:2x", "fake:99999xH100"]
 )
-def test_what_is_not_an_inventory(setting: str) -> None:
+def test_invalid_inventory_setting_is_rejected(setting: str) -> None:
     with pytest.raises(ConfigError, match=r"agent\.inventory.*fake:8xH100"):
-        inventory.load(setting)
+        load_inventory(setting, NO_DEVICES)
 
 
-def test_reserved_memory_is_a_size() -> None:
+def test_reserved_memory_must_be_a_size() -> None:
     with pytest.raises(ConfigError, match=r"agent\.reserved_mem"):
-        inventory.load("auto", reserved_mem="much")
+        load_inventory("auto", NO_DEVICES, reserved_mem="much")

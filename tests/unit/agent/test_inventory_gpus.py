@@ -1,4 +1,4 @@
-"""GPUs that lie near each other, GPUs in slices, and some of them only: from a pretended driver."""
+"""GPU topology, MIG slices and device selection, with a fake NVML."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.devices import inventory
-from moorage.agent.devices.inventory.nvidia import NvidiaInventory
-from moorage.agent.devices.inventory.selection import Chosen
+from moorage.agent.devices import DeviceManager, load_inventory
+from moorage.agent.devices.nvidia.inventory import NvidiaInventory
+from moorage.agent.devices.selection import SelectedDevices
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.errors import ConfigError
 
@@ -18,8 +18,8 @@ GIB = 1024**3
 
 
 class Driver:
-    """``links``: by GPU, the other end of each link: a GPU, or "switch"; None: the link is down.
-    ``slices``: by GPU in MIG mode, its slices' profiles; None: a place without one."""
+    """Fake NVML. ``links``: per GPU the remote end of each link: a GPU, or "switch"; None: the link is down.
+    ``slices``: per GPU in MIG mode the profiles of its slices; None: an empty slot."""
 
     NVML_NVLINK_DEVICE_TYPE_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH = 0, 2
 
@@ -79,14 +79,14 @@ class Driver:
         return 7
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: int, number: int) -> str:
-        made = self.slices[gpu]
-        if number >= len(made) or made[number] is None:
+        profiles = self.slices[gpu]
+        if number >= len(profiles) or profiles[number] is None:
             raise self.NVMLError("Not Found")
-        return f"{gpu}-{number}/{made[number]}"
+        return f"{gpu}-{number}/{profiles[number]}"
 
 
 @pytest.mark.parametrize(
-    ("links", "islands"),
+    ("links", "domains"),
     [
         ({}, ["", "", "", ""]),
         ({0: [1], 1: [0], 2: [3], 3: [2]}, ["0", "0", "2", "2"]),
@@ -96,10 +96,10 @@ class Driver:
         ({gpu: ["switch", "switch"] for gpu in range(4)}, ["0", "0", "0", "0"]),
         ({0: ["switch"], 1: [3], 3: [1]}, ["", "1", "", "1"]),
     ],
-    ids=["none", "pairs", "a chain", "a link is down", "only one end tells", "switched", "alone on a switch"],
+    ids=["none", "pairs", "chain", "link down", "one end reports", "switched", "alone on a switch"],
 )
-def test_islands(links: dict[int, list[int | str | None]], islands: list[str]) -> None:
-    assert [offer.island for offer in NvidiaInventory(Driver(4, links)).offers()] == islands
+def test_nvlink_domains(links: dict[int, list[int | str | None]], domains: list[str]) -> None:
+    assert [offer.nvlink_domain for offer in NvidiaInventory(Driver(4, links)).offers()] == domains
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
@@ -109,19 +109,24 @@ def test_numa_nodes(tmp_path: Path) -> None:
     assert [offer.numa for offer in NvidiaInventory(Driver(4), tmp_path).offers()] == [0, 1, None, None]
 
 
-def test_a_gpu_in_slices_is_offered_as_its_slices() -> None:
+def test_gpu_in_mig_mode_is_offered_as_its_slices() -> None:
     driver = Driver(3, {0: [1, 2], 1: [0], 2: [0]}, {1: ["1g.10gb", None, "3g.40gb+me"], 2: []})
     whole, small, large = NvidiaInventory(driver).offers()
-    assert (whole.slot, whole.device_id, whole.parent, whole.island) == ("cuda.device", "GPU-0", "", "0")
+    assert (whole.slot, whole.device_id, whole.parent, whole.nvlink_domain) == (
+        "cuda.device",
+        "GPU-0",
+        "",
+        "0",
+    )
     assert (small.slot, small.device_id, small.parent) == ("cuda-1g10gb.device", "MIG-1-0/1g.10gb", "GPU-1")
     assert (large.slot, large.capacity, large.memory_bytes) == ("cuda-3g40gb.device", 1000, 10 * GIB)
-    assert small.island == large.island == ""
+    assert small.nvlink_domain == large.nvlink_domain == ""
     driver.lost = {1}
     gpus = NvidiaInventory(driver)
     assert [o.healthy for o in gpus.offers()] == [True, False]
 
 
-def test_slices_of_a_gpu_that_errs_are_sick() -> None:
+def test_slices_of_a_failing_gpu_are_unhealthy() -> None:
     driver = Driver(1, slices={0: ["1g.10gb", "1g.10gb"]})
     gpus = NvidiaInventory(driver)
     assert [offer.healthy for offer in gpus.offers()] == [True, True]
@@ -134,7 +139,7 @@ def ids(offers: tuple[SlotOffer, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("names", "left"),
+    ("names", "expected"),
     [
         ("0, 2,2", ["GPU-0", "GPU-2"]),
         ("3,1", ["GPU-3", "GPU-1"]),
@@ -143,31 +148,31 @@ def ids(offers: tuple[SlotOffer, ...]) -> list[str]:
         ("MIG-4-1/2g.20gb", ["MIG-4-1/2g.20gb"]),
     ],
 )
-def test_only_some(names: str, left: list[str]) -> None:
+def test_selection_by_index_and_id(names: str, expected: list[str]) -> None:
     driver = Driver(5, slices={4: ["1g.10gb", "2g.20gb"]})
-    chosen = Chosen(NvidiaInventory(driver), names)
-    assert ids(chosen.offers()) == left
+    selected = SelectedDevices(NvidiaInventory(driver), names)
+    assert ids(selected.offers()) == expected
     driver.lost = {0, 1, 2, 3, 4}
-    assert ids(chosen.offers()) == left
-    assert not any(offer.healthy for offer in chosen.offers())
+    assert ids(selected.offers()) == expected
+    assert not any(offer.healthy for offer in selected.offers())
 
 
 @pytest.mark.parametrize("names", ["5", "-1", "GPU-9", "0,,1", "0 1"])
-def test_a_name_that_is_no_gpu_is_refused(names: str) -> None:
-    with pytest.raises(ConfigError, match=r"agent\.gpus.*no GPU") as refused:
-        Chosen(NvidiaInventory(Driver(2)), names)
+def test_unknown_gpu_is_rejected(names: str) -> None:
+    with pytest.raises(ConfigError, match=r"agent\.gpus.*not a GPU") as refused:
+        SelectedDevices(NvidiaInventory(Driver(2)), names)
     assert "0 = GPU-0, 1 = GPU-1" in str(refused.value.next_step)
 
 
-def test_gpus_named_where_there_are_none() -> None:
+def test_selection_on_a_node_without_gpus_is_rejected() -> None:
     with pytest.raises(ConfigError) as refused:
-        Chosen(NvidiaInventory(Driver(0)), "0")
+        SelectedDevices(NvidiaInventory(Driver(0)), "0")
     assert "nvidia-smi" in str(refused.value.next_step)
 
 
-def test_pretended_ones_have_the_same_shape() -> None:
-    offers = inventory.load("fake:4xH100/nvlink", gpus="3, 0, 3").offers()
-    assert [(o.device_id, o.numa, o.island) for o in offers if o.device_id] == [
+def test_fake_inventory_has_the_same_topology() -> None:
+    offers = load_inventory("fake:4xH100/nvlink", DeviceManager(()), gpus="3, 0, 3").offers()
+    assert [(o.device_id, o.numa, o.nvlink_domain) for o in offers if o.device_id] == [
         ("GPU-fake-node-3", 1, "1"), ("GPU-fake-node-0", 0, "0"),
     ]  # fmt: skip
     assert {o.slot for o in offers} == {"cpu", "mem", "cuda.device"}

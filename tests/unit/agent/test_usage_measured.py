@@ -1,4 +1,4 @@
-"""Where the numbers are read: real processes, control groups of both versions, a pretended driver."""
+"""Measurement of process trees, control groups (v1 and v2), the node, and GPUs with a fake NVML."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.devices.usage.host import node_counters
-from moorage.agent.devices.usage.nvidia import GpuMeter
+from moorage.agent.devices.host import node_counters
+from moorage.agent.devices.nvidia.usage import NvidiaMeter
 from moorage.agent.runtimes import Counters, procfs
 from moorage.agent.runtimes.docker import usage as containers
 from moorage.agent.runtimes.process.usage import Meter
@@ -27,38 +27,38 @@ held.write(b"x" * len(held))
 if os.fork() == 0:
     for at in range(0, len(held), 4096):
         held[at]
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
         pass
 print("ready", flush=True)
 time.sleep(3600)
 """
 
 
-def begun(held: int) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
+def start_tree(held: int) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
     process = subprocess.Popen([sys.executable, "-S", "-c", _TREE, str(held)], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    # Both of the tree have said it.
+    # Printed by both processes.
     assert [process.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
     found = procfs.stat(process.pid)
     assert found is not None
     return process, (process.pid, found.start)
 
 
-def test_a_tree_of_processes_is_measured_whole_and_no_other() -> None:
+def test_process_tree_is_measured_completely_and_separately() -> None:
     meter, size = Meter(), 64 << 20
-    first, root = begun(size)
-    second, other = begun(4096)
+    first, root = start_tree(size)
+    second, other = start_tree(4096)
     try:
         found = meter.measure({K: root, OTHER: other})
         assert found[K].cpu_us > 200_000
         assert len(found[K].pids) == 2
         assert not set(found[K].pids) & set(found[OTHER].pids)
-        # Both have the same pages: they count once.
+        # Shared pages count once.
         assert size < found[K].memory < 2 * size
         assert found[OTHER].memory < size
         assert found[K].rx is None
-        # A number that another process has by now is not the kernel's.
+        # A reused pid does not belong to the kernel.
         assert meter.measure({K: (root[0], root[1] + 1)}) == {}
         again = meter.measure({K: root})
         assert again[K].cpu_us >= found[K].cpu_us
@@ -71,9 +71,9 @@ def test_a_tree_of_processes_is_measured_whole_and_no_other() -> None:
     assert meter.measure({K: root}) == {}
 
 
-def test_a_process_that_comes_later_is_found_without_looking_at_all_others() -> None:
+def test_new_process_of_a_kernel_is_found() -> None:
     meter = Meter()
-    # A shell begins another program each time that it is told to.
+    # The shell starts a program for each line.
     shell = subprocess.Popen(["sh"], stdin=subprocess.PIPE)
     found = procfs.stat(shell.pid)
     assert found is not None
@@ -102,7 +102,7 @@ NET = "Inter-|\n face |\n    lo: 9 1 0 0 0 0 0 0 9 1\n  eth0: 100 1 0 0 0 0 0 0 
 
 
 @pytest.mark.parametrize("hidden", ["", "/outer"])
-def test_control_groups_of_version_2(tmp_path: Path, hidden: str) -> None:
+def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
     group = "sys/fs/cgroup/docker/abc"
     write(
         tmp_path,
@@ -118,7 +118,7 @@ def test_control_groups_of_version_2(tmp_path: Path, hidden: str) -> None:
     found = containers.groups(42, tmp_path)
     assert found is not None
     assert containers.read(found, tmp_path) == Counters(1500, 700, 100, 50, (42, 43))
-    # Its first process ended, and the number may be somebody else's: of its network nothing is known.
+    # The first process ended and its pid may be reused: the network counters are unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
     assert containers.read(found, tmp_path) == Counters(1500, 700, None, None, (43,))
     write(tmp_path, {f"{group}/cgroup.procs": ""})
@@ -126,7 +126,7 @@ def test_control_groups_of_version_2(tmp_path: Path, hidden: str) -> None:
         containers.read(found, tmp_path)
 
 
-def test_control_groups_of_version_1(tmp_path: Path) -> None:
+def test_cgroup_v1(tmp_path: Path) -> None:
     base = "sys/fs/cgroup"
     write(
         tmp_path,
@@ -144,13 +144,13 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
     assert containers.read(found, tmp_path) == Counters(1500, 600, 100, 50, (42,))
 
 
-def test_groups_that_cannot_be_seen(tmp_path: Path) -> None:
+def test_invisible_cgroups(tmp_path: Path) -> None:
     assert containers.groups(42, tmp_path) is None
     write(tmp_path, {"proc/42/cgroup": "0::/docker/abc\n"})
     assert containers.groups(42, tmp_path) is None
 
 
-def test_what_the_engine_answers() -> None:
+def test_counters_from_engine_stats() -> None:
     stats = {
         "cpu_stats": {"cpu_usage": {"total_usage": 1_500_000}},
         "memory_stats": {"usage": 1000, "stats": {"inactive_file": 300}},
@@ -161,7 +161,7 @@ def test_what_the_engine_answers() -> None:
         containers.told({"cpu_stats": {"cpu_usage": {}}, "memory_stats": {}})
 
 
-def test_the_node(tmp_path: Path) -> None:
+def test_node_counters(tmp_path: Path) -> None:
     cpu_us, memory = node_counters()
     assert cpu_us > 0
     assert memory > 0
@@ -176,7 +176,7 @@ def test_the_node(tmp_path: Path) -> None:
 
 
 class Driver:
-    """A whole GPU that tells all, and a slice that tells only of its memory."""
+    """Fake NVML: a whole GPU that reports everything, and a slice that reports only its memory."""
 
     NVML_TEMPERATURE_GPU = 0
 
@@ -216,8 +216,8 @@ class Driver:
         return newer
 
 
-def test_gpus() -> None:
-    meter = GpuMeter(Driver())
+def test_measurement_of_gpus() -> None:
+    meter = NvidiaMeter(Driver())
     devices = {
         DeviceId("whole"): DeviceId(""),
         DeviceId("slice"): DeviceId("g"),
@@ -226,15 +226,20 @@ def test_gpus() -> None:
     found = meter.measure(devices)
     assert set(found) == {"whole", "slice"}
     whole, part = found[DeviceId("whole")], found[DeviceId("slice")]
-    assert (whole.memory, whole.total, whole.busy, whole.temperature, whole.power) == (
+    assert (whole.memory_used, whole.memory_total, whole.utilization, whole.temperature, whole.power) == (
         10,
         80,
         420,
         55,
         70_000,
     )
-    assert whole.by_pid == {7: 6, 8: None}
-    assert whole.busy_by_pid == {7: 90, 8: 10}
-    assert (part.busy, part.busy_by_pid, part.temperature, part.power) == (None, None, None, None)
-    # Only what is newer than the last look.
-    assert meter.measure(devices)[DeviceId("whole")].busy_by_pid is None
+    assert whole.memory_by_pid == {7: 6, 8: None}
+    assert whole.utilization_by_pid == {7: 90, 8: 10}
+    assert (part.utilization, part.utilization_by_pid, part.temperature, part.power) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    # Only samples since the last measurement count.
+    assert meter.measure(devices)[DeviceId("whole")].utilization_by_pid is None

@@ -126,11 +126,11 @@ def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager
         used=0,
     )
     manager.offers = [whole]
-    assert "LINKED" not in moorage("agents", "agent-1").stdout
+    assert "NVLINK" not in moorage("agents", "agent-1").stdout
     part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
-    manager.offers = [whole.model_copy(update={"numa": 1, "island": "0"}), part]
+    manager.offers = [whole.model_copy(update={"numa": 1, "nvlink_domain": "0"}), part]
     shown = moorage("agents", "agent-1").stdout
-    assert "LINKED" in shown
+    assert "NVLINK" in shown
     line = next(line for line in shown.splitlines() if "GPU-0" in line)
     assert line.split()[-2:] == ["1", "0"]
     assert next(line for line in shown.splitlines() if "MIG-1" in line).split()[-1] == "GPU-1"

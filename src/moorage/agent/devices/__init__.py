@@ -1,10 +1,22 @@
-"""Whether devices may be given out: their health, and that what ran there before has let go of them."""
+"""Devices of the node: inventory, health, usage, and the interface for device vendors."""
 
-from moorage.agent.devices.health.memory_release import Gate
-from moorage.agent.devices.health.monitor import Fenced
-from moorage.agent.devices.manager import Care, Devices
-from moorage.agent.devices.nvidia import Nvidia
-from moorage.agent.devices.usage.rates import GpuSeen
-from moorage.agent.devices.vendor import Vendor, VendorFailed, installed
+from moorage.agent.devices.health.memory_release import MemoryReleaseCheck
+from moorage.agent.devices.health.monitor import DeviceHealthMonitor, FencedInventory
+from moorage.agent.devices.inventory import load_inventory
+from moorage.agent.devices.manager import DeviceManager
+from moorage.agent.devices.nvidia import NvidiaVendor
+from moorage.agent.devices.plugins import installed_vendors
+from moorage.agent.devices.vendor import DeviceMeasurement, Vendor, VendorFailed
 
-__all__ = ["Care", "Devices", "Fenced", "Gate", "GpuSeen", "Nvidia", "Vendor", "VendorFailed", "installed"]
+__all__ = [
+    "DeviceHealthMonitor",
+    "DeviceManager",
+    "DeviceMeasurement",
+    "FencedInventory",
+    "MemoryReleaseCheck",
+    "NvidiaVendor",
+    "Vendor",
+    "VendorFailed",
+    "installed_vendors",
+    "load_inventory",
+]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.agent.devices import Devices, Gate
+from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import Site
 from moorage.agent.runtimes import Runtime
 from moorage.agent.state.checkpoint import Ledger
@@ -34,5 +34,5 @@ class Surroundings:
     work_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
     contained: frozenset[str] = frozenset()
-    devices: Devices | None = None
-    gate: Gate | None = None
+    devices: DeviceManager | None = None
+    gate: MemoryReleaseCheck | None = None

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from moorage.agent.devices.usage.sampler import Measured
+from moorage.agent.devices.usage.sampler import RunningKernel
 from moorage.agent.execution.commands import Opened, command
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import Surroundings
@@ -108,10 +108,10 @@ class Keeper:
         strays = (_stray(k) for k in (*self._strays, *self._clearing) if _KERNEL_ID.fullmatch(k))
         return (*(life.observation() for life in self._lives.values()), *strays)
 
-    def measured(self) -> dict[KernelId, Measured]:
+    def measured(self) -> dict[KernelId, RunningKernel]:
         """Those that run, or are on their way."""
         return {
-            kernel_id: Measured(
+            kernel_id: RunningKernel(
                 entry.spec.runtime, entry.handle, {d.device_id: d.amount for d in entry.spec.devices}
             )
             for kernel_id, life in self._lives.items()

@@ -150,18 +150,18 @@ def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) 
     _heading(out, "offers")
     in_use = {d.device_id: d for d in used.devices}
     columns = ["SLOT", "DEVICE", "MODEL", "GIVEN", "BUSY", "MEMORY", "HEALTH"]
-    placed = any(o.numa is not None or o.island or o.parent for o in view.offers)
+    placed = any(o.numa is not None or o.nvlink_domain or o.parent for o in view.offers)
     rows = []
     for o in view.offers:
         row = [o.slot, o.device_id, o.model, _part(o.slot, o.device_id, o.used, o.capacity)]
         row += [
             *_device_use(in_use.get(o.device_id), o.memory_bytes),
-            "" if o.healthy else f"unhealthy: {o.trouble}".rstrip(": "),
+            "" if o.healthy else f"unhealthy: {o.unhealthy_reason}".rstrip(": "),
         ]
         if placed:
-            row += ["" if o.numa is None else str(o.numa), o.island, o.parent]
+            row += ["" if o.numa is None else str(o.numa), o.nvlink_domain, o.parent]
         rows.append(row)
-    print_table(out, columns + (["NUMA", "LINKED", "SLICE OF"] if placed else []), rows)
+    print_table(out, columns + (["NUMA", "NVLINK", "SLICE OF"] if placed else []), rows)
 
 
 def _device_use(used: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:

@@ -20,8 +20,9 @@ class SlotOffer:
     slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of a family
     of its own, like ``cuda-1g10gb``, and ``parent`` is the device that it is a slice of.
 
-    ``numa``: the NUMA node that it is attached to; None: not known. ``island``: devices of one agent with the
-    same one reach each other directly (NVLink); "" for one that reaches none.
+    ``numa``: the NUMA node that the device is attached to; None: not known. ``nvlink_domain``: GPUs of one
+    agent in the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
+    when ``healthy`` is false.
     """
 
     slot: str
@@ -31,9 +32,9 @@ class SlotOffer:
     memory_bytes: int = 0
     healthy: bool = True
     numa: int | None = None
-    island: str = ""
+    nvlink_domain: str = ""
     parent: DeviceId = DeviceId("")
-    trouble: str = ""  # in words, of one that is not healthy
+    unhealthy_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,9 +184,9 @@ class OfferView(View):
     capacity: int
     used: int
     numa: int | None = None
-    island: str = ""
+    nvlink_domain: str = ""
     parent: str = ""
-    trouble: str = Field("", description="Of one that is not healthy.")
+    unhealthy_reason: str = Field("", description="Why the device is unhealthy; empty for a healthy one.")
 
 
 class AgentView(View):

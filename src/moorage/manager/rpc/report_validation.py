@@ -49,8 +49,11 @@ def _wrong_info(info: AgentInfo) -> str:
 
 
 def _wrong_place(offer: SlotOffer) -> str:
-    if any("\0" in text or "|" in text for text in (offer.island, offer.parent)) or "\0" in offer.model:
-        return "no text may contain a NUL character, and island and parent no |"
+    if (
+        any("\0" in text or "|" in text for text in (offer.nvlink_domain, offer.parent))
+        or "\0" in offer.model
+    ):
+        return "no text may contain a NUL character, and nvlink_domain and parent must not contain |"
     return f"NUMA node {offer.numa} is below 0" if offer.numa is not None and offer.numa < 0 else ""
 
 

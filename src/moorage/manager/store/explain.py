@@ -109,7 +109,10 @@ class Whys:
         """``slots``: names of those that it asks for."""
         families = sorted({slot.partition(".")[0] for slot in slots if "." in slot})
         found = await self._db.fetch(SQL["devices_fenced"], group, families) if families else []
-        return [f"{row['device_id']} of {row['agent_id']}: {row['trouble'] or 'it errs'}" for row in found]
+        return [
+            f"{row['device_id']} of {row['agent_id']}: {row['unhealthy_reason'] or 'it errs'}"
+            for row in found
+        ]
 
     async def _why_outlook(self, session: SessionView) -> Outlook:
         if session.status is not Status.PENDING:

@@ -217,9 +217,9 @@ class Reports:
             [o.healthy for _, o in offers],
             [report.stream for report in reports],
             [o.numa for _, o in offers],
-            [o.island for _, o in offers],
+            [o.nvlink_domain for _, o in offers],
             [o.parent for _, o in offers],
-            [o.trouble.replace("\0", "") for _, o in offers],
+            [o.unhealthy_reason.replace("\0", "") for _, o in offers],
         )
         at = self._clock.monotonic()
         for r in reports:

@@ -232,7 +232,7 @@ def _device(
 ) -> DeviceState:
     """Of the devices of a thousand agents, most are as they were: whole and free, or given away.
 
-    ``near``: ``numa|island|parent``, "" where its agent does not tell. ``parts``: quantum and minimum.
+    ``near``: ``numa|nvlink_domain|parent``, "" where its agent does not tell. ``parts``: quantum and minimum.
     """
     numa, _, parent = near.split("|") if near else ("", "", "")
     quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is given whole
@@ -255,8 +255,8 @@ def _islands(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, fr
     """By ``near``: the devices of one agent that reach each other. It changes when somebody opens it."""
     found: dict[str, set[DeviceId]] = {}
     for device, where in zip(devices, near, strict=True):
-        if island := where.split("|")[1]:
-            found.setdefault(island, set()).add(DeviceId(device))
+        if nvlink_domain := where.split("|")[1]:
+            found.setdefault(nvlink_domain, set()).add(DeviceId(device))
     return {where: frozenset(found.get(where.split("|")[1], ())) for where in near}
 
 

@@ -100,9 +100,9 @@ agent_slots = _table(
         "capacity": BigInteger(),
         "used": BigInteger(),
         "numa": [Integer()],
-        "island": Text(),
+        "nvlink_domain": Text(),
         "parent": Text(),
-        "trouble": Text(),
+        "unhealthy_reason": Text(),
     },
 )
 

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from moorage import __version__
-from moorage.agent.devices.inventory.fake import FakeInventory
+from moorage.agent.devices.fake_inventory import FakeInventory
 from moorage.agent.link.client import Link
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn

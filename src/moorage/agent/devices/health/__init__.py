@@ -1,1 +1,1 @@
-"""Device health: faults, fencing, and the release of device memory."""
+"""Device health: detection of faults, fencing, and the release of device memory."""

@@ -1,33 +1,38 @@
-"""The last look before a kernel gets its GPUs: what ran there before must have let go of their memory.
+"""Memory release check: delays the start of a kernel until the memory of its GPUs is free.
 
-A process that was killed gives its memory back some time later, or never (a driver that hangs, a stranger on
-the node). Whoever is started too early dies of it, in words that nobody understands.
+The memory of a killed process is released with a delay, or never: the driver may hang, or the process may
+belong to somebody else on the node. A kernel that starts too early fails with an out-of-memory error that
+does not name the cause.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from moorage.agent.devices.health.monitor import Watch
-from moorage.agent.devices.health.rules import held, what_holds
-from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.agent.devices.health.rules import describe_unreleased, unreleased_memory
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 
-_AGAIN_S = (0.1, 1.0)
+if TYPE_CHECKING:
+    from moorage.agent.devices.health.monitor import DeviceFences
+
+_MIN_DELAY_S, _MAX_DELAY_S = 0.1, 1.0
 
 
-class Meter(Protocol):
-    def measure(self, devices: Mapping[DeviceId, DeviceId]) -> dict[DeviceId, GpuSeen]: ...
+class DeviceMeter(Protocol):
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        """Called in a thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A kernel that runs: its processes, and its devices."""
+class KernelProcesses:
+    """The processes and devices of a running kernel."""
 
     pids: tuple[int, ...]
     devices: frozenset[DeviceId]
@@ -39,60 +44,62 @@ class Refusal:
     detail: str
 
 
-class Gate:
-    """``neighbours``: the kernels that run, but for the one that asks. ``free_bytes``: so little memory in
-    use counts as none. ``program`` names a process."""
+class MemoryReleaseCheck:
+    """``other_kernels``: the running kernels without the one that is about to start. ``free_bytes``: a device
+    with at most this much unreleased memory counts as free. ``program``: name of a process's program."""
 
     def __init__(
         self,
-        meter: Meter,
-        watch: Watch,
+        meter: DeviceMeter,
+        fences: DeviceFences,
         clock: Clock,
         *,
         parents: Callable[[], Mapping[DeviceId, DeviceId]],
-        neighbours: Callable[[KernelId], Awaitable[list[Neighbour]]],
+        other_kernels: Callable[[KernelId], Awaitable[list[KernelProcesses]]],
         free_bytes: int,
         timeout_s: float,
         program: Callable[[int], str],
     ) -> None:
-        self._meter, self._watch, self._clock = meter, watch, clock
-        self._parents, self._neighbours = parents, neighbours
+        self._meter, self._fences, self._clock = meter, fences, clock
+        self._parents, self._other_kernels = parents, other_kernels
         self._free_bytes, self._timeout_s, self._program = free_bytes, timeout_s, program
 
     async def wait(
-        self, kernel_id: KernelId, devices: frozenset[DeviceId], waiting: Callable[[str], None]
+        self, kernel_id: KernelId, devices: frozenset[DeviceId], on_progress: Callable[[str], None]
     ) -> Refusal | None:
-        """None once their memory is free. ``waiting`` is told, each time in words, what it waits for. A
-        device that is not free in time is fenced; may be cancelled."""
-        deadline, rest = self._clock.monotonic() + self._timeout_s, _AGAIN_S[0]
+        """Wait until the memory of ``devices`` is free, and return None. A device whose memory is still in
+        use at the timeout is fenced, and the kernel is refused. ``on_progress`` gets the reason for the delay
+        after each check. May be cancelled."""
+        deadline, delay = self._clock.monotonic() + self._timeout_s, _MIN_DELAY_S
         while True:
-            holders = await self._held(kernel_id, devices)
-            if not holders:
+            reasons = await self._unreleased(kernel_id, devices)
+            if not reasons:
                 return None
-            words = "; ".join(holders.values())
+            text = "; ".join(reasons.values())
             if self._clock.monotonic() >= deadline:
-                for device_id, trouble in holders.items():
-                    self._watch.fence(device_id, trouble)
-                return Refusal(Reason.DEVICE_BUSY, f"after {self._timeout_s:g} s: {words}")
-            waiting(f"waiting for GPU memory: {words}")
-            await asyncio.sleep(rest)
-            rest = min(2 * rest, _AGAIN_S[1])
+                for device_id, reason in reasons.items():
+                    self._fences.fence(device_id, reason)
+                return Refusal(Reason.DEVICE_BUSY, f"after {self._timeout_s:g} s: {text}")
+            on_progress(f"waiting for GPU memory: {text}")
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _MAX_DELAY_S)
 
-    async def still_held(self, devices: Mapping[DeviceId, str]) -> dict[DeviceId, str]:
-        """Of these, which the gate has fenced, those whose memory is not free yet."""
-        return await self._held(KernelId(""), frozenset(devices))
+    async def unreleased(self, devices: Collection[DeviceId]) -> dict[DeviceId, str]:
+        """The devices with unreleased memory, with a message for users."""
+        return await self._unreleased(KernelId(""), devices)
 
-    async def _held(self, kernel_id: KernelId, devices: frozenset[DeviceId]) -> dict[DeviceId, str]:
+    async def _unreleased(self, kernel_id: KernelId, devices: Collection[DeviceId]) -> dict[DeviceId, str]:
         parents = self._parents()
-        asked = {device_id: parents.get(device_id, DeviceId("")) for device_id in devices}
-        neighbours = await self._neighbours(kernel_id)
-        seen = await asyncio.to_thread(self._meter.measure, asked)
-        own = {pid for neighbour in neighbours for pid in neighbour.pids}
-        found = {}
-        for device_id, gpu in seen.items():
-            shared = any(device_id in neighbour.devices for neighbour in neighbours)
-            now = held(gpu, own, shared)
-            if now.memory > self._free_bytes:
-                names = {pid: self._program(pid) for pid in now.by}
-                found[device_id] = what_holds(device_id, now, names)
-        return found
+        kernels = await self._other_kernels(kernel_id)
+        measurements = await asyncio.to_thread(
+            self._meter.measure, {device_id: parents.get(device_id, DeviceId("")) for device_id in devices}
+        )
+        kernel_pids = {pid for kernel in kernels for pid in kernel.pids}
+        messages = {}
+        for device_id, measurement in measurements.items():
+            shared = any(device_id in kernel.devices for kernel in kernels)
+            memory = unreleased_memory(measurement, kernel_pids, shared)
+            if memory.size > self._free_bytes:
+                names = {pid: self._program(pid) for pid in memory.by_pid}
+                messages[device_id] = describe_unreleased(device_id, memory, names)
+        return messages

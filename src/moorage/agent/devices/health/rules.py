@@ -1,6 +1,6 @@
-"""When a device is fenced and comes back, and when its memory is free enough for the next kernel. Pure.
+"""Rules of device health. Pure: when a device is fenced and returns, and which memory is unreleased.
 
-A fenced device is offered as unhealthy: it keeps what it has and gets nothing new.
+A fenced device is offered as unhealthy: it keeps its kernels and gets no new ones.
 """
 
 from __future__ import annotations
@@ -8,71 +8,76 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from moorage.agent.devices.usage.rates import GpuSeen
+from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import show_amount
 
-# XIDs that a faulty program brings upon itself; the device goes on: an exception in its engine, a page fault,
-# a channel that was reset or cleaned up, and the like. All others are the device's, its link's, the driver's.
-PROGRAMS_OWN_XIDS = frozenset({8, 13, 31, 32, 43, 45, 68, 69, 94, 109})
-_NAMED = 4
+# XIDs that a faulty program causes, and after which the device keeps working: engine exceptions, page faults,
+# channel resets and the like. All other XIDs are faults of the device, its links or its driver. Source: the
+# XID catalog in NVIDIA's GPU deployment documentation.
+APPLICATION_XIDS = frozenset({8, 13, 31, 32, 43, 45, 68, 69, 94, 109})
+_MAX_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """``trouble`` in words. ``ailed_at``: when it was last seen, in monotonic seconds."""
+    """``last_unhealthy_at`` in monotonic seconds."""
 
-    trouble: str
-    ailed_at: float
+    reason: str
+    last_unhealthy_at: float
 
 
-def fences(
-    before: Mapping[DeviceId, Fence], ailing: Mapping[DeviceId, str], now: float, probation_s: float
+def update_fences(
+    before: Mapping[DeviceId, Fence], unhealthy: Mapping[DeviceId, str], now: float, probation_s: float
 ) -> dict[DeviceId, Fence]:
-    """``ailing``: devices with what is wrong with them now. One that is well again comes back when it has
-    stayed so for ``probation_s`` seconds."""
-    on_probation = {d: f for d, f in before.items() if now - f.ailed_at < probation_s}
-    return on_probation | {device_id: Fence(trouble, now) for device_id, trouble in ailing.items()}
+    """``unhealthy``: the devices that are unhealthy now, with the reason. A fence is lifted after the device
+    has been healthy for ``probation_s`` seconds."""
+    on_probation = {d: fence for d, fence in before.items() if now - fence.last_unhealthy_at < probation_s}
+    return on_probation | {device_id: Fence(reason, now) for device_id, reason in unhealthy.items()}
 
 
-def is_the_devices(xid: int) -> bool:
-    return xid not in PROGRAMS_OWN_XIDS
+def is_device_fault(xid: int) -> bool:
+    return xid not in APPLICATION_XIDS
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Memory that is in use and belongs to no kernel that is there by right. ``by``: processes that have some
-    of it, with how much (None: the driver does not tell)."""
+class UnreleasedMemory:
+    """Device memory in use that no running kernel accounts for, in bytes. ``by_pid``: the processes that hold
+    it; None where the driver does not report the share of a process."""
 
-    memory: int
-    by: Mapping[int, int | None]
+    size: int
+    by_pid: Mapping[int, int | None]
 
 
-def held(gpu: GpuSeen, own: Collection[int], shared: bool) -> Held:
-    """``own``: processes of kernels that run. ``shared``: some of those have a part of this device.
+def unreleased_memory(
+    measurement: DeviceMeasurement, kernel_pids: Collection[int], shared: bool
+) -> UnreleasedMemory:
+    """``kernel_pids``: processes of the running kernels. ``shared``: one of these kernels has a share of this
+    device.
 
-    On a device that nobody has a part of, all that is used is in the way, whoever uses it. On a shared one
-    it is what processes use that are none of the kernels'; where the driver does not tell the processes
-    apart (slices, some containers), the neighbours are given the benefit of the doubt.
+    On a device without kernels, all memory in use is unreleased, whoever holds it. On a shared device, only
+    the memory of processes outside the kernels is. Where the driver does not tell processes apart (slices,
+    some containers), the memory is attributed to the kernels.
     """
-    others = {pid: memory for pid, memory in gpu.by_pid.items() if pid not in own}
+    foreign = {pid: size for pid, size in measurement.memory_by_pid.items() if pid not in kernel_pids}
     if not shared:
-        return Held(gpu.memory, others)
-    if not gpu.by_pid.keys() & set(own):
-        return Held(0, {})  # the neighbours are not among them: the numbers are those of another namespace
-    return Held(sum(memory or 0 for memory in others.values()), others)
+        return UnreleasedMemory(measurement.memory_used, foreign)
+    if not measurement.memory_by_pid.keys() & set(kernel_pids):
+        # No process of a kernel is listed: the driver reports the pids of another namespace.
+        return UnreleasedMemory(0, {})
+    return UnreleasedMemory(sum(size or 0 for size in foreign.values()), foreign)
 
 
-def what_holds(device_id: DeviceId, found: Held, names: Mapping[int, str]) -> str:
-    """In words, processes named by number and program."""
-    largest = sorted(found.by.items(), key=lambda one: (-(one[1] or 0), one[0]))
-    told = [
+def describe_unreleased(device_id: DeviceId, memory: UnreleasedMemory, names: Mapping[int, str]) -> str:
+    """Message for users. ``names``: program names by pid."""
+    largest = sorted(memory.by_pid.items(), key=lambda item: (-(item[1] or 0), item[0]))
+    holders = [
         f"pid {pid}"
         + (f" {names[pid]}" if names.get(pid) else "")
-        + ("" if memory is None else f" ({show_amount('mem', memory)})")
-        for pid, memory in largest[:_NAMED]
+        + ("" if size is None else f" ({show_amount('mem', size)})")
+        for pid, size in largest[:_MAX_LISTED]
     ]
-    more = len(found.by) - _NAMED
-    who = ", ".join(told) + (f" and {more} more" if more > 0 else "")
-    by = f" by {who}" if told else ", and the driver names no process"
-    return f"{show_amount('mem', found.memory)} of {device_id} still in use{by}"
+    unlisted = len(memory.by_pid) - _MAX_LISTED
+    listed = ", ".join(holders) + (f" and {unlisted} more" if unlisted > 0 else "")
+    by = f" by {listed}" if holders else ", and the driver lists no process"
+    return f"{show_amount('mem', memory.size)} of {device_id} still in use{by}"

@@ -1,5 +1,5 @@
-"""What kernels and devices use: measured now and then, told to the manager, never waited for."""
+"""Usage of kernels, devices and the node: sampled periodically and sent to the manager."""
 
-from moorage.agent.devices.usage.sampler import Sampler
+from moorage.agent.devices.usage.sampler import RunningKernel, UsageSampler
 
-__all__ = ["Sampler"]
+__all__ = ["RunningKernel", "UsageSampler"]

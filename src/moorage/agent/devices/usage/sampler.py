@@ -1,5 +1,8 @@
-"""The shell around ``rates``: measures every few seconds and sends what it found. Nothing waits for it, and
-nothing is kept for a manager that is away but the newest minutes."""
+"""Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the manager.
+
+Reports are best effort. While a manager is unreachable only the newest minutes are buffered, and a slow
+manager never delays a measurement.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Protocol
 
 import structlog
 
-from moorage.agent.devices.usage.host import node_counters
-from moorage.agent.devices.usage.rates import GpuSeen, Minutes, attribute, use
+from moorage.agent.devices.host import node_counters
+from moorage.agent.devices.usage.rates import MinuteAggregator, kernel_device_usage, usage_between
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.runtimes.base import Counters, Handle, Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -19,37 +23,37 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
 
 log = structlog.get_logger("moorage.agent.devices.usage")
-# So many ended minutes are kept until a manager takes them; then the oldest go.
-_MINUTES_KEPT = 600
+# Completed minutes that are buffered for the manager; the oldest are dropped first.
+_MAX_MINUTES = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A kernel that runs: where, and what it has of which device (1/1000)."""
+class RunningKernel:
+    """``devices``: the amount of each device that the kernel holds, in 1/1000."""
 
     runtime: str
     handle: Handle
     devices: Mapping[DeviceId, int]
 
 
-class Meter(Protocol):
-    def measure(self, devices: Mapping[DeviceId, DeviceId]) -> dict[DeviceId, GpuSeen]:
-        """In a thread."""
+class DeviceMeter(Protocol):
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        """Called in a thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The last measurement, for ``describe`` and the agent's own metrics."""
+    """The latest measurement. ``node``: CPU in 1/1000 of a processor, and memory in bytes."""
 
-    node: tuple[int, int] = (0, 0)  # cpu, memory
+    node: tuple[int, int] = (0, 0)
     kernels: Mapping[KernelId, Use] = field(default_factory=dict)
-    gpus: Mapping[DeviceId, GpuSeen] = field(default_factory=dict)
+    devices: Mapping[DeviceId, DeviceMeasurement] = field(default_factory=dict)
 
 
-class Sampler:
-    """``running``: the kernels that can be measured. ``devices``: those offered, each with its parent or "".
-    ``send`` returns whether the manager took the report; it is not called again before it returned."""
+class UsageSampler:
+    """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
+    returns whether the manager accepted the report; calls never overlap."""
 
     def __init__(
         self,
@@ -58,93 +62,99 @@ class Sampler:
         *,
         clock: Clock,
         runtimes: Mapping[str, Runtime],
-        running: Callable[[], Mapping[KernelId, Measured]],
-        devices: Callable[[], Mapping[DeviceId, DeviceId]],
-        gpus: Meter,
+        running: Callable[[], Mapping[KernelId, RunningKernel]],
+        devices: Callable[[], DeviceParents],
+        meter: DeviceMeter,
         send: Callable[[UsageReport], Awaitable[bool]],
     ) -> None:
         self._id, self._incarnation, self._clock = agent_id, incarnation, clock
         self._runtimes, self._running, self._devices = runtimes, running, devices
-        self._gpus, self._send = gpus, send
-        self._before: dict[KernelId, tuple[float, Counters]] = {}
-        self._node: tuple[float, int] | None = None
-        self._minutes, self._ended = Minutes(), list[KernelMinute]()
+        self._meter, self._send = meter, send
+        self._previous: dict[KernelId, tuple[float, Counters]] = {}
+        self._previous_node: tuple[float, int] | None = None
+        self._aggregator, self._completed = MinuteAggregator(), list[KernelMinute]()
         self._sending: asyncio.Task[None] | None = None
-        self.last = Sample()
+        self.latest = Sample()
         self.dropped = 0
+        """Reports that were not sent because the manager was unreachable or slow."""
 
     async def close(self) -> None:
         await cancel_and_wait(self._sending)
 
     async def tick(self) -> None:
         running = self._running()
-        counters = await self._count(running)
-        gpus: dict[DeviceId, GpuSeen] = {}
+        counters = await self._read_counters(running)
+        measurements: dict[DeviceId, DeviceMeasurement] = {}
         if devices := self._devices():
-            gpus = await asyncio.to_thread(self._gpus.measure, devices)
+            measurements = await asyncio.to_thread(self._meter.measure, devices)
         at = self._clock.monotonic()
-        uses = self._uses(running, counters, gpus, at)
-        self._before = {kernel_id: (at, found) for kernel_id, found in counters.items()}
+        usage = self._kernel_usage(running, counters, measurements, at)
+        self._previous = {kernel_id: (at, now) for kernel_id, now in counters.items()}
         wall = self._clock.now().timestamp()
-        self._ended += [m for k, one in uses.items() if (m := self._minutes.add(k, wall, one)) is not None]
-        self._ended += self._minutes.keep(counters)
-        del self._ended[:-_MINUTES_KEPT]
-        self.last = Sample(await self._whole_node(at), uses, gpus)
+        self._completed += [
+            minute
+            for kernel_id, sample in usage.items()
+            if (minute := self._aggregator.add(kernel_id, wall, sample)) is not None
+        ]
+        self._completed += self._aggregator.retain(counters)
+        del self._completed[:-_MAX_MINUTES]
+        self.latest = Sample(await self._node_usage(at), usage, measurements)
         if self._sending is not None and not self._sending.done():
-            self.dropped += 1  # the manager has not taken the last one yet: the next will say more than this
+            self.dropped += 1  # the previous report is still being sent; the next one supersedes this one
             return
-        self._sending = spawn("usage.send", self._tell())
+        self._sending = spawn("usage.send", self._send_report())
 
-    async def _count(self, running: Mapping[KernelId, Measured]) -> dict[KernelId, Counters]:
-        found: dict[KernelId, Counters] = {}
+    async def _read_counters(self, running: Mapping[KernelId, RunningKernel]) -> dict[KernelId, Counters]:
+        counters: dict[KernelId, Counters] = {}
         for name, runtime in self._runtimes.items():
-            handles = {k: one.handle for k, one in running.items() if one.runtime == name}
+            handles = {k: kernel.handle for k, kernel in running.items() if kernel.runtime == name}
             if not handles:
                 continue
             try:
-                found |= await runtime.usage(handles)
+                counters |= await runtime.usage(handles)
             except (RuntimeFailed, OSError) as error:
-                log.debug("a runtime cannot say what its kernels use", runtime=name, why=str(error))
-        return found
+                log.debug("cannot read the usage of kernels", runtime=name, reason=str(error))
+        return counters
 
-    def _uses(
+    def _kernel_usage(
         self,
-        running: Mapping[KernelId, Measured],
+        running: Mapping[KernelId, RunningKernel],
         counters: Mapping[KernelId, Counters],
-        gpus: Mapping[DeviceId, GpuSeen],
+        measurements: Mapping[DeviceId, DeviceMeasurement],
         at: float,
     ) -> dict[KernelId, Use]:
-        uses = {}
+        usage = {}
         for kernel_id, now in counters.items():
-            since, before = self._before.get(kernel_id, (at, now))
+            since, before = self._previous.get(kernel_id, (at, now))
             if at > since:
-                share = attribute(running[kernel_id].devices, now.pids, gpus)
-                uses[kernel_id] = use(before, now, at - since, share)
-        return uses
+                gpu = kernel_device_usage(running[kernel_id].devices, now.pids, measurements)
+                usage[kernel_id] = usage_between(before, now, at - since, gpu)
+        return usage
 
-    async def _whole_node(self, at: float) -> tuple[int, int]:
+    async def _node_usage(self, at: float) -> tuple[int, int]:
         try:
             cpu_us, memory = await asyncio.to_thread(node_counters)
         except (OSError, ValueError):
             return 0, 0
-        since, before = self._node or (at, cpu_us)
-        self._node = at, cpu_us
+        since, before = self._previous_node or (at, cpu_us)
+        self._previous_node = at, cpu_us
         return (round((cpu_us - before) / (at - since) / 1000) if at > since else 0), memory
 
-    async def _tell(self) -> None:
-        minutes, last = tuple(self._ended), self.last
+    async def _send_report(self) -> None:
+        minutes, latest = tuple(self._completed), self.latest
         report = UsageReport(
             self._id,
             self._incarnation,
-            *last.node,
-            tuple(KernelUse(kernel_id, one) for kernel_id, one in last.kernels.items()),
+            *latest.node,
+            tuple(KernelUse(kernel_id, use) for kernel_id, use in latest.kernels.items()),
             tuple(
-                DeviceUse(g.device_id, g.memory, g.busy, g.temperature, g.power) for g in last.gpus.values()
+                DeviceUse(d.device_id, d.memory_used, d.utilization, d.temperature, d.power)
+                for d in latest.devices.values()
             ),
             minutes,
         )
         if await self._send(report):
-            told = set(minutes)
-            self._ended = [one for one in self._ended if one not in told]
+            sent = set(minutes)
+            self._completed = [minute for minute in self._completed if minute not in sent]
         else:
             self.dropped += 1

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SlotOffer(_message.Message):
-    __slots__ = ("slot", "device_id", "capacity", "model", "memory_bytes", "healthy", "numa", "island", "parent", "trouble")
+    __slots__ = ("slot", "device_id", "capacity", "model", "memory_bytes", "healthy", "numa", "nvlink_domain", "parent", "unhealthy_reason")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
@@ -15,9 +15,9 @@ class SlotOffer(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     HEALTHY_FIELD_NUMBER: _ClassVar[int]
     NUMA_FIELD_NUMBER: _ClassVar[int]
-    ISLAND_FIELD_NUMBER: _ClassVar[int]
+    NVLINK_DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
-    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_REASON_FIELD_NUMBER: _ClassVar[int]
     slot: str
     device_id: str
     capacity: int
@@ -25,10 +25,10 @@ class SlotOffer(_message.Message):
     memory_bytes: int
     healthy: bool
     numa: int
-    island: str
+    nvlink_domain: str
     parent: str
-    trouble: str
-    def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., island: _Optional[str] = ..., parent: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+    unhealthy_reason: str
+    def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
     __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum")

@@ -1,7 +1,8 @@
 SELECT a.*, (SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'slot', c.slot, 'device_id', c.device_id, 'model', c.model, 'memory_bytes', c.memory_bytes,
                 'healthy', c.healthy, 'capacity', c.offered, 'used', c.used,
-                'numa', c.numa, 'island', c.island, 'parent', c.parent, 'trouble', c.trouble) ORDER BY c.slot, c.device_id), '[]')
+                'numa', c.numa, 'nvlink_domain', c.nvlink_domain,
+                'parent', c.parent, 'unhealthy_reason', c.unhealthy_reason) ORDER BY c.slot, c.device_id), '[]')
              FROM agent_slots c WHERE c.agent_id = a.id AND (c.offered > 0 OR c.used > 0)) AS offers,
        (SELECT count(*) FROM kernels k WHERE k.agent_id = a.id
           AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) AS kernels

@@ -8,21 +8,21 @@ WITH speaking AS (
 ), input AS (
     SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bool[],
                          $10::int[], $11::text[], $12::text[], $13::text[])
-    AS i(agent_id, slot, device_id, offered, model, memory_bytes, healthy, numa, island, parent, trouble)
+    AS i(agent_id, slot, device_id, offered, model, memory_bytes, healthy, numa, nvlink_domain, parent, unhealthy_reason)
 ), news AS (
     SELECT i.* FROM input i JOIN speaking p ON p.id = i.agent_id LEFT JOIN agent_slots c USING (agent_id, slot, device_id)
-    WHERE (c.offered, c.model, c.memory_bytes, c.healthy, c.numa, c.island, c.parent, c.trouble)
-          IS DISTINCT FROM (i.offered, i.model, i.memory_bytes, i.healthy, i.numa, i.island, i.parent, i.trouble)
+    WHERE (c.offered, c.model, c.memory_bytes, c.healthy, c.numa, c.nvlink_domain, c.parent, c.unhealthy_reason)
+          IS DISTINCT FROM (i.offered, i.model, i.memory_bytes, i.healthy, i.numa, i.nvlink_domain, i.parent, i.unhealthy_reason)
 ), put AS (
     INSERT INTO agent_slots AS c (agent_id, slot, device_id, offered, capacity, model, memory_bytes, healthy,
-                                  numa, island, parent, trouble)
-    SELECT agent_id, slot, device_id, offered, offered, model, memory_bytes, healthy, numa, island, parent, trouble
+                                  numa, nvlink_domain, parent, unhealthy_reason)
+    SELECT agent_id, slot, device_id, offered, offered, model, memory_bytes, healthy, numa, nvlink_domain, parent, unhealthy_reason
     FROM news
     ORDER BY agent_id, slot, device_id
     ON CONFLICT (agent_id, slot, device_id) DO UPDATE SET
         offered = excluded.offered, capacity = greatest(excluded.offered, c.used),
         model = excluded.model, memory_bytes = excluded.memory_bytes, healthy = excluded.healthy,
-        numa = excluded.numa, island = excluded.island, parent = excluded.parent, trouble = excluded.trouble
+        numa = excluded.numa, nvlink_domain = excluded.nvlink_domain, parent = excluded.parent, unhealthy_reason = excluded.unhealthy_reason
     RETURNING c.agent_id
 ), withdrawn AS (
     UPDATE agent_slots c SET offered = 0, capacity = c.used

@@ -7,8 +7,8 @@ SELECT a.id, a.resource_group, a.status = 'ALIVE' AS available, a.draining, a.ru
 FROM agents a, LATERAL (
     SELECT array_agg(c.slot) AS slots, array_agg(c.device_id) AS devices, array_agg(c.offered) AS offered,
            array_agg(c.used) AS used, array_agg(c.healthy) AS healthy,
-           CASE WHEN bool_or(c.numa IS NOT NULL OR c.island <> '' OR c.parent <> '')
-                THEN array_agg(concat(c.numa, '|', c.island, '|', c.parent)) END AS near
+           CASE WHEN bool_or(c.numa IS NOT NULL OR c.nvlink_domain <> '' OR c.parent <> '')
+                THEN array_agg(concat(c.numa, '|', c.nvlink_domain, '|', c.parent)) END AS near
     FROM (SELECT * FROM agent_slots WHERE agent_id = a.id ORDER BY slot, device_id) c) s
 WHERE a.id = ANY ($1::text[])
 ORDER BY a.id

@@ -43,6 +43,8 @@ ALTER TABLE sessions RENAME COLUMN rerun_from TO requeued_from
 ALTER TABLE sessions DROP CONSTRAINT sessions_result_check
 UPDATE sessions SET result = 'FAILED' WHERE result = 'FAILURE'
 ALTER TABLE sessions ADD CONSTRAINT sessions_result_check CHECK (result IN ('UNDEFINED', 'SUCCESS', 'FAILED'))
+ALTER TABLE agent_slots RENAME COLUMN trouble TO unhealthy_reason
+ALTER TABLE agent_slots RENAME COLUMN island TO nvlink_domain
 DELETE FROM decisions WHERE format = 1
 """.strip().splitlines()
 

@@ -1,4 +1,4 @@
-"""Pretended nodes: ``fake:8xH100`` for demonstrations, simulations and tests of many GPUs on none."""
+"""Inventory of a fake node, like ``fake:8xH100``, for demonstrations, simulations and tests."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import WHOLE_DEVICE
 
 _GIB = 1024**3
-# Memory as the makers state it; a model that is not here gets 80 GiB.
+# Memory as specified by the manufacturers; any other model gets 80 GiB.
 _MEMORY_GIB = {"T4": 16, "L4": 24, "A10": 24, "V100": 32, "A40": 48, "L40S": 48, "A100": 80, "H100": 80,
                "H200": 141, "B200": 192, "GH200": 96}  # fmt: skip
 CPU, MEM = 256_000, 2048 * _GIB
 
 
 class FakeInventory:
-    """``owner`` makes the device ids of two pretended nodes differ. ``linked``: the GPUs of each half reach
-    each other, and are attached to a NUMA node of their own."""
+    """``owner`` keeps the device ids of two fake nodes apart. ``nvlink``: the GPUs form two NVLink domains of
+    equal size, each attached to its own NUMA node."""
 
-    def __init__(self, count: int, model: str, owner: str = "node", *, linked: bool = False) -> None:
+    def __init__(self, count: int, model: str, owner: str = "node", *, nvlink: bool = False) -> None:
         self._offers = (
             SlotOffer("cpu", CPU),
             SlotOffer("mem", MEM),
@@ -26,10 +26,10 @@ class FakeInventory:
                     "cuda.device",
                     WHOLE_DEVICE,
                     DeviceId(f"GPU-fake-{owner}-{index}"),
-                    f"NVIDIA {model} (pretended)",
+                    f"NVIDIA {model} (fake)",
                     _MEMORY_GIB.get(model.upper(), 80) * _GIB,
-                    numa=2 * index // count if linked else None,
-                    island=str(2 * index // count) if linked else "",
+                    numa=2 * index // count if nvlink else None,
+                    nvlink_domain=str(2 * index // count) if nvlink else "",
                 )
                 for index in range(count)
             ),

@@ -1,4 +1,4 @@
-"""CPU and memory of this node, as far as this process may use them."""
+"""CPU and memory of the node: capacity within the limits of the agent's control groups, and current use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 from moorage.common.link.messages import SlotOffer
 
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_UNLIMITED = 1 << 60
 
-class NodeInventory:
-    """``reserved_mem`` in bytes is kept back for the node itself. ``root`` is where /proc and /sys are."""
+
+class HostInventory:
+    """``reserved_mem``: bytes withheld for the node itself. ``root``: the directory with /proc and
+    /sys."""
 
     def __init__(self, reserved_mem: int, root: Path = Path("/")) -> None:
         self._reserved, self._root = reserved_mem, root
@@ -31,9 +35,9 @@ class NodeInventory:
                 return int(line.split()[1]) * 1024
         return 0
 
-    def _groups(self, controller: str) -> list[str]:
-        """This process's control group and its ancestors under /sys/fs/cgroup, of version 1 or 2: the
-        tightest limit counts."""
+    def _cgroups(self, controller: str) -> list[str]:
+        """The control group of this process and its ancestors under /sys/fs/cgroup, version 1 or 2. The
+        tightest limit applies."""
         folders: list[str] = []
         for line in self._read("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -50,9 +54,9 @@ class NodeInventory:
         return folders
 
     def _cpu_limits(self) -> list[int]:
-        """In milli-cpu; a very large number where there is no limit."""
-        limits = [1 << 60]
-        for folder in self._groups("cpu"):
+        """In milli-CPU."""
+        limits = [_UNLIMITED]
+        for folder in self._cgroups("cpu"):
             quota, _, period = self._read(f"{folder}/cpu.max").strip().partition(" ")
             if not quota:
                 quota = self._read(f"{folder}/cpu.cfs_quota_us").strip()
@@ -62,10 +66,24 @@ class NodeInventory:
         return limits
 
     def _memory_limits(self) -> list[int]:
-        limits = [1 << 60]
-        for folder in self._groups("memory"):
+        limits = [_UNLIMITED]
+        for folder in self._cgroups("memory"):
             for name in ("memory.max", "memory.limit_in_bytes"):
                 text = self._read(f"{folder}/{name}").strip()
                 if text.isdigit():
                     limits.append(int(text))
         return limits
+
+
+def node_counters(root: Path = Path("/")) -> tuple[int, int]:
+    """CPU time used by the whole node since boot in microseconds, and memory in use in bytes. Raises
+    ``OSError``."""
+    fields = (root / "proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
+    memory = {}
+    for line in (root / "proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("MemTotal", "MemAvailable"):
+            memory[name] = int(rest.split()[0]) * 1024
+    used = memory.get("MemTotal", 0) - memory.get("MemAvailable", 0)
+    return (user + nice + system + irq + softirq + steal) * _TICK_US, used

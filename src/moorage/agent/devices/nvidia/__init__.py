@@ -1,0 +1,5 @@
+"""NVIDIA GPUs and MIG slices, through the driver's management library (NVML)."""
+
+from moorage.agent.devices.nvidia.vendor import NvidiaVendor
+
+__all__ = ["NvidiaVendor"]

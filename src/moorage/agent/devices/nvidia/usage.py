@@ -1,0 +1,84 @@
+"""Usage of NVIDIA GPUs and slices. Values that a driver or device does not report are left out.
+
+Does IO: call it in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from moorage.agent.devices.nvidia.nvml import query_or_none
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
+from moorage.common.model.ids import DeviceId
+
+T = TypeVar("T")
+# NVML reports the largest possible number where it cannot tell the memory of a process.
+_UNKNOWN_MEMORY = 1 << 62
+
+
+class NvidiaMeter:
+    """``nvml``: the initialised library."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._last_sample_at: dict[DeviceId, int] = {}
+
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        measurements = {}
+        for device_id, parent in devices.items():
+            handle = self._query(lambda d=device_id: self._nvml.nvmlDeviceGetHandleByUUID(d))
+            memory = None if handle is None else self._memory(handle)
+            if handle is not None and memory is not None:
+                measurements[device_id] = self._measure(device_id, handle, memory, whole=not parent)
+        return measurements
+
+    def _measure(self, device_id: DeviceId, handle: Any, memory: Any, *, whole: bool) -> DeviceMeasurement:
+        nvml = self._nvml
+        # NVML reports utilization and power for whole GPUs only, not for slices.
+        rates = self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle)) if whole else None
+        temperature = self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle)) if whole else None
+        return DeviceMeasurement(
+            device_id,
+            int(memory.used),
+            int(memory.total),
+            None if rates is None else int(rates.gpu) * 10,
+            memory_by_pid=self._memory_by_pid(handle),
+            utilization_by_pid=self._utilization_by_pid(device_id, handle) if whole else None,
+            temperature=None if temperature is None else int(temperature),
+            power=None if power is None else int(power),
+        )
+
+    def _memory(self, handle: Any) -> Any:
+        """Without the memory reserved by the driver, where the driver reports it separately."""
+        version_2 = getattr(self._nvml, "nvmlMemory_v2", None)
+        if version_2 is not None:
+            memory = self._query(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, version_2))
+            if memory is not None:
+                return memory
+        return self._query(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle))
+
+    def _memory_by_pid(self, handle: Any) -> dict[int, int | None]:
+        """Of compute and graphics processes."""
+        by_pid: dict[int, int | None] = {}
+        for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
+            for process in self._query(lambda name=name: getattr(self._nvml, name)(handle)) or ():
+                memory = process.usedGpuMemory
+                unknown = memory is None or memory >= _UNKNOWN_MEMORY
+                by_pid[int(process.pid)] = None if unknown else int(memory)
+        return by_pid
+
+    def _utilization_by_pid(self, device_id: DeviceId, handle: Any) -> dict[int, int] | None:
+        """The newest sample of each process that was active since the last measurement."""
+        samples = self._query(
+            lambda: self._nvml.nvmlDeviceGetProcessUtilization(handle, self._last_sample_at.get(device_id, 0))
+        )
+        if not samples:
+            return None
+        newest = {int(s.pid): s for s in sorted(samples, key=lambda s: s.timeStamp) if s.pid}
+        self._last_sample_at[device_id] = max((int(s.timeStamp) for s in newest.values()), default=0)
+        return {pid: int(sample.smUtil) * 10 for pid, sample in newest.items()}
+
+    def _query(self, query: Callable[..., T]) -> T | None:
+        return query_or_none(self._nvml, query)
