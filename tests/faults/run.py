@@ -104,12 +104,12 @@ async def play(home: Path, seed: int, seconds: float, per_s: float) -> list[Inva
         for result in await asyncio.gather(*striking, return_exceptions=True):
             if not isinstance(result, asyncio.CancelledError):
                 raise RuntimeError("the faults ended before their time") from result
-        calm = time.monotonic()
+        freeze_startup_objects = time.monotonic()
         try:
             await settle(cluster, load)
         except AssertionError as error:
             print(f"NOT SETTLED: {error}")
-        took = time.monotonic() - calm
+        took = time.monotonic() - freeze_startup_objects
         found, ends = await count(cluster, load)
         dead = cluster.dead()
         found.append(Invariant("no part ended by itself", len(AGENTS) + 2, dead))

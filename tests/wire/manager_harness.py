@@ -16,7 +16,7 @@ import pytest_asyncio
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.link import codec
-from moorage.common.link.dial import Caller
+from moorage.common.link.dial import Dialer
 from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import (
     AgentInfo,
@@ -112,13 +112,13 @@ async def attach(
     token: str = TOKEN,
     life: str = "1",
     identity: str = "",
-    caller: Caller | None = None,
+    dialer: Dialer | None = None,
 ) -> AsyncIterator[Stream]:
-    """``caller``: how to dial, if not with the link token."""
-    caller = caller or Caller(manager.link_address, token=token, clock=SystemClock())
-    async with caller.channel(()) as channel:
+    """``dialer``: how to dial, if not with the link token."""
+    dialer = dialer or Dialer(manager.link_address, token=token, clock=SystemClock())
+    async with dialer.channel(()) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
-        call = stub.Attach(metadata=caller.metadata)
+        call = stub.Attach(metadata=dialer.metadata)
         stream = Stream(call, stub, name, life, identity)
         await stream.report()
         try:

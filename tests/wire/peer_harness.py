@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
-from moorage.common.link.dial import Caller
+from moorage.common.link.dial import Dialer
 from moorage.common.link.identity import Identity, identity_file
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
@@ -60,16 +60,16 @@ class Site:
         clock, home = clock or SystemClock(), self.home / (node or name)
         return await join(self.url, token, kind=kind, name=name, home=home, clock=clock)
 
-    def caller(
+    def dialer(
         self,
         name: str = "node-1",
         *,
         kind: PeerKind = "agent",
         node: str = "",
         clock: SystemClock | None = None,
-    ) -> Caller:
+    ) -> Dialer:
         file = identity_file(self.home / (node or name), kind, name)
-        return Caller(self.manager.link_address, identity=file, clock=clock or SystemClock())
+        return Dialer(self.manager.link_address, identity=file, clock=clock or SystemClock())
 
     async def sql(self, statement: str) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn)

@@ -27,7 +27,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager import Manager
-from moorage.manager.rpc.report_validation import what_is_wrong
+from moorage.manager.rpc.report_validation import find_problem
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -81,12 +81,12 @@ def with_info(**more: Any) -> Report:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(bad: Report | ReportDelta, words: str) -> None:
-    assert words in what_is_wrong(bad)
+    assert words in find_problem(bad)
 
 
 def test_a_good_report_is_not_complained_about() -> None:
-    assert what_is_wrong(GOOD) == ""
-    assert what_is_wrong(replace(GOOD, kernels=())) == ""
+    assert find_problem(GOOD) == ""
+    assert find_problem(replace(GOOD, kernels=())) == ""
 
 
 async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client: Client) -> None:

@@ -43,7 +43,7 @@ async def test_problems_are_reported(site: Site) -> None:
         port = taken.getsockname()[1]
         results = await check(site, port_range=f"{port}-{port}", manager="127.0.0.1:1")
     assert (results["ports"].status, results["manager"].status) == ("fail", "fail")
-    assert "nothing answers at 127.0.0.1:1" in results["manager"].detail
+    assert "no answer from 127.0.0.1:1" in results["manager"].detail
     assert (await check(site, address="198.51.100.9"))["kernels' address"].status == "fail"
     docker = (await check(site, docker=f"unix://{site.home}/none.sock"))["Docker"]
     assert (docker.status, docker.next_step != "") == ("warn", True)

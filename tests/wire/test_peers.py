@@ -17,7 +17,7 @@ from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.link.certificates import JoinToken
-from moorage.common.link.dial import Caller, caller_of
+from moorage.common.link.dial import Dialer, dialer_for
 from moorage.common.link.identity import IdentityFile, identity_file
 from moorage.common.link.pb import agent_pb2_grpc, peers_pb2, peers_pb2_grpc, routes_pb2, routes_pb2_grpc
 from moorage.common.model.errors import ConfigError, InvalidInput
@@ -31,10 +31,10 @@ __all__ = ["site"]  # fixture
 HOURS = timedelta(hours=1)
 
 
-async def refusal(site: Site, caller: Caller, name: str = "node-1") -> tuple[grpc.StatusCode, str]:
+async def refusal(site: Site, dialer: Dialer, name: str = "node-1") -> tuple[grpc.StatusCode, str]:
     """How the manager ends a stream that is opened like that."""
-    async with caller.channel(()) as channel:
-        call = agent_pb2_grpc.AgentLinkStub(channel).Attach(metadata=caller.metadata)
+    async with dialer.channel(()) as channel:
+        call = agent_pb2_grpc.AgentLinkStub(channel).Attach(metadata=dialer.metadata)
         stream = Stream(call, None, name, "1")
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await stream.report()
@@ -154,7 +154,7 @@ async def test_a_request_that_is_not_signed_with_its_token(site: Site) -> None:
 async def test_what_answers_is_not_the_tokens_manager(site: Site) -> None:
     token = JoinToken.parse(await site.token())
     other = replace(token, fingerprint=bytes(32)).text
-    with pytest.raises(ConfigError, match="not the manager that made this join token"):
+    with pytest.raises(ConfigError, match="not the manager that issued this join token"):
         await site.join(token=other)
     assert identity_file(site.home / "node-1", "agent", "node-1").load() is None
     for broken in ("", "mgj-", other[:-3], "xxx" + other):
@@ -169,7 +169,7 @@ async def test_a_manager_of_another_ca_is_not_spoken_to(site: Site) -> None:
     assert identity is not None
     stranger = _another_authority()
     file.store(replace(identity, authority=stranger))
-    code, details = await refusal(site, site.caller())
+    code, details = await refusal(site, site.dialer())
     assert (code, "handshake failed" in details) == (grpc.StatusCode.UNAVAILABLE, True), details
 
 
@@ -188,13 +188,13 @@ async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
         read_csr(_csr_for(made.key)), "agent", "node-1", made.id, SystemClock().now(), HOURS
     )
     identity_file(site.home / "node-1", "agent", "node-1").store(replace(made, certificate=forged))
-    caller = site.caller()
-    code, _ = await refusal(site, caller)
+    dialer = site.dialer()
+    code, _ = await refusal(site, dialer)
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_whoever_has_no_certificate_gets_no_answer(site: Site) -> None:
-    plain = Caller(site.manager.link_address, token="unused", clock=SystemClock())
+    plain = Dialer(site.manager.link_address, token="unused", clock=SystemClock())
     assert (await refusal(site, plain))[0] is grpc.StatusCode.UNAVAILABLE
 
 
@@ -202,18 +202,18 @@ async def test_a_certificate_speaks_for_its_own_agent_only(site: Site) -> None:
     await site.client.update_group("gold", GroupOptions())
     await site.join("node-1", await site.token(resource_group="gold"))
     await site.join("node-2")
-    code, details = await refusal(site, site.caller("node-2"), "node-1")
+    code, details = await refusal(site, site.dialer("node-2"), "node-1")
     assert (code, "is for agent 'node-2', not for 'node-1'" in details) == (
         grpc.StatusCode.PERMISSION_DENIED,
         True,
     )
-    code, details = await refusal(site, site.caller("node-1"), "node-1")
+    code, details = await refusal(site, site.dialer("node-1"), "node-1")
     assert (code, "joined for the resource group 'gold', not for 'default'" in details) == (
         grpc.StatusCode.PERMISSION_DENIED,
         True,
     )
     assert [view.id for view in await site.client.list_agents()] == []
-    async with attach(site.manager, "node-2", caller=site.caller("node-2")) as stream:
+    async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()
         stream.name = "node-1"  # what was said first does not open the door for what comes after
         await stream.report()
@@ -224,7 +224,7 @@ async def test_a_certificate_speaks_for_its_own_agent_only(site: Site) -> None:
 async def test_agents_and_proxies_do_not_stand_in_for_each_other(site: Site) -> None:
     await site.join("node-1")
     await site.join("front", kind="proxy")
-    proxy = site.caller("front", kind="proxy")
+    proxy = site.dialer("front", kind="proxy")
     assert (await refusal(site, proxy, "front"))[0] is grpc.StatusCode.PERMISSION_DENIED
     async with proxy.channel(()) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
@@ -235,7 +235,7 @@ async def test_agents_and_proxies_do_not_stand_in_for_each_other(site: Site) -> 
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Watch(routes_pb2.WatchRequest(proxy_id="back")).read()
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
-    async with site.caller("node-1").channel(()) as channel:
+    async with site.dialer("node-1").channel(()) as channel:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Watch(routes_pb2.WatchRequest(proxy_id="node-1")).read()
@@ -252,9 +252,9 @@ async def test_no_agents_certificate_makes_a_manager(site: Site) -> None:
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await server.start()
     try:
-        caller = site.caller("node-2")
-        caller.target = f"127.0.0.1:{port}"
-        code, details = await refusal(site, caller, "node-2")
+        dialer = site.dialer("node-2")
+        dialer.target = f"127.0.0.1:{port}"
+        code, details = await refusal(site, dialer, "node-2")
         assert code is grpc.StatusCode.UNAVAILABLE
         assert "CERTIFICATE_VERIFY_FAILED" in details, details
     finally:
@@ -268,9 +268,9 @@ async def test_an_expired_certificate(empty_database: str, tmp_path: Path) -> No
             while SystemClock().now() <= made.ends:
                 await asyncio.sleep(0.05)
         with pytest.raises(ConfigError, match=r"certificate expired at .*join again"):
-            site.caller().channel(())
+            site.dialer().channel(())
         # And by a clock that is behind, or is not asked at all, the manager does not take it either.
-        behind = site.caller(clock=Off(-HOURS / 2))
+        behind = site.dialer(clock=Off(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
         await site.client.revoke_peer("agent", "node-1")
         assert (await site.join(node="anew")).name == "node-1"
@@ -279,11 +279,11 @@ async def test_an_expired_certificate(empty_database: str, tmp_path: Path) -> No
 async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
     made = await site.join()
     file = identity_file(site.home / "node-1", "agent", "node-1")
-    await site.caller().renew()
+    await site.dialer().renew()
     assert file.load() == made, "two thirds of its life are left"
     [before] = await site.sql("UPDATE link_peers SET certificate_until = now() RETURNING *")
     later = Off(timedelta(days=31))
-    renewing = site.caller(clock=later)
+    renewing = site.dialer(clock=later)
     await renewing.renew()
     renewed = file.load()
     assert renewed is not None
@@ -292,14 +292,14 @@ async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
     assert renewed.certificate != made.certificate
     [after] = await site.sql("SELECT * FROM link_peers")
     assert after["certificate_until"] > before["certificate_until"]
-    async with attach(site.manager, caller=site.caller()) as stream:
+    async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
     assert [m.name for m in await site.client.list_peers()] == ["node-1"]
 
 
 async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
     await site.join()
-    async with site.caller().channel(()) as channel:
+    async with site.dialer().channel(()) as channel:
         stub = peers_pb2_grpc.PeersStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.Renew(peers_pb2.RenewRequest(csr="-----BEGIN NONSENSE-----"))
@@ -313,36 +313,36 @@ async def test_clocks_that_disagree(site: Site) -> None:
     with pytest.raises(ConfigError, match=r"clock is \d+ s ahead of"):
         await site.join(token=token, clock=Off(timedelta(days=100)))
     made = await site.join(token=token, clock=Off(-HOURS / 2))  # the same token, once the clock is set
-    async with attach(site.manager, caller=site.caller(clock=Off(-HOURS / 2))) as stream:
+    async with attach(site.manager, dialer=site.dialer(clock=Off(-HOURS / 2))) as stream:
         await stream.next()
     assert [m.id for m in await site.client.list_peers()] == [made.id]
 
 
 async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
     await site.join()
-    async with attach(site.manager, caller=site.caller()) as stream:
+    async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
         await site.client.revoke_peer("agent", "node-1")
         async with asyncio.timeout(10):
             await stream.end()
-    code, details = await refusal(site, site.caller())
+    code, details = await refusal(site, site.dialer())
     assert (code, "was revoked" in details) == (grpc.StatusCode.UNAUTHENTICATED, True)
     anew = await site.join(node="anew")
-    async with attach(site.manager, caller=site.caller(node="anew")) as stream:
+    async with attach(site.manager, dialer=site.dialer(node="anew")) as stream:
         await stream.next()
     assert [m.id for m in await site.client.list_peers()] == [anew.id]
-    assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED, "not the former one"
+    assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED, "not the former one"
 
 
 async def test_a_forgotten_agent_is_revoked(site: Site) -> None:
     await site.join()
-    async with attach(site.manager, caller=site.caller()) as stream:
+    async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
     async with asyncio.timeout(20):
         while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
             await asyncio.sleep(0.05)
     await site.client.forget_agent("node-1")
-    assert (await refusal(site, site.caller()))[0] is grpc.StatusCode.UNAUTHENTICATED
+    assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED
     [row] = await site.sql("SELECT revoked_by FROM link_peers")
     assert row["revoked_by"] == "key:admin"
 
@@ -360,9 +360,9 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
         )
         assert made.link == other.manager.link_address
         for manager in (other.manager, site.manager):
-            caller = site.caller()
-            caller.target = manager.link_address
-            async with attach(manager, caller=caller) as stream:
+            dialer = site.dialer()
+            dialer.target = manager.link_address
+            async with attach(manager, dialer=dialer) as stream:
                 await stream.next()
     (second / "ca-secret").write_text("another\n")
     with pytest.raises(ConfigError, match=r"another manager\.ca_secret"):
@@ -372,9 +372,9 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
 
 
 def test_nothing_is_sent_in_the_clear_unasked(tmp_path: Path) -> None:
-    def dial(target: str, **given: object) -> Caller:
+    def dial(target: str, **given: object) -> Dialer:
         settings = {"link_tls": "auto", "token": "t", "home": tmp_path, "clock": SystemClock()} | given
-        return caller_of("agent", "node-1", target, **settings)  # type: ignore[arg-type]
+        return dialer_for("agent", "node-1", target, **settings)  # type: ignore[arg-type]
 
     for target in ("127.0.0.1:8701", "[::1]:8701", "localhost:8701"):
         assert not dial(target).has_tls

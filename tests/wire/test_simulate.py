@@ -258,4 +258,4 @@ async def test_a_wrong_token_is_said_once_for_all(tmp_path: Path) -> None:
         options = ["--manager", boss.target, "--link-token", "wrong", "--for", "1.5", "--agents", "20"]
         process = await simulate(tmp_path, *options)
         _, err = await process.communicate()
-        assert err.decode().count("refuses this process's link token") == 1
+        assert err.decode().count("rejects this link token") == 1

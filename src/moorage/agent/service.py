@@ -39,7 +39,7 @@ from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.dial import RENEWAL_LOOK_S, Caller, caller_of
+from moorage.common.link.dial import RENEWAL_LOOK_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, SlotOffer
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.common.model.ids import AgentId
@@ -152,7 +152,7 @@ class Agent:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
-        caller = caller_of(
+        dialer = dialer_for(
             "agent",
             self.id,
             settings.manager,
@@ -195,22 +195,22 @@ class Agent:
         )
         await self._look()
         keeper = self._keeper = Keeper(around, changed=lambda within_s: link.changed(within_s))
-        link = self._link = self._make_link(caller, keeper, begun)
+        link = self._link = self._make_link(dialer, keeper, begun)
         stack.push_async_callback(keeper.close)
         await keeper.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
         tidying = ("agent.tidy", lambda: tidy(docker), _TIDY_S)
-        await self._begin_loops(stack, caller, keeper, link, tidying)
+        await self._begin_loops(stack, dialer, keeper, link, tidying)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
     async def _begin_loops(
-        self, stack: AsyncExitStack, caller: Caller, keeper: Keeper, link: Link, *more: _Loop
+        self, stack: AsyncExitStack, dialer: Dialer, keeper: Keeper, link: Link, *more: _Loop
     ) -> None:
         looking = Loop("agent.inventory", self._look, interval_s=_INVENTORY_S, clock=self._clock)
         loops: list[_Loop] = [
             *more,
             ("agent.look-around", keeper.look_around, _LOOK_AROUND_S),
-            ("agent.certificate", caller.renew, RENEWAL_LOOK_S),
+            ("agent.certificate", dialer.renew, RENEWAL_LOOK_S),
             *await self._measure(stack, keeper, link),
         ]
         if self._care is not None:
@@ -220,9 +220,9 @@ class Agent:
         for name, tick, interval_s in loops:
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
 
-    def _make_link(self, caller: Caller, keeper: Keeper, begun: Begun) -> Link:
+    def _make_link(self, dialer: Dialer, keeper: Keeper, begun: Begun) -> Link:
         return Link(
-            caller,
+            dialer,
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
             streams=begun.streams(),

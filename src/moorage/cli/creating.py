@@ -12,7 +12,7 @@ from moorage.cli.context import Cli
 from moorage.cli.render import printable
 from moorage.cli.verbs.placement import where
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.service_ports import read_port
+from moorage.common.model.service_ports import parse_port
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.common.views.resources import SessionView
@@ -82,7 +82,7 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
 
 
 def _port(text: str) -> dict[str, Any]:
-    port = read_port(text)
+    port = parse_port(text)
     traits = {"base_path": port.base_path, "guarded": port.guarded}
     return {"name": port.name, "port": port.port or None, "protocol": port.protocol, **traits}
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from moorage.common.model.slots import WHOLE_DEVICE, show_amount, show_slots
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
 from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
 
 _STYLES = {
@@ -105,7 +105,13 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     row = [view.name, view.type, view.status, agents_of(view)]
     row += [show_age(now, view.created_at), why]
     if wide:
-        row += [view.id, view.resource_group, show_slots(view.slots), str(view.attempt), view.endpoint or ""]
+        row += [
+            view.id,
+            view.resource_group,
+            format_slots(view.slots),
+            str(view.attempt),
+            view.endpoint or "",
+        ]
         row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
     return row
 
@@ -124,7 +130,7 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
         device = bool(offer.device_id)
         total[0] += (1 if offer.used else 0) if device else offer.used
         total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
-    shown = {s: f"{show_amount(s, u)}/{show_amount(s, total)}" for s, (u, total) in used.items()}
+    shown = {s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()}
     status = agent_status(view)
     devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
     row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]

@@ -14,7 +14,7 @@ from aiohttp import web
 
 import moorage
 from moorage.common.aio.clock import Clock
-from moorage.common.config.loader import kept_secret
+from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.addresses import is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
@@ -172,7 +172,7 @@ class Manager:
 
     async def _authority(self, store: Store) -> Authority:
         secret = self._settings.ca_secret
-        secret = secret or kept_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
+        secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
         sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
         return Authority(sealed, secret)
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.config.settings import CommonSettings, ProxySettings
-from moorage.common.link.dial import RENEWAL_LOOK_S, caller_of
+from moorage.common.link.dial import RENEWAL_LOOK_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.feed import Feed
@@ -67,7 +67,7 @@ class Proxy:
         return self._decider.table is not None
 
     async def __aenter__(self) -> Proxy:
-        caller = caller_of(
+        dialer = dialer_for(
             "proxy",
             self.id,
             self._settings.manager,
@@ -76,7 +76,7 @@ class Proxy:
             home=self._home,
             clock=self._clock,
         )
-        feed = Feed(caller, self._decider, self._saved, proxy_id=self.id, clock=self._clock)
+        feed = Feed(dialer, self._decider, self._saved, proxy_id=self.id, clock=self._clock)
         if (table := self._saved.load()) is not None:
             self._decider.adopt(table)
             log.info("serving by saved routes until the manager answers", generation=table.generation)
@@ -85,7 +85,7 @@ class Proxy:
             self.address = await self._listen()
             stack.push_async_callback(self._plane.stop, _STOP_GRACE_S)
             await stack.enter_async_context(
-                Loop("proxy.certificate", caller.renew, interval_s=RENEWAL_LOOK_S, clock=self._clock)
+                Loop("proxy.certificate", dialer.renew, interval_s=RENEWAL_LOOK_S, clock=self._clock)
             )
             await stack.enter_async_context(feed)
             self._stack = stack.pop_all()

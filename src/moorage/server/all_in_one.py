@@ -14,7 +14,7 @@ from moorage.agent import Agent
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
 from moorage.common.link.identity import identity_file
-from moorage.common.model.addresses import reached_at
+from moorage.common.model.addresses import local_address
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
@@ -72,7 +72,7 @@ class AllInOne:
         await self._stack.enter_async_context(manager)
         self.first_key, self.url = manager.first_key, f"http://{manager.api_address}"
         self._on_progress(f"manager and its Postgres: {self.url}")
-        settings = single_node_settings(configured, reached_at(manager.link_address))
+        settings = single_node_settings(configured, local_address(manager.link_address))
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "agent", agent.id)
         await self._stack.enter_async_context(agent)
@@ -88,10 +88,10 @@ class AllInOne:
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
         """Where the links use TLS, register the local agent and proxy as any other peer would."""
         known = identity_file(self._home, kind, name).load()
-        if not manager.has_tls or (known is not None and not known.what_is_wrong(self._clock.now())):
+        if not manager.has_tls or (known is not None and not known.find_problem(self._clock.now())):
             return
         secret = await manager.new_join_token(JoinTokenSpec(kind=kind))
-        url = f"http://{reached_at(manager.api_address)}"
+        url = f"http://{local_address(manager.api_address)}"
         await join(url, secret, kind=kind, name=name, home=self._home, clock=self._clock)
 
     async def __aexit__(self, *exc: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.config import logging
-from moorage.common.config.loader import Loaded, link_token, resolve_home
+from moorage.common.config.loader import LoadedSettings, link_token, resolve_home
 from moorage.common.config.settings import Settings
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_address
@@ -19,13 +19,13 @@ from moorage.common.views.peers import PeerKind
 class Bootstrap:
     """Everything a component needs to start. ``home``: the state directory. ``token``: the link token."""
 
-    loaded: Loaded
+    loaded: LoadedSettings
     clock: Clock
     home: Path
     token: str
 
 
-def bootstrap(loaded: Loaded) -> Bootstrap:
+def bootstrap(loaded: LoadedSettings) -> Bootstrap:
     """Set up logging, create the state directory if needed, and read or create the link token."""
     settings = loaded.settings
     logging.setup(settings.common.log_format, settings.common.log_level)
@@ -34,7 +34,7 @@ def bootstrap(loaded: Loaded) -> Bootstrap:
     return Bootstrap(loaded, clock, home, link_token(settings, home, clock))
 
 
-def apply_registration(loaded: Loaded, home: Path, kind: PeerKind) -> Settings:
+def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Settings:
     """The settings, with values from the stored identity in place of defaults.
 
     The identity supplies the name, the manager's address and the resource group. An agent's own address is

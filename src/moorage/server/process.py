@@ -61,7 +61,7 @@ async def serve(component: AbstractAsyncContextManager[Any], on_ready: Callable[
     """Run ``component`` until a signal arrives. Calls ``on_ready`` with the entered component."""
     shutdown = shutdown_event()
     async with component as entered:
-        gc.calm()
+        gc.freeze_startup_objects()
         on_ready(entered)
         await shutdown.wait()
     return 0

@@ -31,7 +31,7 @@ async def join(
     token = JoinToken.parse(secret)
     file = identity_file(home, kind, name)
     known = file.load()
-    if known is not None and not known.what_is_wrong(clock.now()):
+    if known is not None and not known.find_problem(clock.now()):
         raise ConfigError(
             f"{kind} {name!r} has joined already: its identity is in {file.path}",
             next_step=f"start it with `moorage {kind}`; to join again, remove that file first",

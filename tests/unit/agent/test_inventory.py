@@ -88,7 +88,7 @@ class Driver:
     def nvmlInit(self) -> None:
         self.initialised += 1
         if self.not_loaded:
-            raise self.NVMLError("Driver Not Loaded")
+            raise self.NVMLError("Driver Not LoadedSettings")
 
     def nvmlDeviceGetCount(self) -> int:
         if self.silent:

@@ -127,11 +127,11 @@ def test_a_name_in_use(manager: RestManager, moorage: Run) -> None:
     [
         (("serve",), "Missing argument"),
         (("serve", "m", "--engine", "nope"), "'llamacpp', 'vllm' or 'custom'"),
-        (("serve", "m", "--engine", "custom"), "needs `command`"),
+        (("serve", "m", "--engine", "custom"), "requires `command`"),
         (("serve", "m", "--name", "a b"), "a name has 1 to 128"),
         (("serve", "m", "--resources", "cpu"), "--resources 'cpu' is not NAME=VALUE"),
         (("serve", "m", "--resources", "disk=1"), "unknown slot 'disk'"),
-        (("serve", "m", "--env", "MOORAGE_X=1"), "set by the agent"),
+        (("serve", "m", "--env", "MOORAGE_X=1"), "is reserved"),
         (("serve", "m", "--gpus", "1.5"), "'--gpus': Input should be a valid integer"),
         (("serve", "m", "--replicas", "-1"), "greater than or equal to 0"),
         (("serve", "m", "--nonsense"), "--nonsense"),

@@ -1,4 +1,4 @@
-"""Ids sort by age; a manual clock moves only when told."""
+"""System clock and manual clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from moorage.common.aio.clock import ManualClock, SystemClock
 
 
-def test_ids_are_version_7_and_sort_by_age() -> None:
+def test_ids_are_uuid7_and_sort_by_age() -> None:
     clock = ManualClock()
     ids = []
     for _ in range(20):
@@ -21,7 +21,7 @@ def test_ids_are_version_7_and_sort_by_age() -> None:
     assert parsed.int >> 80 == int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 
-def test_the_system_clock_keeps_the_promises() -> None:
+def test_system_clock_meets_the_protocol() -> None:
     clock = SystemClock()
     assert clock.now().tzinfo is UTC
     assert clock.monotonic() <= clock.monotonic()
@@ -30,7 +30,7 @@ def test_the_system_clock_keeps_the_promises() -> None:
     assert all(0.9 <= clock.jitter(0.1) <= 1.1 for _ in range(100))
 
 
-def test_a_manual_clock_moves_only_when_told_and_is_the_same_again() -> None:
+def test_manual_clock_is_deterministic() -> None:
     one, two = ManualClock(seed=3), ManualClock(seed=3)
     before = one.now(), one.monotonic()
     assert (one.now(), one.monotonic()) == before

@@ -1,4 +1,4 @@
-"""Where settings come from, which origin wins, and what is said when they are wrong."""
+"""Configuration loader: sources, precedence and error messages."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def value(settings: Settings, name: str) -> Any:
         ({"MOORAGE_API_KEY": "ours to ignore"}, {}, "manager.dsn", None, "default"),
     ],
 )
-def test_the_nearest_origin_wins_and_is_named(
+def test_precedence_of_origins(
     tmp_path: Path, env: dict[str, str], flags: dict[str, str], name: str, expected: Any, origin: str
 ) -> None:
     file = written(tmp_path)
@@ -125,7 +125,7 @@ def test_every_setting_has_an_origin(tmp_path: Path) -> None:
         ([], None),
     ],
 )
-def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], found: str | None) -> None:
+def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str | None) -> None:
     paths = {
         "named": tmp_path / "named.toml",
         "home": tmp_path / "home" / "moorage.toml",
@@ -188,7 +188,7 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
         ),
         ("", {"MOORAGE_AGENT__LABELS": "zone=a"}, {}, r"agent.labels = 'zone=a' from env .* is not JSON"),
         ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": "/a"}, {}, r"docker_mounts = '/a' .* is not JSON.*\["),
-        ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not a full path: begin it with /"),
+        ("", {"MOORAGE_AGENT__DOCKER_MOUNTS": '["a"]'}, {}, r"'a' is not an absolute path"),
         ("", {"MOORAGE_AGENT__DOCKER": "tcp://node:2375"}, {}, r"write auto, off, or unix:///path"),
         ("[agent]\ndocker_shm = 'big'", {}, {}, r"'big' is not a size"),
         ("[agent]\ndocker_user = 'root'", {}, {}, r"agent.docker_user = 'root' .*pattern"),
@@ -203,29 +203,29 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, present: list[str], fou
             "",
             {"MOORAGE_HOME": "/a", "MOORAGE_COMMON__HOME": "/b"},
             {},
-            r"common.home is given twice, by env MOORAGE_COMMON__HOME and by env MOORAGE_HOME",
+            r"common.home is set twice, by env MOORAGE_COMMON__HOME and by env MOORAGE_HOME",
         ),
         ("[manager]\ndsn = 7", {}, {}, r"manager.dsn = \*\*\* from file"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_errors_name_the_setting(
     tmp_path: Path, text: str, env: dict[str, str], flags: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         load(written(tmp_path, text), env, flags)
 
 
-def test_all_bad_values_are_named_at_once(tmp_path: Path) -> None:
+def test_all_invalid_values_are_reported_together(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"manager.listen = 'x'.*; proxy.listen = 'y'"):
         load(written(tmp_path, "[manager]\nlisten='x'\n[proxy]\nlisten='y'"), {}, {})
 
 
-def test_a_named_file_must_be_there(tmp_path: Path) -> None:
+def test_explicit_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the configuration file .*nowhere.toml: No such file"):
         load(tmp_path / "nowhere.toml", {}, {})
 
 
-def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
+def test_secrets_are_read_from_files_and_redacted(tmp_path: Path) -> None:
     (tmp_path / "dsn.txt").write_text("postgresql://u:pw@h/d\n")
     (tmp_path / "token.txt").write_text("hush\n")
     file = written(tmp_path, "[manager]\ndsn_file = 'dsn.txt'\n")
@@ -240,12 +240,12 @@ def test_secrets_come_from_files_and_are_not_shown(tmp_path: Path) -> None:
     assert "pw" not in repr(loaded)
 
 
-def test_a_secret_that_is_not_set_is_shown_as_not_set(tmp_path: Path) -> None:
+def test_unset_secret_is_shown_as_unset(tmp_path: Path) -> None:
     rows = load(None, {"MOORAGE_HOME": str(tmp_path)}, {}).redacted()
     assert ("manager.dsn", "null", "default") in rows
 
 
-def test_the_home_is_made_private(tmp_path: Path) -> None:
+def test_state_directory_is_private(tmp_path: Path) -> None:
     settings = load(None, {"MOORAGE_HOME": str(tmp_path / "a" / "b")}, {}).settings
     home = resolve_home(settings)
     assert home == tmp_path / "a" / "b"
@@ -253,14 +253,14 @@ def test_the_home_is_made_private(tmp_path: Path) -> None:
     assert resolve_home(settings) == home
 
 
-def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_unusable_state_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     settings = load(None, {"MOORAGE_HOME": str(tmp_path / "file" / "home")}, {}).settings
-    with pytest.raises(StartupError, match=r"common.home = .*home' cannot be used: Not a directory"):
+    with pytest.raises(StartupError, match=r"common.home = .*home' is not usable: Not a directory"):
         resolve_home(settings)
 
 
-def test_the_link_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_link_token_is_generated_once_and_private(tmp_path: Path) -> None:
     settings = Settings()
     token = link_token(settings, tmp_path, ManualClock(seed=1))
     assert len(token) >= 24
@@ -269,19 +269,19 @@ def test_the_link_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["link-token"]
 
 
-def test_a_given_link_token_is_used_and_not_kept(tmp_path: Path) -> None:
+def test_configured_link_token_is_not_stored(tmp_path: Path) -> None:
     settings = load(None, {"MOORAGE_HOME": str(tmp_path), "MOORAGE_COMMON__LINK_TOKEN": "given"}, {}).settings
     assert link_token(settings, tmp_path, ManualClock()) == "given"
     assert not (tmp_path / "link-token").exists()
 
 
-def test_an_empty_link_token_is_refused(tmp_path: Path) -> None:
+def test_empty_link_token_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link-token").write_text("\n")
-    with pytest.raises(ConfigError, match=r"which should hold common.link_token, is empty"):
+    with pytest.raises(ConfigError, match=r"should contain common.link_token but is empty"):
         link_token(Settings(), tmp_path, ManualClock())
 
 
-def test_lists_are_given_in_the_file_and_in_the_environment(tmp_path: Path) -> None:
+def test_lists_in_file_and_environment(tmp_path: Path) -> None:
     text = '[agent]\ndocker_mounts = ["/models", "/data"]\ndocker_images = ["a/*"]'
     settings = load(written(tmp_path, text), {"MOORAGE_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
     assert settings.agent.docker_mounts == ("/models", "/data")

@@ -1,4 +1,4 @@
-"""Deltas take the other end along, and drift shows."""
+"""Deltas: the receiver follows the sender, and drift is detected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ worlds = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)),
 
 
 @given(worlds)
-def test_the_other_end_follows_whatever_happens(states: list[dict[str, int]]) -> None:
+def test_receiver_follows_sender(states: list[dict[str, int]]) -> None:
     sender, receiver = Truth[str, int](), Truth[str, int]()
     sender.replace(states[0])
     receiver.replace(states[0])
@@ -24,7 +24,7 @@ def test_the_other_end_follows_whatever_happens(states: list[dict[str, int]]) ->
 
 
 @given(worlds, st.data())
-def test_a_lost_delta_shows_at_the_next_one(states: list[dict[str, int]], data: st.DataObject) -> None:
+def test_next_delta_reveals_a_lost_one(states: list[dict[str, int]], data: st.DataObject) -> None:
     lost = data.draw(st.integers(0, len(states) - 1))
     sender, receiver = Truth[str, int](), Truth[str, int]()
     for n, state in enumerate(states):
@@ -34,7 +34,7 @@ def test_a_lost_delta_shows_at_the_next_one(states: list[dict[str, int]], data: 
             assert agreed == (receiver.items() == state)
 
 
-def test_the_order_of_items_does_not_matter_and_a_changed_value_does() -> None:
+def test_digest_ignores_order_but_not_values() -> None:
     one, two = Truth[str, int](), Truth[str, int]()
     one.replace({"a": 1, "b": 2})
     two.replace({"b": 2, "a": 1})

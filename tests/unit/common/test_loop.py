@@ -1,4 +1,4 @@
-"""The one loop that all background work is made of, and the one way to start a task."""
+"""Periodic loop and supervised tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 FAR = 3600.0
 
 
-async def test_it_ticks_at_once_and_after_every_nudge() -> None:
+async def test_loop_ticks_at_start_and_after_each_nudge() -> None:
     seen: asyncio.Queue[int] = asyncio.Queue()
 
     async def tick() -> None:
@@ -28,7 +28,7 @@ async def test_it_ticks_at_once_and_after_every_nudge() -> None:
         assert seen.empty()
 
 
-async def test_many_nudges_during_a_tick_are_one_more_tick() -> None:
+async def test_nudges_during_a_tick_coalesce() -> None:
     started, release = asyncio.Event(), asyncio.Event()
     ticks = 0
 
@@ -48,7 +48,7 @@ async def test_many_nudges_during_a_tick_are_one_more_tick() -> None:
     assert ticks == 2
 
 
-async def test_without_a_nudge_the_interval_does_it() -> None:
+async def test_loop_ticks_after_the_interval() -> None:
     enough = asyncio.Event()
     ticks = 0
 
@@ -62,7 +62,7 @@ async def test_without_a_nudge_the_interval_does_it() -> None:
         await enough.wait()
 
 
-async def test_a_tick_that_fails_is_logged_and_the_next_one_is_the_retry() -> None:
+async def test_failed_tick_is_logged_and_retried_by_the_next() -> None:
     results = [ValueError("bad weather"), None]
 
     async def tick() -> None:
@@ -79,7 +79,7 @@ async def test_a_tick_that_fails_is_logged_and_the_next_one_is_the_retry() -> No
     assert "bad weather" in logs[0]["error"]
 
 
-async def test_leaving_ends_a_tick_that_hangs() -> None:
+async def test_exit_cancels_a_hanging_tick() -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
     async def tick() -> None:
@@ -94,7 +94,7 @@ async def test_leaving_ends_a_tick_that_hangs() -> None:
     assert ended.is_set()
 
 
-async def test_a_task_has_its_name_and_its_failure_is_logged() -> None:
+async def test_task_is_named_and_its_failure_logged() -> None:
     async def fails() -> None:
         raise ValueError("bad weather")
 
@@ -107,7 +107,7 @@ async def test_a_task_has_its_name_and_its_failure_is_logged() -> None:
     assert [(line["event"], line["task"]) for line in logs] == [("task failed", "doomed")]
 
 
-async def test_cancelled_tasks_have_really_ended() -> None:
+async def test_cancel_and_wait_waits_for_the_end() -> None:
     ended = []
 
     async def slow(name: str) -> None:

@@ -1,4 +1,4 @@
-"""docs/operating.md has a row for everything that an operator may be shown, and for nothing else."""
+"""docs/operating.md covers every status, reason and event, and nothing else."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def rows(section: str) -> list[str]:
         ("`moorage db check`", [check.name for check in CHECKS]),
     ],
 )
-def test_the_tables_are_complete(section: str, codes: Collection[str]) -> None:
+def test_tables_are_complete(section: str, codes: Collection[str]) -> None:
     assert sorted(rows(section)) == sorted(codes)
 
 
-def test_every_row_says_what_it_means_and_what_to_do() -> None:
+def test_every_row_has_a_meaning_and_an_action() -> None:
     for line in re.findall(r"^\| `[^`]+` \|.*$", PAGE, re.MULTILINE):
         assert all(cell.strip() for cell in line.strip("|").split("|")), line
 
 
-def test_what_becomes_of_agents_is_told() -> None:
+def test_agent_events_are_documented() -> None:
     assert all(f"`{status}`" in PAGE for status in AgentStatus)
 
 
-def test_every_setting_that_is_named_exists() -> None:
+def test_every_mentioned_setting_exists() -> None:
     sections = Settings.model_fields.keys()
     named = set(re.findall(rf"`(?:{'|'.join(sections)})\.(\w+)", PAGE))
     known = {name for section in sections for name in type(getattr(Settings(), section)).model_fields}

@@ -1,4 +1,4 @@
-"""A bounded queue that either end may close."""
+"""Bounded pipe and exec frames."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from moorage.common.aio.pipe import Pipe
 from moorage.common.model.commands import Channel, frame, unframe
 
 
-async def test_who_writes_waits_for_who_reads() -> None:
+async def test_writer_waits_for_reader() -> None:
     pipe: Pipe[int] = Pipe(2)
     assert await pipe.put(1)
     assert await pipe.put(2)
@@ -18,7 +18,7 @@ async def test_who_writes_waits_for_who_reads() -> None:
     assert [await pipe.get(), await third, await pipe.get(), await pipe.get()] == [1, True, 2, 3]
 
 
-async def test_who_reads_waits_and_gets_all_that_was_put_before_the_end() -> None:
+async def test_reader_drains_a_closed_pipe() -> None:
     pipe: Pipe[int] = Pipe(2)
     reading = asyncio.ensure_future(pipe.get())
     await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_who_reads_waits_and_gets_all_that_was_put_before_the_end() -> Non
 
 
 @pytest.mark.parametrize("full", [True, False])
-async def test_a_close_wakes_whoever_waits(full: bool) -> None:
+async def test_close_wakes_both_ends(full: bool) -> None:
     pipe: Pipe[int] = Pipe(1)
     if full:
         await pipe.put(1)

@@ -1,4 +1,4 @@
-"""Resource amounts as people write them, in and out of base units."""
+"""Parsing and formatting of resource slots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.slots import parse_amount, parse_size, parse_slots, show_amount, show_slots
+from moorage.common.model.slots import format_amount, format_slots, parse_amount, parse_size, parse_slots
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_sizes(text: str | int, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", -1, "1 PiB", "1e3", "1..5g", "0x10", True, "∞", "9" * 40])
-def test_what_is_no_size(text: str | int) -> None:
+def test_invalid_sizes_are_refused(text: str | int) -> None:
     with pytest.raises(InvalidInput, match="is not a size"):
         parse_size(text)
 
@@ -68,12 +68,12 @@ def test_amounts(slot: str, value: str | float, amount: int) -> None:
         ("mem", "much", "is not a size"),
     ],
 )
-def test_amounts_that_are_refused_say_what_is_allowed(slot: str, value: str | float, message: str) -> None:
+def test_refused_amounts_name_the_allowed_values(slot: str, value: str | float, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_amount(slot, value)
 
 
-def test_zeros_are_dropped_and_slots_sorted() -> None:
+def test_parse_slots_drops_zeros_and_sorts() -> None:
     parsed = parse_slots({"mem": "1KiB", "cpu": 1, "cuda.device": 0})
     assert list(parsed.items()) == [("cpu", 1000), ("mem", 1024)]
 
@@ -90,15 +90,15 @@ def test_zeros_are_dropped_and_slots_sorted() -> None:
         ("cuda.shares", 250, "0.25"),
     ],
 )
-def test_shown(slot: str, amount: int, shown: str) -> None:
-    assert show_amount(slot, amount) == shown
+def test_format_amount(slot: str, amount: int, shown: str) -> None:
+    assert format_amount(slot, amount) == shown
 
 
-def test_nothing_is_shown_as_nothing() -> None:
-    assert show_slots({}) == "nothing"
-    assert show_slots({"mem": 1024, "cpu": 1000}) == "cpu=1 mem=1KiB"
+def test_format_empty_slots() -> None:
+    assert format_slots({}) == "nothing"
+    assert format_slots({"mem": 1024, "cpu": 1000}) == "cpu=1 mem=1KiB"
 
 
 @given(st.sampled_from(["cpu", "cuda.device", "cuda.shares"]), st.integers(0, 10**9))
-def test_what_is_shown_can_be_typed_again(slot: str, amount: int) -> None:
-    assert parse_amount(slot, show_amount(slot, amount)) == amount
+def test_parse_inverts_format(slot: str, amount: int) -> None:
+    assert parse_amount(slot, format_amount(slot, amount)) == amount

@@ -1,4 +1,4 @@
-"""What a cluster may be."""
+"""Validation of cluster specifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def spec(cluster: dict[str, Any], **more: Any) -> SessionSpec:
     return SessionSpec.model_validate({"command": ["x"], "cluster": cluster} | more)
 
 
-def test_what_is_left_out() -> None:
+def test_defaults() -> None:
     cluster = spec({"size": 4}).cluster
     assert cluster is not None
     assert (cluster.mode, cluster.on_kernel_loss, cluster.sub) == ("single-node", "end", None)
@@ -28,7 +28,7 @@ def test_what_is_left_out() -> None:
     [
         ({"size": 0}, {}, "greater than or equal to 1"),
         ({"size": 129}, {}, "less than or equal to 128"),
-        ({"size": 2, "mode": "notify"}, {}, "single-node"),
+        ({"size": 2, "mode": "ring"}, {}, "single-node"),
         ({"size": 2, "on_kernel_loss": "pray"}, {}, "degrade"),
         ({"size": 2, "roles": {}}, {}, "Extra inputs"),
         ({"mode": "multi-node"}, {}, "size"),
@@ -41,9 +41,9 @@ def test_what_is_left_out() -> None:
         ({"size": 2, "sub": {"command": [""]}}, {}, "cluster.sub.command"),
         ({"size": 2, "sub": {"resources": {"cpu": -1}}}, {}, "cpu"),
         ({"size": 2, "sub": {"env": {"MOORAGE_X": "1"}}}, {}, "MOORAGE_"),
-        ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "names 2"),
+        ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "lists 2"),
     ],
 )
-def test_what_is_refused(cluster: dict[str, Any], more: dict[str, Any], words: str) -> None:
+def test_invalid_clusters_are_refused(cluster: dict[str, Any], more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         spec(cluster, **more)

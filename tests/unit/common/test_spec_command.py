@@ -1,4 +1,4 @@
-"""Who needs a program of its own."""
+"""Validation of the command of a session."""
 
 import pytest
 from pydantic import ValidationError
@@ -7,12 +7,12 @@ from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import SessionType
 
 
-def test_only_an_interactive_session_may_idle() -> None:
+def test_only_interactive_sessions_may_omit_the_command() -> None:
     assert SessionSpec(type=SessionType.INTERACTIVE).command == []
     for kind in (SessionType.BATCH, SessionType.INFERENCE):
-        with pytest.raises(ValidationError, match="needs `command`"):
+        with pytest.raises(ValidationError, match="requires `command`"):
             SessionSpec(type=kind, probe=Probe())
-    with pytest.raises(ValidationError, match="needs `command`"):
+    with pytest.raises(ValidationError, match="requires `command`"):
         EndpointSpec(name="served", engine="custom", probe=Probe())
-    with pytest.raises(ValidationError, match="first word"):
+    with pytest.raises(ValidationError, match="first element"):
         SessionSpec(type=SessionType.INTERACTIVE, command=[""])

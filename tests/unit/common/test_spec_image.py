@@ -1,4 +1,4 @@
-"""An image belongs to containers, and containers to an image."""
+"""Validation of the image of a session."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DIGEST = "sha256:" + "0" * 64
     "image",
     ["python", "python:3.12-slim", "registry.example.com:5000/a/b_c:1", f"a/b@{DIGEST}", f"a:1@{DIGEST}"],
 )
-def test_images_of_all_forms(image: str) -> None:
+def test_image_references_are_accepted(image: str) -> None:
     spec = SessionSpec(runtime="docker", image=image, command=["true"])
     assert SessionSpec.model_validate(spec.model_dump()) == spec
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
-        ({"runtime": "docker"}, "needs `image`"),
-        ({"runtime": "process", "image": "python"}, "is for runtime 'docker', not 'process'"),
-        ({"image": "python"}, "is for runtime 'docker'"),
+        ({"runtime": "docker"}, "requires `image`"),
+        ({"runtime": "process", "image": "python"}, "requires runtime 'docker', not 'process'"),
+        ({"image": "python"}, "requires runtime 'docker'"),
         ({"runtime": "docker", "image": "-v/:/host"}, "image"),
         ({"runtime": "docker", "image": "a b"}, "image"),
         ({"runtime": "docker", "image": "python\n"}, "image"),
@@ -36,17 +36,17 @@ def test_images_of_all_forms(image: str) -> None:
         ({"runtime": "podman", "image": "python"}, "'process', 'docker' or 'fake'"),
     ],
 )
-def test_what_does_not_fit_together(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_invalid_images_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         SessionSpec.model_validate({"command": ["true"]} | given)
 
 
-def test_vllm_needs_no_image_in_a_container() -> None:
+def test_vllm_container_needs_no_image() -> None:
     spec = EndpointSpec(name="e", engine="vllm", model="org/model", runtime="docker")
     assert spec.session("e-1").image is None
 
 
-def test_an_endpoints_replicas_have_its_image() -> None:
+def test_replicas_inherit_the_image() -> None:
     spec = EndpointSpec(name="e", runtime="docker", image="img:1", command=["serve"], probe=Probe())
     replica = spec.session("e-1")
     assert (replica.runtime, replica.image) == ("docker", "img:1")

@@ -53,7 +53,7 @@ def invocation(
     if not given:
         return call
     told = service_ports.environment(spec.session_id, given)
-    words = service_ports.words(spec.session_id, given)
+    words = service_ports.placeholders(spec.session_id, given)
     return replace(call, argv=tuple(fill(word, words) for word in call.argv), env=call.env | told)
 
 

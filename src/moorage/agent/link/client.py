@@ -15,7 +15,7 @@ from moorage.agent.execution.workspaces import AnswerWorkspaces, no_workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec, usage_codec
-from moorage.common.link.dial import Caller
+from moorage.common.link.dial import Dialer
 from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import (
     ExecRequest,
@@ -65,7 +65,7 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class Link:
-    """Dials by ``caller`` for as long as ``run`` runs.
+    """Dials by ``dialer`` for as long as ``run`` runs.
 
     ``streams`` numbers its connections (``Report.stream``). ``report`` makes the newest whole report;
     ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log, ``execs`` runs a command
@@ -75,7 +75,7 @@ class Link:
 
     def __init__(
         self,
-        caller: Caller,
+        dialer: Dialer,
         *,
         clock: Clock,
         interval_s: float,
@@ -88,7 +88,7 @@ class Link:
         connected: Callable[[], None] = lambda: None,
         disconnected: Callable[[], None] = lambda: None,
     ) -> None:
-        self._caller, self._clock, self._interval_s = caller, clock, interval_s
+        self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
         self._report, self._take, self._logs, self._execs = report, take, logs, execs
         self._workspaces = workspaces
         self._streams, self._stream = streams, 0
@@ -115,7 +115,7 @@ class Link:
             return False
         wire = usage_codec.usage_to_wire(report)
         try:
-            await self._stub.SendUsage(wire, metadata=self._caller.metadata, timeout=_USAGE_S)
+            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=_USAGE_S)
         except _BROKEN:
             return False
         return True
@@ -146,7 +146,7 @@ class Link:
             except ConfigError as error:
                 self._complain(str(error))
             except grpc.aio.AioRpcError as error:
-                self._complain(_explain(self._caller, error))
+                self._complain(_explain(self._dialer, error))
                 if error.code() in _REFUSED:
                     await asyncio.sleep(_REFUSED_S * self._clock.jitter(0.25))
                     continue
@@ -171,13 +171,13 @@ class Link:
     def _complain(self, text: str) -> None:
         # Once per cause, not once per attempt.
         if text != self._said and not self._leaving.is_set():
-            log.warning("not connected to the manager, trying again", manager=self._caller.target, why=text)
+            log.warning("not connected to the manager, trying again", manager=self._dialer.target, why=text)
         self._said = text
 
     async def _attach(self) -> None:
-        async with self._caller.channel(OPTIONS) as channel:
+        async with self._dialer.channel(OPTIONS) as channel:
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
-            call = stub.Attach(metadata=self._caller.metadata)
+            call = stub.Attach(metadata=self._dialer.metadata)
             # What was said is known to the other end of this stream only.
             self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
             self._rest_s = 0.0
@@ -195,7 +195,7 @@ class Link:
                         self._out.want_whole()
                         self._dirty.set()
                     elif isinstance(message, ExecRequest):
-                        work = serve_exec(stub, self._caller.metadata, message, self._execs)
+                        work = serve_exec(stub, self._dialer.metadata, message, self._execs)
                         task = spawn(f"link.exec.{message.request_id}", work)
                         followers.add(task)
                         task.add_done_callback(followers.discard)
@@ -236,7 +236,7 @@ class Link:
             return
         if not self._obeyed:
             self._obeyed, self._said = True, ""
-            log.info("connected to the manager", manager=self._caller.target, generation=orders.generation)
+            log.info("connected to the manager", manager=self._dialer.target, generation=orders.generation)
             self._connected()
 
     async def _send(
@@ -268,13 +268,13 @@ class Link:
     async def _tell(self, stub: AgentLinkStub, request: WorkspaceRequest) -> None:
         answer = await self._workspaces(request)
         try:
-            await stub.SendWorkspaces(answer, metadata=self._caller.metadata, timeout=_USAGE_S)
+            await stub.SendWorkspaces(answer, metadata=self._dialer.metadata, timeout=_USAGE_S)
         except _BROKEN:
             pass  # who asked has been told that nobody answered
 
     async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
         timeout_s = None if request.follow else _LOG_DEADLINE_S
-        call = stub.SendLogs(metadata=self._caller.metadata, timeout=timeout_s)
+        call = stub.SendLogs(metadata=self._dialer.metadata, timeout=timeout_s)
         me = asyncio.current_task()
         assert me is not None
         # The manager ends the call when its reader has left: then there may be nothing to write for long.
@@ -308,12 +308,12 @@ def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
         return None
 
 
-def _explain(caller: Caller, error: grpc.aio.AioRpcError) -> str:
+def _explain(dialer: Dialer, error: grpc.aio.AioRpcError) -> str:
     code, details = error.code(), error.details()
-    if (words := caller.explain(error)) is not None:
+    if (words := dialer.explain(error)) is not None:
         return words
     if code in _REFUSED:
         return f"it refuses this agent, which tries again each {_REFUSED_S:.0f} s: {details}"
     if code is grpc.StatusCode.UNAVAILABLE:
-        return f"nothing answers at {caller.target}: {details}"
+        return f"nothing answers at {dialer.target}: {details}"
     return f"{code.name}: {details}"

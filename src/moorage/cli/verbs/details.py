@@ -21,7 +21,7 @@ from moorage.cli.render import (
 from moorage.cli.story import doing_now, next_steps, why_failed
 from moorage.cli.verbs.top import use_facts
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.slots import WHOLE_DEVICE, show_amount, show_slots
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.model.status import LIVE, Status
 from moorage.common.views.resources import AgentView, EndpointView, HistoryEntry, SessionView
@@ -48,7 +48,7 @@ def print_session(
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
-        ("slots", show_slots(view.slots)),
+        ("slots", format_slots(view.slots)),
         ("cluster", _cluster(view.spec)),
         ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
         ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
@@ -145,7 +145,7 @@ def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) 
         ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
     ]
     if used.cpu is not None and used.memory is not None:
-        facts.append(("uses", f"cpu {used.cpu / 1000:.2f}, mem {show_amount('mem', used.memory)}"))
+        facts.append(("uses", f"cpu {used.cpu / 1000:.2f}, mem {format_amount('mem', used.memory)}"))
     print_facts(out, facts)
     _heading(out, "offers")
     in_use = {d.device_id: d for d in used.devices}
@@ -166,11 +166,11 @@ def print_agent(out: Console, view: AgentView, used: AgentStats, now: datetime) 
 
 def _device_use(used: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:
     """How busy it is, and what of its memory is in use."""
-    memory = show_amount("mem", memory_bytes) if memory_bytes else ""
+    memory = format_amount("mem", memory_bytes) if memory_bytes else ""
     if used is None:
         return "", memory
     busy = "" if used.gpu is None else f"{used.gpu * 100 // WHOLE_DEVICE}%"
-    return busy, memory if used.memory is None else f"{show_amount('mem', used.memory)}/{memory}"
+    return busy, memory if used.memory is None else f"{format_amount('mem', used.memory)}/{memory}"
 
 
 def _used(stats: SessionStats | None) -> list[tuple[str, str]]:
@@ -191,7 +191,7 @@ def _used(stats: SessionStats | None) -> list[tuple[str, str]]:
 def _part(slot: str, device_id: str, used: int, capacity: int) -> str:
     if device_id:
         return f"{100 * used // capacity if capacity else 0}%"
-    return f"{show_amount(slot, used)}/{show_amount(slot, capacity)}"
+    return f"{format_amount(slot, used)}/{format_amount(slot, capacity)}"
 
 
 def _cluster(spec: SessionSpec) -> str:

@@ -11,7 +11,7 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import QuotaLimits, Scope
-from moorage.common.model.slots import show_amount
+from moorage.common.model.slots import format_amount
 from moorage.common.views.resources import QuotaView
 from moorage.sdk import ApiError, Client
 
@@ -86,7 +86,7 @@ def remove_quota(cli: Cli, scope: Whose, name: Name) -> None:
 
 def show_exactly(slot: str, amount: int) -> str | int:
     """As requests write it, nothing rounded: bytes are numbers."""
-    return amount if slot == "mem" else show_amount(slot, amount)
+    return amount if slot == "mem" else format_amount(slot, amount)
 
 
 def _scope(given: str) -> Scope:
@@ -124,6 +124,6 @@ def _part(used: int, limit: int | None) -> str:
 def _slots(view: QuotaView) -> str:
     """What is used of each limit."""
     return " ".join(
-        f"{slot}={show_amount(slot, view.used.get(slot, 0))}/{show_amount(slot, limit)}"
+        f"{slot}={format_amount(slot, view.used.get(slot, 0))}/{format_amount(slot, limit)}"
         for slot, limit in sorted(view.slots.items())
     )

@@ -15,7 +15,7 @@ from rich.table import Table
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
 from moorage.cli.render import make_table, print_table, show_age
-from moorage.common.model.slots import WHOLE_DEVICE, show_amount
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 from moorage.common.views.usage import AgentStats, SessionUse, UseView
 from moorage.sdk import Client
 
@@ -174,7 +174,7 @@ def _units(amount: int | None) -> str:
 
 
 def _bytes(amount: int | None) -> str:
-    return "" if amount is None else show_amount("mem", amount)
+    return "" if amount is None else format_amount("mem", amount)
 
 
 def _percent(used: int | None, given: int | None) -> str:

@@ -9,7 +9,7 @@ import typer
 from moorage.cli import render
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, verb
-from moorage.common.model.slots import show_amount
+from moorage.common.model.slots import format_amount
 from moorage.common.views.resources import WorkspaceView
 
 workspace = typer.Typer(no_args_is_help=True)
@@ -39,7 +39,7 @@ def list_workspaces(cli: Cli) -> None:
             (
                 one.session,
                 one.agent_id,
-                show_amount("mem", one.size),
+                format_amount("mem", one.size),
                 f"{render.show_age(now, one.changed_at)} ago",
                 "yes" if one.in_use else "no",
                 one.session_id,
@@ -71,7 +71,7 @@ def remove_workspaces(
 
 def _line(one: WorkspaceView) -> str:
     return render.printable(
-        f"{one.session or one.session_id} on {one.agent_id}: {show_amount('mem', one.size)}", one_line=True
+        f"{one.session or one.session_id} on {one.agent_id}: {format_amount('mem', one.size)}", one_line=True
     )
 
 

@@ -1,4 +1,7 @@
-"""Time, ids and secrets as arguments: the only module that asks the system for any of them."""
+"""Clock: the only module that asks the system for time, identifiers or randomness.
+
+Decisions and loops take a ``Clock`` as an argument, so tests and simulations control all three.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,26 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What decisions and loops know of time and chance."""
+    """Source of time, identifiers and randomness."""
 
     def now(self) -> datetime:
-        """Wall time, timezone-aware UTC."""
+        """Wall-clock time, timezone-aware, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards."""
+        """Seconds since an arbitrary start; never decreases. For durations within one process."""
         ...
 
     def new_id(self) -> str:
-        """A fresh UUIDv7 in its canonical form: sorts by age to the millisecond."""
+        """Return a new UUIDv7 in canonical form. Identifiers sort by creation time to the millisecond."""
         ...
 
     def secret(self, nbytes: int = 24) -> str:
-        """A URL-safe random secret with ``nbytes`` bytes of entropy."""
+        """Return a URL-safe random secret with ``nbytes`` bytes of entropy."""
         ...
 
     def jitter(self, spread: float) -> float:
-        """A factor in [1 - spread, 1 + spread]."""
+        """Return a random factor in [1 - spread, 1 + spread]."""
         ...
 
 
@@ -41,6 +44,8 @@ def _uuid7(unix_ms: int, rand: int) -> str:
 
 
 class SystemClock:
+    """Clock of the operating system."""
+
     def now(self) -> datetime:
         return datetime.now(UTC)
 
@@ -58,7 +63,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, with seeded chance: for tests and simulations."""
+    """Clock for tests and simulations: advances only on request, with seeded randomness."""
 
     def __init__(self, start: datetime | None = None, seed: int = 0) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,16 +1,16 @@
-"""The garbage collector of a daemon: what it built up at its start stays, and is not worth another look."""
+"""Garbage collector settings for daemons."""
 
 from __future__ import annotations
 
 import gc
 
-# Objects made before the young are looked through (the default is 700): a request makes hundreds, and nearly
-# all are freed without the collector. Cycles are still found, a little later.
-YOUNG = 10_000
+# New objects before a collection of the youngest generation; CPython's default is 700. One request allocates
+# hundreds of objects, and reference counting frees nearly all of them. Cycles are found a little later.
+YOUNG_THRESHOLD = 10_000
 
 
-def calm() -> None:
-    """Call once, when everything is imported and running."""
+def freeze_startup_objects() -> None:
+    """Exclude everything allocated so far from later collections. Call once, when start-up is complete."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG, 20, 20)
+    gc.set_threshold(YOUNG_THRESHOLD, 20, 20)

@@ -1,7 +1,7 @@
-"""One base for all background loops: interval, jitter, nudge, a guarded tick, and a signal for tests.
+"""Periodic loop: the base of all background loops, with interval, jitter, nudge and error containment.
 
-A tick takes no input (level beats edge): a nudge only means "sooner". There are no retries inside a
-tick; the next tick is the retry.
+Loops are level-triggered: a tick takes no input, and a nudge only runs it earlier. A tick does not retry; the
+next tick is the retry.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("moorage.loop")
 
-# The longest rest between two ticks, however long the first took.
+# Upper bound of the pause between two ticks, in seconds.
 REST_MAX_S = 0.04
 
 
 class Loop:
-    """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and at once after ``nudge()``.
+    """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
-    An exception in a tick is logged and counted, and the loop goes on: the world may be better at the
-    next tick. ``await loop.ticked()`` waits for the end of the next whole tick (for tests).
+    An exception in a tick is logged and counted; the loop continues with the next tick. ``await
+    loop.ticked()`` waits for the end of the next complete tick (for tests).
 
-    ``rest``: a nudge waits until the last tick is over for so many times as long as it took, at most
-    ``REST_MAX_S``. Under load, what comes meanwhile shares the next tick and its statements.
+    ``rest`` is the pause after a tick as a multiple of its duration, at most ``REST_MAX_S``. Under load,
+    changes that arrive during the pause share the next tick and its statements.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A bounded queue that either end may close: whoever writes waits for whoever reads."""
+"""Bounded queue that either end may close. A full pipe blocks its writer (backpressure)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Pipe(Generic[T]):
-    """For one writer and one reader. ``limit``: items that wait at most."""
+    """Queue for one writer and one reader. ``limit`` is the maximum number of queued items."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._items = limit, deque[T]()
@@ -18,7 +18,7 @@ class Pipe(Generic[T]):
         self.closed = False
 
     async def put(self, item: T) -> bool:
-        """False: it is closed, and the item is lost."""
+        """Append an item, waiting for space. Returns False, and drops the item, if the pipe is closed."""
         while len(self._items) >= self._limit and not self.closed:
             self._moved.clear()
             await self._moved.wait()
@@ -29,7 +29,7 @@ class Pipe(Generic[T]):
         return True
 
     async def get(self) -> T | None:
-        """None: it is closed, and all that was put before was given."""
+        """Return the next item, or None when the pipe is closed and drained."""
         while not self._items:
             if self.closed:
                 return None

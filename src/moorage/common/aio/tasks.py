@@ -1,4 +1,4 @@
-"""Background tasks with a name, a kept reference and a logged failure."""
+"""Background tasks: named, strongly referenced, and with failures logged."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import structlog
 
 log = structlog.get_logger("moorage.tasks")
 T = TypeVar("T")
-_kept: set[asyncio.Task[Any]] = set()
+_running: set[asyncio.Task[Any]] = set()
 
 
 def spawn(name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start ``coro`` as a task called ``name``. The event loop holds tasks only weakly: we keep them."""
+    """Start ``coro`` as a task called ``name``. The event loop holds only weak references, so one is kept."""
     task = asyncio.get_running_loop().create_task(coro, name=name)
-    _kept.add(task)
+    _running.add(task)
     task.add_done_callback(_done)
     return task
 
 
 def _done(task: asyncio.Task[Any]) -> None:
-    _kept.discard(task)
+    _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("task failed", task=task.get_name(), error=repr(error), exc_info=error)
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel and wait until each has really ended; what they raise while ending was already logged."""
+    """Cancel the tasks and wait until each has ended. Exceptions raised on the way were logged already."""
     alive = [t for t in tasks if t is not None]
     for task in alive:
         task.cancel()

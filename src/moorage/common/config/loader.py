@@ -1,4 +1,7 @@
-"""Settings from flags, environment and file, each with its origin. Flags > environment > file > default."""
+"""Configuration loader: settings from flags, environment and file, each with its origin.
+
+Precedence: flags, environment, file, default.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import ConfigError, StartupError
 
-# Kept out of listings and messages. Each may also be given as a file that holds it: ``dsn_file`` in the
-# configuration file, MOORAGE_MANAGER__DSN_FILE in the environment.
+# Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
+# file, MOORAGE_MANAGER__DSN_FILE in the environment.
 SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn"})
 
 _SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
@@ -30,14 +33,14 @@ _DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """``origins`` maps every ``section.key`` to ``default``, ``file PATH``, ``env NAME`` or ``flag --x``."""
 
     settings: Settings
     origins: dict[str, str]
 
     def redacted(self) -> list[tuple[str, str, str]]:
-        """Every setting as (``section.key``, value as JSON, origin); secrets that are set as ``***``."""
+        """Return every setting as (``section.key``, JSON value, origin), with secrets as ``***``."""
         rows = []
         for name, origin in self.origins.items():
             section, _, key = name.partition(".")
@@ -53,13 +56,16 @@ class _Given:
     origin: str
 
 
-def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> Loaded:
-    """All settings. ``flags`` by ``section.key``. Environment: MOORAGE_SECTION__KEY, and MOORAGE_HOME for
-    ``common.home``; an empty variable counts as not set.
+def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedSettings:
+    """Load all settings.
 
-    The file: ``file``, else $MOORAGE_CONFIG, else moorage.toml in the state directory, else
-    /etc/moorage/moorage.toml; the last two only if they exist. Raises ``ConfigError`` that names the
-    setting, the value, its origin and what is allowed.
+    ``flags`` maps ``section.key`` to values. Environment variables are MOORAGE_SECTION__KEY, and
+    MOORAGE_HOME for ``common.home``; empty variables are ignored. The file is ``file``, else
+    $MOORAGE_CONFIG, else moorage.toml in the state directory, else /etc/moorage/moorage.toml; the last two
+    are optional.
+
+    Raises:
+        ConfigError: with the setting, the value, its origin and what is allowed.
     """
     upper = _from_env(env) | _from_flags(flags)
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
@@ -73,35 +79,39 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
         settings = Settings.model_validate(sections)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
-    return Loaded(settings, {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS})
+    return LoadedSettings(
+        settings, {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS}
+    )
 
 
 def resolve_home(settings: Settings) -> Path:
-    """The state directory, absolute; made (mode 700) if it is not there. Raises ``StartupError``."""
+    """Return the absolute state directory, created with mode 700 if absent. Raises ``StartupError``."""
     home = Path(os.path.abspath(settings.common.home.expanduser()))
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(
-            f"common.home = {str(home)!r} cannot be used: {error.strerror}",
-            next_step="set MOORAGE_HOME to a directory that you may write to",
+            f"common.home = {str(home)!r} is not usable: {error.strerror}",
+            next_step="set MOORAGE_HOME to a writable directory",
         ) from error
     return home
 
 
 def link_token(settings: Settings, home: Path, clock: Clock) -> str:
-    """The secret of the gRPC links: the one given, else the one kept in ``home``, made at first use."""
-    return settings.common.link_token or kept_secret("common.link_token", home / "link-token", clock)
+    """Return the configured link token, else the one kept in ``home``, generated at first use."""
+    return settings.common.link_token or load_or_create_secret(
+        "common.link_token", home / "link-token", clock
+    )
 
 
-def kept_secret(name: str, path: Path, clock: Clock) -> str:
-    """The secret in ``path``, made at first use; ``name`` is the setting that it stands for."""
+def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
+    """Return the secret in ``path``, generated at first use. ``name`` is the setting, for error messages."""
     if not path.exists():
         mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
         try:
-            os.link(mine, path)  # unlike a rename it does not replace the one that another process made first
+            os.link(mine, path)  # unlike rename, this keeps a secret that another process created first
         except FileExistsError:
             pass
         finally:
@@ -109,7 +119,7 @@ def kept_secret(name: str, path: Path, clock: Clock) -> str:
     return _read_secret(name, path)
 
 
-# Where they come from
+# -- sources ---------------------------------------------------------------------------------------
 
 
 def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
@@ -117,7 +127,7 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
     for name, value in flags.items():
         origin = f"flag --{name.partition('.')[2].replace('_', '-')}"
         _check_name(name, origin)
-        given[name] = _Given(_decoded(name, value, origin), origin)
+        given[name] = _Given(_decode(name, value, origin), origin)
     return given
 
 
@@ -135,7 +145,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
             right = f"MOORAGE_{single[variable].replace('.', '__').upper()}"
             raise ConfigError(f"{variable} is not a setting", next_step=f"did you mean {right}?")
         else:
-            continue  # the command line's own, and what agents tell their kernels
+            continue  # variables of the command line, and those that agents set for kernels
         _add(given, name, value, f"env {variable}", Path.cwd())
     return given
 
@@ -169,14 +179,14 @@ def _from_file(path: Path) -> dict[str, _Given]:
 
 
 def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:
-    """Check the name, and read the file that a secret is in (relative to ``base``)."""
+    """Validate and add one value. Secrets in files are read, relative to ``base``."""
     if (secret := name.removesuffix("_file")) in SECRETS and secret != name:
         name, value = secret, _read_secret(secret, base / Path(str(value)).expanduser())
     _check_name(name, origin)
-    value = _decoded(name, value, origin)
+    value = _decode(name, value, origin)
     if name in given and given[name].value != value:
         raise ConfigError(
-            f"{name} is given twice, by {given[name].origin} and by {origin}", next_step="keep one of them"
+            f"{name} is set twice, by {given[name].origin} and by {origin}", next_step="remove one of them"
         )
     given[name] = _Given(value, origin)
 
@@ -187,12 +197,12 @@ def _read_secret(name: str, path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"cannot read {name} from {path}: {error.strerror}") from error
     if not text:
-        raise ConfigError(f"{path}, which should hold {name}, is empty")
+        raise ConfigError(f"{path} should contain {name} but is empty")
     return text
 
 
-def _decoded(name: str, value: Any, origin: str) -> Any:
-    """Tables and lists can be written as JSON where only text can be written."""
+def _decode(name: str, value: Any, origin: str) -> Any:
+    """Decode a table or list that was written as JSON text."""
     section, _, key = name.partition(".")
     default = _KEYS[section][key].get_default()
     if isinstance(value, str) and isinstance(default, dict | tuple):
@@ -201,12 +211,12 @@ def _decoded(name: str, value: Any, origin: str) -> Any:
             return json.loads(value)
         except ValueError:
             raise ConfigError(
-                f"{name} = {value!r} from {origin} is not JSON", next_step=f"write it like {example}"
+                f"{name} = {value!r} from {origin} is not JSON", next_step=f"write it as {example}"
             ) from None
     return value
 
 
-# What is said when they are wrong
+# -- error messages --------------------------------------------------------------------------------
 
 
 def _check_name(name: str, origin: str) -> None:

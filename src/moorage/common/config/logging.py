@@ -1,4 +1,4 @@
-"""Logging set up once per process: text for people, JSON for machines, to stderr."""
+"""Logging setup: one line per event on stderr, as text or JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 
 
 def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
-    """Send structlog and the standard library's loggers to stderr, one line per event."""
+    """Configure structlog and the standard library's loggers. Call once per process."""
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

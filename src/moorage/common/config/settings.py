@@ -1,6 +1,6 @@
-"""Settings with their defaults. ``common/config/loader.py`` fills them from file, environment and flags.
+"""Settings with their defaults. ``config.loader`` reads them from file, environment and flags.
 
-Addresses are ``host:port``. Paths may begin with ``~``. A setting left at ``None`` is worked out at start.
+Addresses are ``host:port``. Paths may start with ``~``. A setting of ``None`` is determined at start.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ def _check_address(value: str) -> str:
 def _check_port_range(value: str) -> str:
     low, dash, high = value.partition("-")
     if not (dash and low.isdigit() and high.isdigit() and 1024 <= int(low) <= int(high) <= 65535):
-        raise ValueError(f"{value!r} is not a port range: write low-high within 1024-65535, like 21000-21999")
+        raise ValueError(
+            f"{value!r} is not a port range: write low-high within 1024-65535, such as 21000-21999"
+        )
     return value
 
 
 def _check_docker(value: str) -> str:
     if value not in ("auto", "off") and not value.startswith("unix:///"):
-        raise ValueError(f"{value!r} is not a Docker Engine of this node: write auto, off, or unix:///path")
+        raise ValueError(f"{value!r} is not a local Docker Engine: write auto, off, or unix:///path")
     return value
 
 
 def _check_absolute(value: str) -> str:
     if not value.startswith("/"):
-        raise ValueError(f"{value!r} is not a full path: begin it with /")
+        raise ValueError(f"{value!r} is not an absolute path")
     return value
 
 
@@ -49,7 +51,7 @@ def _check_size(value: str) -> str:
 
 def _check_share(value: float) -> float:
     if abs(value * 1000 - round(value * 1000)) > 1e-6:
-        raise ValueError(f"{value} has more than three decimals: GPUs are shared in thousandths")
+        raise ValueError(f"{value} has more than three decimals; GPUs are shared in thousandths")
     return value
 
 
@@ -65,47 +67,47 @@ class Section(BaseModel):
 
 class CommonSettings(Section):
     home: Path = Path("~/.local/share/moorage")
-    """State directory: keys, the embedded database, ledgers, logs. Also MOORAGE_HOME."""
+    """State directory: keys, embedded database, checkpoints, logs. Also MOORAGE_HOME."""
     log_format: Literal["text", "json"] = "text"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     link_token: str | None = Field(None, repr=False)
-    """Shared secret of manager, agents and proxies on the gRPC link. None: made once, kept in the state
-    directory. Also ``link_token_file``. For links without TLS."""
+    """Shared secret of manager, agents and proxies for gRPC links without TLS. None: generated once and
+    kept in the state directory. Also ``link_token_file``."""
     link_tls: Literal["auto", "on", "off"] = "auto"
-    """Whether the gRPC links speak mTLS. ``auto``: a manager does unless it listens on loopback alone; agents
-    and proxies do once they have joined, and without it dial loopback only. ``off`` sends the link token, and
-    what kernels are told, in the clear: only on a network that you trust."""
+    """mTLS on the gRPC links. ``auto``: managers use it unless they listen on loopback only; agents and
+    proxies use it once they have joined, and without it connect to loopback only. ``off`` sends the link
+    token and kernel specifications, secrets included, in clear text: only for trusted networks."""
 
 
 class ManagerSettings(Section):
     listen: Address = "127.0.0.1:8700"
-    """REST API."""
+    """Address of the REST API."""
     link_listen: Address = "127.0.0.1:8701"
-    """gRPC for agents and proxies."""
+    """Address of the gRPC link for agents and proxies."""
     link_address: Address | None = None
-    """Where those that join are to dial the link, as host:port. None: the host at which they reached the API,
-    and the port of link_listen."""
+    """Advertised address of the gRPC link, as host:port. None: the host at which a joining peer reached the
+    API, and the port of link_listen."""
     ca_secret: str | None = Field(None, repr=False)
-    """Opens the key of the links' CA, which is in Postgres; all managers of one database need the same. None:
-    made once, kept in the state directory. Also ``ca_secret_file``."""
+    """Passphrase of the CA key, which is stored in Postgres. All managers of one database need the same.
+    None: generated once and kept in the state directory. Also ``ca_secret_file``."""
     certificate_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 90
-    """Life of the certificate of an agent or proxy; it is renewed after a third of that."""
+    """Validity of agent and proxy certificates; they are renewed after a third of it."""
     dsn: str | None = Field(None, repr=False)
-    """Postgres to use, like postgresql://user:password@host:5432/name. None: an embedded one."""
+    """Postgres URL, such as postgresql://user:password@host:5432/name. None: embedded Postgres."""
     postgres_bin: Path | None = None
-    """Directory with ``postgres`` and ``initdb`` for the embedded one. None: look for them."""
+    """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for them."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
-    """Largest request body of the REST API."""
+    """Maximum request body of the REST API."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
-    """An agent silent for so long gets no new work."""
+    """Silence after which an agent is SUSPECT and gets no new work."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
-    """After so much more silence its kernels are given up."""
+    """Additional silence after which an agent is LOST and its kernels are given up."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
-    """So long what sessions used is kept, hour by hour; the last two hours minute by minute."""
+    """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
-    """So long what the scheduler decided is kept: `moorage scheduler log` and `replay`. 0: not at all."""
+    """Retention of the decision log (`moorage scheduler log` and `replay`). 0: disabled."""
     decisions_max_bytes: Annotated[int, Field(gt=0)] = 1_073_741_824
-    """So much of it is kept at most; the oldest goes first."""
+    """Maximum size of the decision log; the oldest entries are deleted first."""
 
 
 class AgentSettings(Section):
@@ -114,110 +116,111 @@ class AgentSettings(Section):
     manager: Address = "127.0.0.1:8701"
     """The manager's gRPC address."""
     address: str = "127.0.0.1"
-    """Host name or IP at which proxies reach this agent's kernels; kernels listen there."""
+    """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
     inventory: str = "auto"
-    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: so many pretended GPUs; with
-    ``/nvlink`` those of each half are linked."""
+    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: that many simulated GPUs; with
+    ``/nvlink`` the GPUs of each half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
-    """Only these GPUs, by index or id, in this order: ``0, 2``. None: all."""
+    """GPUs to offer, by index or id, in this order, such as ``0, 2``. None: all."""
     device_probation_s: Annotated[float, Field(ge=0)] = 300
-    """A GPU that erred (XID, memory errors, lost) is offered again when it was well for so long."""
+    """Time without errors after which a GPU that failed (XID, memory error, lost) is offered again."""
     device_free_mem: Annotated[str, AfterValidator(_check_size)] = "1GiB"
-    """A GPU with no more of its memory in use is free for the next kernel."""
+    """Memory in use up to which a GPU counts as free for the next kernel."""
     device_free_timeout_s: Annotated[float, Field(ge=0)] = 60
-    """So long a kernel waits for the memory of its GPUs; then they are fenced and it is tried elsewhere."""
+    """Maximum wait for the memory of GPUs to be released. Then they are fenced and another agent is tried."""
     share_quantum: Share = 0.001
-    """A part of a GPU is a multiple of this: with 0.25 it is given in quarters, with 1 only whole."""
+    """Granularity of GPU shares: 0.25 allocates quarters, 1 whole GPUs only."""
     share_minimum: Share = 0.001
-    """And at least this; none is broken up so that less would be left of it."""
+    """Minimum GPU share. No allocation leaves a smaller remainder."""
     max_kernels: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """So many kernels run here at a time. None: as many as fit."""
+    """Maximum number of concurrent kernels. None: limited by resources only."""
     port_range: PortRange = "21000-21999"
-    """Ports for kernels."""
+    """Port range for kernels."""
     reserved_mem: str = "512MiB"
-    """Memory kept back for the node itself."""
+    """Memory reserved for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5
-    """Longest time between two reports; a change is reported at once."""
+    """Maximum time between two reports. Changes are reported immediately."""
     metrics_listen: Address | None = None
-    """Prometheus metrics of this agent, its devices and kernels, like 127.0.0.1:8702; open to all who reach
-    it. None: nowhere."""
+    """Address of the agent's Prometheus metrics, such as 127.0.0.1:8702, without authentication. None:
+    disabled."""
     stats_interval_s: Annotated[float, Field(ge=0)] = 5
-    """So often what kernels and devices use is measured: `moorage top`. 0: not at all."""
+    """Interval of usage measurements (`moorage top`). 0: disabled."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
-    """A kernel's log file is rotated at this size."""
+    """Size at which the log file of a kernel is rotated."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3
-    """Rotated log files kept per kernel, beside the current one."""
+    """Number of rotated log files per kernel, in addition to the current one."""
     docker: Annotated[str, AfterValidator(_check_docker)] = "auto"
-    """The Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock), ``unix:///path`` of
-    its socket, or ``off``. Sessions in containers come here while it answers."""
+    """Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock), ``unix:///path`` of its
+    socket, or ``off``. Container sessions are placed here only while it answers."""
     docker_images: tuple[str, ...] = ("*",)
-    """Patterns of the images that may run here, like ``registry.example.com/team/*``."""
+    """Patterns of allowed images, such as ``registry.example.com/team/*``."""
     docker_pull: Literal["never", "if-missing", "always"] = "if-missing"
-    """When an image is pulled, with the credentials of ``docker login``."""
+    """Pull policy of images. Credentials are those of ``docker login``."""
     docker_mounts: tuple[AbsolutePath, ...] = ()
-    """Directories of this node that every container sees, read-only, at the same path: models, data sets."""
+    """Directories mounted read-only into every container at the same path, such as models and data sets."""
     docker_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = ""
-    """Containers run as this ``uid`` or ``uid:gid``. Empty: as the image says, often root."""
+    """``uid`` or ``uid:gid`` of containers. Empty: the user of the image, often root."""
     docker_network: str = "isolated"
-    """``isolated``: containers reach what is outside, and no container of another session. Else the name of a
-    network of the engine, like ``bridge``, on which they may reach each other."""
+    """``isolated``: containers reach external addresses but no container of another session. Otherwise the
+    name of a Docker network, such as ``bridge``, on which containers may reach each other."""
     docker_multi_node: Literal["off", "host"] = "off"
-    """Containers of clusters on several nodes: ``host`` gives them the network of this node itself, with all
-    that listens there; ``off`` refuses them."""
+    """Containers of multi-node clusters: ``host`` runs them in the network namespace of the node, with
+    access to everything that listens there; ``off`` refuses them."""
     docker_capabilities: tuple[str, ...] = ()
-    """Linux capabilities that containers keep; all others are dropped."""
+    """Linux capabilities that containers keep. All others are dropped."""
     docker_gpus: Literal["auto", "nvidia", "cdi"] = "auto"
-    """How GPUs are asked for: by NVIDIA's runtime, or by CDI. ``auto``: CDI where the engine lists them."""
+    """How containers get GPUs: NVIDIA runtime or CDI. ``auto``: CDI if the engine lists the GPUs."""
     docker_gc: Literal["on", "dry-run", "off"] = "on"
-    """Images that no container needs are removed while the disk of Docker is full, the least recently used
-    first. ``dry-run``: the log says which ones would be."""
+    """Garbage collection of unused images when Docker's disk is full, least recently used first. ``dry-run``
+    logs what would be removed."""
     docker_gc_high: Annotated[int, Field(ge=1, le=100)] = 85
-    """Percent of that disk in use at which it begins."""
+    """Disk usage in percent at which image garbage collection starts."""
     docker_gc_low: Annotated[int, Field(ge=0, le=100)] = 75
-    """And at which it is enough."""
+    """Disk usage in percent at which image garbage collection stops."""
     docker_gc_images: Literal["pulled", "any"] = "pulled"
-    """Which images may be removed: those that Moorage pulled, or any."""
+    """Images that may be removed: those that Moorage pulled, or any."""
     docker_min_free: Annotated[str, AfterValidator(_check_size)] = "1GiB"
-    """With less space left there, no new sessions in containers come here. 0: no limit."""
+    """Free space below which no new container sessions are placed here. 0: no limit."""
     docker_pids: Annotated[int, Field(ge=16)] = 4096
-    """Most processes and threads of one container."""
+    """Maximum number of processes and threads per container."""
     docker_shm: Annotated[str, AfterValidator(_check_size)] = "1GiB"
-    """Size of /dev/shm in a container; it counts as memory once it is used."""
+    """Size of /dev/shm per container. Used space counts as memory."""
     vllm_image: Annotated[str, Field(min_length=1)] = "vllm/vllm-openai"
-    """The image of containers that serve with vLLM and name none. Pin it: a tag or a digest."""
+    """Default image of vLLM containers. Pin it by tag or digest."""
     model_cache: AbsolutePath | None = None
-    """Directory of this node for what vLLM loads from a hub and compiles, shared by all its containers that
-    serve with vLLM; they see it at /moorage/cache. None: each container loads its model anew."""
+    """Directory for models that vLLM downloads and for its compilation cache, mounted into all vLLM
+    containers at /moorage/cache. None: each container downloads its model."""
     model_cache_mode: Literal["read-write", "read-only"] = "read-write"
-    """``read-only``: what is not in it cannot be had, and no session can change what others load."""
+    """``read-only``: sessions cannot change the cache, and models outside it cannot be loaded."""
     vllm_command: str = "vllm"
-    """How to call vLLM on this node: a program, or several words like
-    ``/opt/vllm/bin/python -m vllm.entrypoints.cli.main``."""
+    """Command that starts vLLM on this node, such as ``/opt/vllm/bin/python -m
+    vllm.entrypoints.cli.main``."""
     stop_kernels_on_exit: bool = False
-    """Orderly stop ends the kernels too. Off: they go on and are adopted by the next start."""
+    """Whether an orderly stop of the agent also stops its kernels. Otherwise the next start adopts them."""
     labels: dict[str, str] = {}
 
 
 class ProxySettings(Section):
     listen: Address = "127.0.0.1:8800"
-    """The OpenAI-compatible address."""
+    """OpenAI-compatible address."""
     internal_listen: Address = "127.0.0.1:8801"
-    """Health and metrics."""
+    """Address of health and metrics."""
     manager: Address = "127.0.0.1:8701"
     """The manager's gRPC address."""
     id: str | None = None
     """Unique name of this proxy. None: host name and port."""
     auth: Literal["keys", "none"] = "keys"
-    """``keys``: clients send an API key. ``none``: anybody who reaches the port may ask."""
+    """``keys``: clients must send an API key. ``none``: no authentication."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
-    """Largest request body."""
+    """Maximum request body."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
-    """Longest silence of a replica within an answer."""
+    """Maximum silence of a replica within a response."""
     apps_domain: Annotated[str, Field(pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")] = ""
-    """Sessions' apps at host names of their own, NAME--SESSION.DOMAIN: its wildcard must lead to this proxy.
-    On your own machine ``localhost`` does. Empty: all of them below /apps/, as one origin to browsers."""
+    """Domain for apps at their own host names, NAME--SESSION.DOMAIN; its wildcard must resolve to this
+    proxy. On a local machine use ``localhost``. Empty: apps are served below /apps/, which is one origin to
+    browsers."""
 
 
 class Settings(Section):

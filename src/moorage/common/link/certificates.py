@@ -1,9 +1,9 @@
-"""A join token for a moment, then a key and a certificate of one's own: what needs cryptography.
+"""Join tokens and certificates: how a peer obtains its identity.
 
-A join token is the seed of an Ed25519 key and the fingerprint of the manager's CA. The secret never leaves
-the node that joins: the request is signed with it, and the manager keeps only the public key. The answer is
-believed if the certificate in it comes from the CA of that fingerprint and is for our own key, so the first
-contact is safe over any connection.
+A join token holds the seed of an Ed25519 key and the fingerprint of the manager's CA. The seed never leaves
+the joining node: it signs the request, and the manager stores only the public key. The peer accepts a reply
+if its certificate was issued by the CA with that fingerprint, for the peer's own key. The first contact is
+therefore safe over any connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class JoinToken:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ``InvalidInput`` for what is no join token."""
+        """Parse a join token. Raises ``InvalidInput``."""
         body = text.strip().removeprefix(_PREFIX)
         try:
             raw = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
@@ -45,8 +45,8 @@ class JoinToken:
             raw = b""
         if not text.strip().startswith(_PREFIX) or len(raw) != 64:
             raise InvalidInput(
-                f"this is not a join token: it begins with {_PREFIX} and has 90 characters",
-                next_step="copy it again, whole; `moorage join-token create` makes one",
+                f"this is not a join token: a join token starts with {_PREFIX} and has 90 characters",
+                next_step="copy it again completely; `moorage join-tokens create` creates one",
             )
         return cls(raw[:32], raw[32:])
 
@@ -56,7 +56,7 @@ class JoinToken:
 
     @property
     def verifier(self) -> str:
-        """The public key in hex: all that the manager keeps."""
+        """The public key in hex, which is all that the manager stores."""
         raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
         return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes(*raw).hex()
 
@@ -65,8 +65,8 @@ class JoinToken:
         return JoinRequest(kind=kind, name=name, csr=csr, verifier=self.verifier, signature=signature)
 
 
-def is_signed(request: JoinRequest) -> bool:
-    """Whether whoever asks holds the token."""
+def has_valid_signature(request: JoinRequest) -> bool:
+    """Return whether the request is signed with the key of its join token."""
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(request.verifier))
     try:
         key.verify(bytes.fromhex(request.signature), _signed(request.kind, request.name, request.csr))
@@ -80,7 +80,7 @@ def _signed(kind: str, name: str, csr: str) -> bytes:
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """A key of our own and a request for a certificate, both in PEM."""
+    """Generate a private key and a certificate signing request, both in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     csr = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
@@ -93,26 +93,29 @@ def fingerprint(certificate: x509.Certificate) -> bytes:
     return certificate.fingerprint(hashes.SHA256())
 
 
-def pin_of(authority: str) -> bytes:
-    """The fingerprint of a CA's certificate in PEM."""
+def pem_fingerprint(authority: str) -> bytes:
+    """Return the fingerprint of a CA certificate given in PEM."""
     return fingerprint(x509.load_pem_x509_certificate(authority.encode()))
 
 
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:
-    """By which a public key is known: hex SHA-256 of its DER form."""
+    """Return the hex SHA-256 of the public key in DER."""
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(key.public_bytes(*form)).hexdigest()
 
 
 def peer_uri(kind: str, name: str, peer_id: str) -> str:
-    """How a peer's certificate names it."""
+    """Return the URI that names a peer in its certificate."""
     return f"moorage:{kind}:{name}:{peer_id}"
 
 
 def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetime) -> Identity:
-    """The identity that an answer to our request gives us. Raises ``ConfigError`` if it is not from the
-    manager of the token, not for our key, or of no use by this node's clock."""
-    certificate = check(reply, key, pinned)
+    """Verify a join reply and return the identity in it.
+
+    Raises ``ConfigError`` if the reply is not from the manager of the token, not for our key, or not valid
+    by this node's clock.
+    """
+    certificate = verify_certificate(reply, key, pinned)
     identity = Identity(
         id=reply.id,
         kind=reply.kind,
@@ -125,18 +128,18 @@ def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetim
         begins=certificate.not_valid_before_utc,
         ends=certificate.not_valid_after_utc,
     )
-    if identity.what_is_wrong(now):
+    if identity.find_problem(now):
         behind = (reply.now - now).total_seconds()
         raise ConfigError(
-            f"this node's clock is {abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} that of the "
-            "manager: its certificate cannot be used",
-            next_step="set it (timedatectl set-ntp true), and join again with the same token",
+            f"this node's clock is {abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} "
+            "the manager's, so the certificate is not valid here",
+            next_step="set the clock (timedatectl set-ntp true) and join again with the same token",
         )
     return identity
 
 
-def check(reply: JoinReply, key: str, pinned: bytes) -> x509.Certificate:
-    """The certificate, from the pinned CA, for this key and this name; else raises ``ConfigError``."""
+def verify_certificate(reply: JoinReply, key: str, pinned: bytes) -> x509.Certificate:
+    """Return the certificate if the pinned CA issued it for this key and name. Raises ``ConfigError``."""
     try:
         authority = x509.load_pem_x509_certificate(reply.authority.encode())
         certificate = x509.load_pem_x509_certificate(reply.certificate.encode())
@@ -145,16 +148,16 @@ def check(reply: JoinReply, key: str, pinned: bytes) -> x509.Certificate:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         ours = serialization.load_pem_private_key(key.encode(), None).public_key()
     except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound) as error:
-        raise _stranger(f"its certificates are not in order: {error}") from error
+        raise _untrusted(f"its certificates are invalid: {error}") from error
     if fingerprint(authority) != pinned:
-        raise _stranger("its CA has another fingerprint than this token says")
+        raise _untrusted("the fingerprint of its CA differs from that in the join token")
     if certificate.public_key() != ours or uris != [peer_uri(reply.kind, reply.name, reply.id)]:
-        raise _stranger("the certificate that it sent is for somebody else")
+        raise _untrusted("its certificate is for another peer")
     return certificate
 
 
-def _stranger(why: str) -> ConfigError:
+def _untrusted(why: str) -> ConfigError:
     return ConfigError(
-        f"what answers is not the manager that made this join token: {why}",
-        next_step="check the address; something on the way may answer in its place",
+        f"the server is not the manager that issued this join token: {why}",
+        next_step="check the address; another server may be answering in its place",
     )

@@ -1,4 +1,4 @@
-"""How an agent or a proxy dials its manager: with mTLS once it has joined, else with the link token."""
+"""gRPC dialer of agents and proxies: mTLS after joining, otherwise the link token."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ _RENEW_S = 10.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
-class Caller:
-    """Dials ``target`` (host:port). ``identity``: where that of this process is kept; None: it has not
-    joined, and speaks without TLS. It is read for each connection anew: it may have been renewed."""
+class Dialer:
+    """Opens channels to ``target`` (host:port).
+
+    ``identity`` is the identity file of this process; None means that it has not joined and connects
+    without TLS. The file is read for each channel, since the identity may have been renewed.
+    """
 
     def __init__(
         self, target: str, *, token: str = "", identity: IdentityFile | None = None, clock: Clock
@@ -46,24 +49,26 @@ class Caller:
         return () if self._identity is not None else (("authorization", f"Bearer {self._token}"),)
 
     def channel(self, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
-        """Raises ``ConfigError`` for a certificate that is of no use now."""
+        """Open a channel. Raises ``ConfigError`` if the certificate is not valid now."""
         if self._identity is None:
             return grpc.aio.insecure_channel(self.target, options=options)
         identity = self._load(self._identity)
-        wrong = identity.what_is_wrong(self._clock.now())
+        wrong = identity.find_problem(self._clock.now())
         if wrong:
             again = f"remove {self._identity.path}, and `moorage {identity.kind} join URL TOKEN`"
             raise ConfigError(wrong, next_step=again)
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )
-        # Whatever the address, what answers must be a manager of the CA that we joined.
+        # Whatever the address, the server must be a manager of the CA that we joined.
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(self.target, credentials, options=[*options, named])
 
     async def hello(self, timeout_s: float) -> tuple[str, float]:
-        """The manager's version, and by how many seconds its clock is ahead of ours. Raises ``StartupError``
-        that says why it cannot be spoken to."""
+        """Return the manager's version and how many seconds its clock is ahead of ours.
+
+        Raises ``StartupError`` with the cause if the manager cannot be reached.
+        """
         try:
             async with self.channel(()) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
@@ -73,19 +78,21 @@ class Caller:
                 ended = self._clock.now().timestamp()
         except grpc.aio.AioRpcError as error:
             away = error.code() is grpc.StatusCode.UNAVAILABLE
-            words = f"nothing answers at {self.target}" if away else error.code().name
+            words = f"no answer from {self.target}" if away else error.code().name
             raise StartupError(self.explain(error) or f"{words}: {error.details()}") from error
         return answer.version, answer.now_ms / 1000 - (began + ended) / 2
 
     async def renew(self) -> None:
-        """Get a new certificate once a third of the old one's life has passed. What fails is tried again
-        the next time: two thirds are left for that."""
+        """Renew the certificate once a third of its validity has passed.
+
+        A failure is logged and retried at the next call; two thirds of the validity remain for that.
+        """
         if self._identity is None:
             return
         identity = self._load(self._identity)
         if not identity.is_due(self._clock.now()):
             return
-        from moorage.common.link.certificates import new_key  # ten megabytes, which most processes never need
+        from moorage.common.link.certificates import new_key  # imports cryptography, 10 MB
 
         key, csr = new_key(identity.name)
         try:
@@ -95,7 +102,7 @@ class Caller:
         except (grpc.aio.AioRpcError, ConfigError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             log.warning(
-                "the certificate could not be renewed, trying again",
+                "certificate renewal failed, will retry",
                 expires=f"{identity.ends:%Y-%m-%dT%H:%M:%SZ}",
                 why=why,
             )
@@ -107,44 +114,46 @@ class Caller:
     def _load(self, file: IdentityFile) -> Identity:
         identity = file.load()
         if identity is None:
-            raise ConfigError(f"the identity {file.path} is gone", next_step="join again")
+            raise ConfigError(f"the identity file {file.path} does not exist", next_step="join again")
         return identity
 
     def explain(self, error: grpc.aio.AioRpcError) -> str | None:
-        """Words for what only the way of dialling explains; None where that is not it."""
+        """Explain an error that follows from how this process connects; None for any other error."""
         details = error.details() or ""
         if error.code() in _REFUSED:
             if self._identity is None:
                 return (
-                    f"it refuses this process's link token: {details}; set common.link_token to the manager's"
+                    f"the manager rejects this link token: {details}; set common.link_token to the manager's"
                 )
-            return f"it does not take this certificate: {details}"
+            return f"the manager rejects this certificate: {details}"
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return None
         if self._identity is None and "Socket closed" in details:
             return (
-                f"what listens at {self.target} hangs up: if it speaks TLS, join it first "
+                f"{self.target} closed the connection: if it speaks TLS, join it first "
                 "(`moorage agent join URL TOKEN`, `moorage proxy join URL TOKEN`)"
             )
         if self._identity is not None and "WRONG_VERSION_NUMBER" in details:
-            return f"what listens at {self.target} does not speak TLS (common.link_tls there?)"
+            return f"{self.target} does not speak TLS; check common.link_tls there"
         if self._identity is not None and "handshake failed" in details:
-            return f"what listens at {self.target} is not a manager that we joined: {details}"
+            return f"{self.target} is not a manager that this peer joined: {details}"
         if self._identity is not None and "Socket closed" in details:
             return (
-                f"what listens at {self.target} hangs up: it may not take this certificate (see its log; "
-                "does its clock agree with this node's?)"
+                f"{self.target} closed the connection: it may reject this certificate; see its log, and "
+                "compare its clock with this node's"
             )
         return None
 
 
 def _renewed(identity: Identity, answer: peers_pb2.RenewReply, key: str, now: datetime) -> Identity:
-    from moorage.common.link.certificates import accept, pin_of
+    from moorage.common.link.certificates import accept, pem_fingerprint
     from moorage.common.views.peers import JoinReply
 
     theirs = datetime.fromtimestamp(answer.now_ms / 1000, UTC)
     if abs(theirs - now) > SKEW:
-        log.warning("this node's clock is not the manager's", apart_s=round((theirs - now).total_seconds()))
+        log.warning(
+            "clock skew between this node and the manager", skew_s=round((theirs - now).total_seconds())
+        )
     reply = JoinReply(
         id=identity.id,
         kind=identity.kind,
@@ -155,25 +164,24 @@ def _renewed(identity: Identity, answer: peers_pb2.RenewReply, key: str, now: da
         link=identity.link,
         now=theirs,
     )
-    return accept(reply, key=key, pinned=pin_of(identity.authority), link=identity.link, now=now)
+    return accept(reply, key=key, pinned=pem_fingerprint(identity.authority), link=identity.link, now=now)
 
 
-def caller_of(
+def dialer_for(
     kind: PeerKind, name: str, target: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
-) -> Caller:
-    """How this process dials. Raises ``ConfigError`` where that would send secrets in the clear unasked."""
+) -> Dialer:
+    """Return the dialer of this process. Raises ``ConfigError`` if it would send secrets in clear text."""
     file = identity_file(home, kind, name)
     if link_tls == "off":
-        return Caller(target, token=token, clock=clock)
+        return Dialer(target, token=token, clock=clock)
     if file.load() is not None:
-        return Caller(target, identity=file, clock=clock)
+        return Dialer(target, identity=file, clock=clock)
     if link_tls == "on" or not is_loopback(split_address(target)[0]):
         raise ConfigError(
-            f"{kind} {name!r} has not joined (there is no {file.path}), and {kind}.manager = {target!r} is "
-            "not to be spoken to without TLS",
-            next_step=f"`moorage {kind} join URL TOKEN`; or, only on a network that you trust, set "
+            f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {target!r} requires TLS",
+            next_step=f"run `moorage {kind} join URL TOKEN`; or, on a trusted network only, set "
             "common.link_tls to off here and at the manager",
         )
     if not token:
         raise ConfigError(f"the {kind} has no link token", next_step="set common.link_token to the manager's")
-    return Caller(target, token=token, clock=clock)
+    return Dialer(target, token=token, clock=clock)

@@ -1,6 +1,7 @@
-"""Who a peer of the links is: a key and a certificate of its own, kept on disk.
+"""Identity of a peer on the links: its key and certificate, stored on disk.
 
-How one is got is in ``certificates``: a daemon needs that for seconds in months, and its weight not at all.
+``link.certificates`` obtains identities. It is a separate module because it imports cryptography (10 MB),
+which daemons need only to join and to renew.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from moorage.common.model.errors import ConfigError
 if TYPE_CHECKING:
     from moorage.common.views.peers import PeerKind
 
-# What managers are called in their certificates, wherever they are: the CA signs nothing else by that name.
+# Name of every manager in its certificate, whatever its address. The CA signs no other peer with this name.
 MANAGER_NAME = "manager.moorage.internal"
-# More than this between two clocks is worth a word; certificates themselves begin an hour early.
+# Clock skew beyond which a warning is logged. Certificates become valid one hour before they are issued.
 SKEW = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """``link``: where to dial. PEM texts. ``resource_group``: as the join token said; None: it did not.
-    ``begins``, ``ends``: of the certificate, which is not read again for them."""
+    """Key, certificate and CA certificate of one peer, in PEM.
+
+    ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token fixes, or None.
+    ``begins`` and ``ends`` are the validity of the certificate, kept so that it need not be parsed.
+    """
 
     id: str
     kind: PeerKind
@@ -40,29 +44,29 @@ class Identity:
     ends: datetime
 
     def is_due(self, now: datetime) -> bool:
-        """After a third of its life it is renewed: whoever was off for the rest of it can still come back."""
+        """Return whether a third of the validity has passed; two thirds remain for a peer that is off."""
         return now >= self.begins + (self.ends - self.begins) / 3
 
-    def what_is_wrong(self, now: datetime) -> str:
-        """Why it cannot be used at this time; "" if it can."""
+    def find_problem(self, now: datetime) -> str:
+        """Return why the certificate cannot be used at this time, or ""."""
         if now > self.ends:
             return f"this {self.kind}'s certificate expired at {self.ends:%Y-%m-%dT%H:%M:%SZ}: join again"
         if now < self.begins:
             return (
-                f"by this node's clock it is {now:%Y-%m-%dT%H:%M:%SZ}, before this {self.kind}'s certificate "
-                f"begins ({self.begins:%Y-%m-%dT%H:%M:%SZ}): set the clock"
+                f"this {self.kind}'s certificate is valid from {self.begins:%Y-%m-%dT%H:%M:%SZ}, but "
+                f"this node's clock says {now:%Y-%m-%dT%H:%M:%SZ}: set the clock"
             )
         return ""
 
 
 class IdentityFile:
-    """An identity on disk: one file that only its owner may read, always whole."""
+    """File that stores an identity: readable by its owner only, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> Identity | None:
-        """None: there is none. Raises ``ConfigError`` for one that cannot be read."""
+        """Return the identity, or None if the file is absent. Raises ``ConfigError`` if it is unreadable."""
         try:
             kept = json.loads(self.path.read_text())
             dates = {name: datetime.fromisoformat(kept[name]) for name in ("begins", "ends")}
@@ -72,11 +76,11 @@ class IdentityFile:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise ConfigError(
                 f"the identity in {self.path} cannot be read: {error}",
-                next_step="mend its permissions, or remove it and join again",
+                next_step="fix its permissions, or remove it and join again",
             ) from error
 
     def store(self, identity: Identity) -> None:
-        """Raises ``OSError``."""
+        """Replace the file durably. Raises ``OSError``."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -87,9 +91,9 @@ class IdentityFile:
 
 
 def identity_file(home: Path, kind: PeerKind, name: str | None) -> IdentityFile:
-    """Where the identity of that name is kept; without a name, of the only one that joined from here.
+    """Return the identity file of a name; without a name, the only one in the state directory.
 
-    Raises ``ConfigError`` where there are several to choose from.
+    Raises ``ConfigError`` if there are several.
     """
     folder = home / "joined"
     if name is not None:
@@ -98,6 +102,6 @@ def identity_file(home: Path, kind: PeerKind, name: str | None) -> IdentityFile:
     if len(found) > 1:
         names = ", ".join(path.stem.removeprefix(f"{kind}-") for path in found)
         raise ConfigError(
-            f"several {kind} identities are in {folder}: {names}", next_step=f"say which: {kind}.id"
+            f"several {kind} identities are in {folder}: {names}", next_step=f"set {kind}.id to one of them"
         )
     return IdentityFile(found[0] if found else folder / f"{kind}-.json")

@@ -1,7 +1,7 @@
-"""Commands run inside sessions: what is asked for, and how bytes are told apart on the way (decision 12).
+"""Commands inside sessions: the request and the framing of their WebSocket (decision 12).
 
-On the WebSocket every binary message is one byte for the channel and then its bytes, as in the channels of
-Kubernetes' remotecommand v5; the first message of all is an ``ExecSpec`` as text.
+The first message is an ``ExecSpec`` as text. Every binary message is one channel byte followed by data, as in
+Kubernetes' remotecommand v5.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Channel(IntEnum):
     STDIN = 0
     STDOUT = 1
     STDERR = 2
-    STATUS = 3  # the last message: an ExecEnd
+    STATUS = 3  # the last message, an ExecEnd
     RESIZE = 4  # a Size
-    CLOSE = 255  # of one channel, whose number follows: only stdin can be closed
+    CLOSE = 255  # closes the channel whose number follows; only stdin can be closed
 
 
 Lines = Annotated[int, Field(ge=0, le=65_535)]
 
 
 class Size(Model):
-    """Of a terminal, in characters; 0: not known."""
+    """Terminal size in characters; 0 means unknown."""
 
     rows: Lines = 0
     cols: Lines = 0
@@ -41,19 +41,19 @@ class ExecSpec(Model):
     """A command to run in a session."""
 
     command: Annotated[list[NoNul], Field(min_length=1, max_length=4096)] = Field(
-        description="Program and arguments; no shell is put in between."
+        description="Program and arguments. No shell is involved."
     )
-    tty: bool = Field(False, description="With a terminal; then all output is on the channel of stdout.")
-    stdin: bool = Field(False, description="It gets input; else its stdin is at its end.")
+    tty: bool = Field(False, description="Allocate a terminal. All output is then on the stdout channel.")
+    stdin: bool = Field(False, description="Forward standard input. Otherwise the command reads end of file.")
     size: Size = Size()
-    env: Env = Field({}, description="Beside the session's own.")
+    env: Env = Field({}, description="Environment variables in addition to those of the session.")
     kernel: Annotated[str, Field(max_length=64)] = Field(
-        "main1", description="In a cluster: in this kernel, like sub1."
+        "main1", description="Kernel of a cluster session to run in, such as sub1."
     )
 
 
 class ExecEnd(BaseModel):
-    """How it ended. ``exit_code`` is negative for a signal, None if it is not known: ``detail`` says why."""
+    """End of a command. ``exit_code`` is negative for a signal and None if unknown; ``detail`` tells why."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -64,11 +64,12 @@ class ExecEnd(BaseModel):
 
 
 def frame(channel: Channel, data: bytes = b"") -> bytes:
+    """Prefix data with its channel byte."""
     return bytes((channel,)) + data
 
 
 def unframe(message: bytes) -> tuple[Channel, bytes]:
-    """Raises ``ValueError`` for a message that is empty or of no channel."""
+    """Split a message into channel and data. Raises ``ValueError`` if it has no valid channel."""
     if not message:
-        raise ValueError("an empty message belongs to no channel")
+        raise ValueError("the message is empty and names no channel")
     return Channel(message[0]), message[1:]

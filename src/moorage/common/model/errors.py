@@ -1,4 +1,7 @@
-"""Every error that crosses a seam. The docstring is the default message; ``next_step`` says what to do."""
+"""Errors that cross an interface.
+
+The docstring of a class is its default message. ``next_step`` tells the caller what to do.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class MoorageError(Exception):
-    """Something went wrong."""
+    """An internal error occurred."""
 
     code: ClassVar[str] = "error"
     http: ClassVar[int] = 500
@@ -41,49 +44,49 @@ class BodyTooLarge(MoorageError):
 
 
 class Unauthenticated(MoorageError):
-    """No valid API key was given."""
+    """The request carries no valid API key."""
 
     code, http = "unauthenticated", 401
 
 
 class Forbidden(MoorageError):
-    """This key may not do that."""
+    """This API key does not permit the operation."""
 
     code, http = "forbidden", 403
 
 
 class NotFound(MoorageError):
-    """There is no such thing."""
+    """The object does not exist."""
 
     code, http = "not-found", 404
 
 
 class Conflict(MoorageError):
-    """It conflicts with what exists."""
+    """The request conflicts with an existing object."""
 
     code, http = "conflict", 409
 
 
 class QuotaExceeded(Conflict):
-    """A quota is used up."""
+    """A quota is exhausted."""
 
     code = "quota"
 
 
-class NeverFits(Conflict):
-    """No agent of the resource group could ever hold this."""
+class Infeasible(Conflict):
+    """No agent of the resource group could run this, even when empty."""
 
     code = "infeasible"
 
 
 class StoreUnavailable(MoorageError):
-    """The database does not answer at the moment."""
+    """The database is unavailable."""
 
     code, http, retry_after_s = "store-unavailable", 503, 2
 
 
 class AgentUnreachable(MoorageError):
-    """The agent that holds it is not connected."""
+    """The agent is not connected."""
 
     code, http, retry_after_s = "agent-unreachable", 503, 5
 
@@ -95,6 +98,6 @@ class ConfigError(MoorageError):
 
 
 class StartupError(MoorageError):
-    """A part could not start."""
+    """A component could not start."""
 
     code = "startup"

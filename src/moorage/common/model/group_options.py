@@ -1,4 +1,4 @@
-"""How a resource group schedules, and what each may have, as administrators set it."""
+"""Scheduling options of resource groups, and quotas, as administrators set them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SLOT = re.compile(r"^[a-z][a-z0-9-]*(\.(device|shares))?$")
 
 def _check_selection(value: str) -> str:
     if value not in SELECTIONS and not (value.startswith(CUSTOM) and value != CUSTOM):
-        raise ValueError(f"{value!r} is not known: allowed is {', '.join(SELECTIONS)}, {CUSTOM}NAME")
+        raise ValueError(f"{value!r} is not a selection: use {', '.join(SELECTIONS)} or {CUSTOM}NAME")
     return value
 
 
 def _check_slot(value: str) -> str:
     if not _SLOT.match(value):
-        raise ValueError(f"{value!r} is no slot: allowed is cpu, mem, or a family like cuda or cuda.device")
+        raise ValueError(f"{value!r} is not a slot: use cpu, mem, or a family such as cuda or cuda.device")
     return value
 
 
 def _check_family(value: str) -> str:
     if not _FAMILY.match(value):
-        raise ValueError(f"{value!r} is no family of devices: allowed is a name like cuda")
+        raise ValueError(f"{value!r} is not a device family: use a name such as cuda")
     return value
 
 
@@ -42,67 +42,74 @@ Family = Annotated[str, AfterValidator(_check_family)]
 
 
 class PreemptionOptions(Model):
-    """Sessions may be stopped for others of strictly higher priority. Each has its own stop_grace_s."""
+    """Preemption: sessions may be stopped in favor of sessions of strictly higher priority."""
 
-    how: Literal["requeue", "end"] = Field("requeue", description="They wait to run again, or they end.")
+    how: Literal["requeue", "end"] = Field(
+        "requeue", description="Whether a preempted session is requeued or ends."
+    )
     order: Literal["newest", "oldest", "smallest"] = Field(
-        "newest", description="Of those with the lowest priority, these first."
+        "newest", description="Order of preemption among sessions of the lowest priority."
     )
     min_runtime_s: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        0, description="So long each may run undisturbed."
+        0, description="Minimum runtime before a session may be preempted, in seconds."
     )
 
 
 class GroupOptions(Model):
-    """How a resource group schedules. A change takes effect with the next pass."""
+    """Scheduling options of a resource group. Changes take effect in the next scheduling pass."""
 
     strategy: Literal["fifo", "lifo", "drf"] = Field(
-        "fifo", description="drf: the smallest dominant share for its weight is next."
+        "fifo", description="Order of the queue. drf: the lowest dominant share divided by weight is next."
     )
     hol: Literal["strict", "skip", "backfill"] = Field(
         "backfill",
-        description="What a session that capacity refused does to those behind it. strict: they wait. skip: "
-        "they go first. backfill: room is reserved for it, and they go first if they leave that alone.",
+        description="Head-of-line blocking: what happens behind a session that lacks resources. strict: the "
+        "others wait. skip: they may start first. backfill: resources are reserved for it, and others may "
+        "start first if they do not delay it.",
     )
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
         1,
-        description="hol=skip: capacity refusals after which a session is tried after the others; "
-        "0: the head blocks.",
+        description="hol=skip: number of failed attempts after which a session is tried after the others; "
+        "0: the head of the queue blocks.",
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        100, description="So often the blocked head may be overtaken; none: no bound."
+        100, description="How many sessions may start ahead of the blocked head; null: no limit."
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
-        3600, description="After so long nobody may overtake it any more; none: no bound."
+        3600,
+        description="Waiting time after which no session may start ahead of it, in seconds; null: no limit.",
     )
     agent_selection: Selection = Field(
-        "concentrated", description="concentrated, dispersed, round-robin, or custom:NAME of an entry point."
+        "concentrated", description="concentrated, dispersed, round-robin, or custom:NAME for an entry point."
     )
     replicas: Literal["spread", "pack", "none"] = Field(
         "spread",
-        description="Replicas of one endpoint: on different agents, on as few as possible, as others.",
+        description="Placement of the replicas of one endpoint: on different agents, on as few agents as "
+        "possible, or without preference.",
     )
     fraction: Literal["even", "fill"] = Field(
-        "fill", description="Parts of devices: on the emptiest device that does, or on the fullest."
+        "fill", description="Fractions of devices: on the emptiest device that fits, or on the fullest."
     )
-    share_by: Literal["user", "project"] = Field("user", description="drf: whose share is compared.")
+    share_by: Literal["user", "project"] = Field(
+        "user", description="drf: whether shares are compared by user or by project."
+    )
     weights: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)] = (
-        Field({}, description="drf: by user or project; 1 for all others.")
+        Field({}, description="drf: weight by user or project; 1 for all others.")
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
-        None, description="Only sessions of these types may be created; none: all."
+        None, description="Session types that may be created; null: all."
     )
     slot_priority: Annotated[list[Slot], Field(max_length=32)] = Field(
-        [], description="Agents are compared by these first; then devices, cpu, mem."
+        [], description="Slots by which agents are compared first, before devices, cpu and mem."
     )
     exclusive: Annotated[list[Annotated[list[Family], Field(min_length=2)]], Field(max_length=32)] = Field(
-        [], description="Families of devices of which a session may ask for one only."
+        [], description="Groups of device families of which a session may request only one."
     )
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
-        "", description="Containers run as this uid or uid:gid; empty: as their node says, else their image."
+        "", description="uid or uid:gid of containers; empty: the node's setting, else that of the image."
     )
     preemption: PreemptionOptions | None = Field(
-        None, description="Without it nothing that runs is ever stopped for another session."
+        None, description="Preemption options; null: sessions are never preempted."
     )
 
 
@@ -111,7 +118,7 @@ Scope = Literal["user", "project", "group"]
 
 def _check_limits(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("slots is an object like {'cuda.device': 4, 'mem': '256GiB'}")
+        raise ValueError("slots must be an object such as {'cuda.device': 4, 'mem': '256GiB'}")
     for slot, amount in value.items():
         try:
             parse_amount(slot, amount)
@@ -124,12 +131,12 @@ Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 
 
 class QuotaLimits(Model):
-    """What a user, a project or a resource group may have at once. 0: none. What is left out: no limit."""
+    """Quota of a user, project or resource group. 0 allows none; an absent limit is no limit."""
 
-    slots: Limits = Field({}, description="By slot, e.g. {'cuda.device': 4, 'mem': '256GiB'}.")
+    slots: Limits = Field({}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}.")
     sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
-        None, description="Sessions that have been placed and have not ended."
+        None, description="Maximum number of placed sessions that have not ended."
     )
     pending: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        None, description="Sessions that wait; more are refused when they are created."
+        None, description="Maximum number of pending sessions; creation fails beyond it."
     )

@@ -1,4 +1,4 @@
-"""The names of things. All ids are strings; those of sessions, kernels and endpoints are UUIDv7: by age."""
+"""Identifiers. All are strings; those of sessions, kernels and endpoints are UUIDv7 and sort by age."""
 
 from __future__ import annotations
 

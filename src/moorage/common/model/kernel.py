@@ -1,4 +1,7 @@
-"""What an agent is given to run. It validates nothing, and need not carry what does."""
+"""Kernel specifications, as the manager sends them to agents.
+
+Plain dataclasses without validation: agents import them, and do not carry pydantic.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from moorage.common.model.status import SessionType
 
 ENGINES = ("llamacpp", "vllm", "custom")
 RUNTIMES = ("process", "docker", "fake")
-# The engine comes with the image, whatever is installed on the node.
+# Runtimes whose engine comes with the image, independent of what the node has installed.
 IMAGED = frozenset({"docker"})
-# Each node has an image for these, which is used where none is named.
+# Engines for which each node has a default image.
 WITH_DEFAULT_IMAGE = frozenset({"vllm"})
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:
-    """A device that the plan gave to a kernel. ``amount`` in 1/1000 of the device."""
+    """Device allocated to a kernel. ``amount`` is in 1/1000 of the device."""
 
     slot: str
     device_id: DeviceId
@@ -28,7 +31,7 @@ class DeviceGrant:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """All that an agent needs to run one kernel. ``slots`` in base units (see ``common.slots``)."""
+    """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -36,23 +39,23 @@ class KernelSpec:
     session_type: SessionType
     runtime: str
     engine: str
-    served_name: str  # what clients send as `model`
+    served_name: str  # the `model` that clients send
     model: str = ""
     args: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    probe_path: str = ""  # "" = ready as soon as it runs (batch and interactive)
+    probe_path: str = ""  # "": ready as soon as it runs (batch and interactive)
     probe_period_s: float = 0.5
     slots: dict[str, int] = field(default_factory=dict)
     devices: tuple[DeviceGrant, ...] = ()
-    secret: str = ""  # the per-kernel key that guards its port; only the proxy and the engine know it
+    secret: str = ""  # key that guards the port; known to the proxy and the engine
     start_timeout_s: float = 900.0
     stop_grace_s: float = 10.0
     endpoint_id: EndpointId | None = None
-    image: str = ""  # of runtime docker
-    container_user: str = ""  # uid or uid:gid, of its resource group; "": as the node says
-    cluster: ClusterMembership | None = None  # None: its session has no other kernels
-    workspace: str = ""  # keep, drop, or as its runtime does it
+    image: str = ""  # container image, for runtime docker
+    container_user: str = ""  # uid or uid:gid from the resource group; "": the node's default
+    cluster: ClusterMembership | None = None  # None: the only kernel of its session
+    workspace: str = ""  # keep, drop, or "": the default of the runtime
     ports: tuple[ServicePort, ...] = ()
 
     @property

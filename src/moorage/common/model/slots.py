@@ -1,4 +1,4 @@
-"""Exact resource vectors: whole numbers in base units, never floats or Decimals.
+"""Resource slots: exact vectors of integers in base units.
 
 Units: ``cpu`` in milli-cpu; ``mem`` in bytes; ``<family>.device`` in whole devices;
 ``<family>.shares`` in 1/1000 of a device. A slot left out counts as zero.
@@ -17,7 +17,7 @@ Slots = Mapping[str, int]
 # One whole device, in the units of device capacity and of ``.shares``.
 WHOLE_DEVICE = 1000
 
-# The most of anything: what fits in a database's 64 bits even when two are added.
+# Largest amount: the sum of two still fits in a 64-bit integer of the database.
 MOST = 2**62
 
 _NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))$")
@@ -30,9 +30,9 @@ _FACTORS = {"": 1} | {
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes from ``"512MiB"``, ``"2g"``, ``"1.5 GB"`` or a whole number of bytes.
+    """Parse a size such as ``"512MiB"``, ``"2g"``, ``"1.5 GB"`` or a number of bytes into bytes.
 
-    Raises ``InvalidInput`` for anything else, negative numbers included.
+    Raises ``InvalidInput`` for anything else, including negative numbers.
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
         return text
@@ -46,7 +46,7 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_amount(slot: str, value: str | int | float) -> int:
-    """The amount of one slot in base units. Raises ``InvalidInput`` naming the slot and the value."""
+    """Parse the amount of one slot into base units. Raises ``InvalidInput`` with the slot and the value."""
     if not _NAME.match(slot):
         raise InvalidInput(
             f"unknown slot {slot!r}",
@@ -69,13 +69,13 @@ def parse_amount(slot: str, value: str | int | float) -> int:
 
 
 def parse_slots(given: Mapping[str, str | int | float]) -> dict[str, int]:
-    """A request as people write it (``{"cpu": 2, "mem": "4GiB"}``) in base units, zeros dropped."""
+    """Parse a resource request such as ``{"cpu": 2, "mem": "4GiB"}`` into base units; zeros are dropped."""
     parsed = {slot: parse_amount(slot, value) for slot, value in given.items()}
     return {slot: amount for slot, amount in sorted(parsed.items()) if amount}
 
 
-def show_amount(slot: str, amount: int) -> str:
-    """``amount`` in base units as people read it: ``1.5`` cpus, ``4.0GiB``."""
+def format_amount(slot: str, amount: int) -> str:
+    """Format an amount in base units for display, such as ``1.5`` or ``4GiB``."""
     if slot == "mem":
         for factor, unit in ((1024**4, "TiB"), (1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
             if amount >= factor:
@@ -86,7 +86,8 @@ def show_amount(slot: str, amount: int) -> str:
     return f"{Decimal(amount) / 1000:f}".rstrip("0").rstrip(".") if amount % 1000 else str(amount // 1000)
 
 
-def show_slots(slots: Slots) -> str:
+def format_slots(slots: Slots) -> str:
     return (
-        " ".join(f"{slot}={show_amount(slot, amount)}" for slot, amount in sorted(slots.items())) or "nothing"
+        " ".join(f"{slot}={format_amount(slot, amount)}" for slot, amount in sorted(slots.items()))
+        or "nothing"
     )

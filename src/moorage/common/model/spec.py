@@ -1,4 +1,7 @@
-"""What a user asks for, validated. What becomes of it for an agent is in ``kernel``."""
+"""Specifications of sessions and endpoints as users write them, validated.
+
+``model.kernel`` has the specification that agents receive.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 def _check_name(value: str) -> str:
     if not _NAME.match(value):
         raise ValueError(
-            "a name has 1 to 128 letters, digits or any of . _ - / : and begins and ends with a letter "
-            "or digit"
+            "a name has 1 to 128 letters, digits or characters of . _ - / : and starts and ends with a "
+            "letter or digit"
         )
     return value
 
@@ -40,7 +43,7 @@ def _check_env(value: dict[str, str]) -> dict[str, str]:
         if not _ENV_NAME.match(name):
             raise ValueError(f"{name!r} is not an environment variable name")
         if name.startswith("MOORAGE_"):
-            raise ValueError(f"{name!r} is ours: names beginning with MOORAGE_ are set by the agent")
+            raise ValueError(f"{name!r} is reserved: the agent sets variables that start with MOORAGE_")
         if "\0" in text:
             raise ValueError(f"the value of {name!r} contains a NUL character")
     return value
@@ -48,7 +51,7 @@ def _check_env(value: dict[str, str]) -> dict[str, str]:
 
 def _check_slots(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("resources is an object like {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}")
+        raise ValueError("resources must be an object such as {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}")
     try:
         parse_slots(value)
     except MoorageError as error:
@@ -59,12 +62,14 @@ def _check_slots(value: Any) -> Any:
 Name = Annotated[str, AfterValidator(_check_name)]
 Env = Annotated[dict[str, str], AfterValidator(_check_env)]
 Resources = Annotated[dict[str, str | int | float], BeforeValidator(_check_slots)]
-Seconds = Annotated[float, Field(gt=0, le=315_360_000)]  # ten years: more is a slip, and no database takes it
+Seconds = Annotated[
+    float, Field(gt=0, le=315_360_000)
+]  # ten years; larger values are mistakes and overflow timestamps
 NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
 
 
 class Model(BaseModel):
-    """Base of everything a caller may send: unknown fields are errors, values do not change later."""
+    """Base of request models: unknown fields are errors, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,39 +77,39 @@ class Model(BaseModel):
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
 
 
-# As in the OCI's grammar of references, somewhat wider: the engine has the last word.
+# Wider than the OCI grammar of image references; the container engine has the final say.
 Image = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$", max_length=512)
 ]
 
 
 class Probe(Model):
-    """How a ``custom`` engine shows that it is ready: ``path`` answers 2xx over http."""
+    """Readiness probe of a ``custom`` engine: an HTTP GET of ``path`` returns 2xx."""
 
     path: Annotated[str, Field(pattern=r"^/", max_length=2048)] = "/"
     period_s: Annotated[float, Field(gt=0, le=60)] = 0.5
 
 
 class Port(Model):
-    """A service port: something that the session's program offers to its users through the proxy."""
+    """Service port: a network service of the session, published through the proxy."""
 
     name: Annotated[str, Field(pattern=service_ports.NAME_PATTERN, max_length=service_ports.NAME_LENGTH)]
     port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
         None,
-        description="For containers: where the program listens. Left out, it is given one, as "
-        "MOORAGE_PORT_<NAME> and `{port:NAME}` in its command; a process is always given one.",
+        description="Port on which the program listens; containers only. If absent, a port is assigned and "
+        "passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an assigned port.",
     )
     protocol: Literal["http", "tcp"] = Field("http", description="http includes WebSocket.")
     base_path: bool = Field(
         False,
-        description="The program knows that it lives below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, "
-        "`{path:NAME}`): requests by that path keep it. Else it is taken off.",
+        description="The program serves below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, `{path:NAME}`), so "
+        "the proxy keeps this prefix. Otherwise the proxy removes it.",
     )
 
     guarded: bool = Field(
         False,
-        description="Requests come with `Authorization: Bearer` and the session's own key, which is "
-        "MOORAGE_SECRET in its environment: others on the node can be refused.",
+        description="The proxy adds `Authorization: Bearer` with the session's key, which the program finds "
+        "in MOORAGE_SECRET. The program can then refuse other users of the node.",
     )
 
     def declared(self) -> ServicePort:
@@ -112,227 +117,240 @@ class Port(Model):
 
 
 class Workload(Model):
-    """What one kernel runs and with what: shared by sessions and endpoints."""
+    """Workload of a kernel: program, runtime and resources; shared by sessions and endpoints."""
 
     engine: Literal["llamacpp", "vllm", "custom"] = Field(
-        "custom", description="vllm or llamacpp serve `model`; custom runs `command`."
+        "custom", description="vllm and llamacpp serve `model`; custom runs `command`."
     )
-    model: NoNul | None = Field(None, description="For vllm: a path or a hub id. For llamacpp: a GGUF file.")
-    args: list[NoNul] = Field([], description="Further arguments for the engine, passed as they are.")
+    model: NoNul | None = Field(None, description="vllm: a path or a hub id. llamacpp: a GGUF file.")
+    args: list[NoNul] = Field([], description="Additional arguments of the engine, passed unchanged.")
     command: list[NoNul] = Field(
         [],
-        description="For custom: program and arguments; `{port}` and `{model}` are replaced. An interactive "
-        "session may leave it out: it idles until it is stopped.",
+        description="custom: program and arguments; `{port}` and `{model}` are substituted. An interactive "
+        "session without a command idles until it is stopped.",
     )
-    probe: Probe | None = Field(None, description="For custom engines that answer requests.")
+    probe: Probe | None = Field(None, description="Readiness probe of custom engines that serve requests.")
     env: Env = {}
     runtime: Literal["process", "docker", "fake"] = Field(
-        "process", description="How the kernel runs on its node; docker needs `image`, but for engine vllm."
+        "process", description="Runtime on the node. docker requires `image`, except for engine vllm."
     )
     image: Image | None = Field(
-        None, description="For runtime docker: name, name:tag or name@digest. For vllm, none: the node's own."
+        None,
+        description="Image: name, name:tag or name@digest. vllm without one uses the node's default.",
     )
     resources: Resources = Field(
-        {"cpu": 1, "mem": "1GiB"}, description="Slots, e.g. {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}."
+        {"cpu": 1, "mem": "1GiB"},
+        description="Requested slots, such as {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}.",
     )
     resource_group: Name = "default"
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
-        900, description="From SCHEDULED to RUNNING; then another agent is tried, then ERROR."
+        900,
+        description="Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR.",
     )
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        10, description="Between the polite stop and the kill."
+        10, description="Time between SIGTERM and SIGKILL, in seconds."
     )
-    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(3, description="Starts, each on another agent.")
-    arch: Word | None = Field(None, description="Only agents of this architecture, like x86_64.")
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
+        3, description="Maximum number of start attempts, each on a different agent."
+    )
+    arch: Word | None = Field(None, description="Required CPU architecture, such as x86_64.")
     labels: Annotated[dict[Word, NoNul], Field(max_length=64)] = Field(
-        {}, description="Only agents that have all of these labels."
+        {}, description="Required labels of the agent."
     )
     agents: Annotated[list[Name], Field(max_length=1000)] = Field(
-        [], description="Only these agents, by id; none named: any."
+        [], description="Ids of eligible agents; empty: all."
     )
     preemptible: bool = Field(
-        True, description="May be stopped for one of higher priority, where its resource group does that."
+        True, description="Whether the session may be preempted, if its resource group allows preemption."
     )
 
-    def _may_idle(self) -> bool:
-        """Whether it may have no program of its own: somebody works in it."""
+    def _may_run_idle(self) -> bool:
+        """Return whether the kernel may run without a program (interactive sessions)."""
         return False
 
     @model_validator(mode="after")
-    def _engine_has_what_it_needs(self) -> Self:
+    def _check_engine(self) -> Self:
         if self.runtime == "docker" and not self.image and self.engine not in WITH_DEFAULT_IMAGE:
-            raise ValueError("runtime 'docker' needs `image`: the name of a container image")
+            raise ValueError("runtime 'docker' requires `image`")
         if self.image and self.runtime != "docker":
-            raise ValueError(f"`image` is for runtime 'docker', not {self.runtime!r}")
+            raise ValueError(f"`image` requires runtime 'docker', not {self.runtime!r}")
         if self.engine == "custom":
-            if not self.command and not self._may_idle():
-                raise ValueError("engine 'custom' needs `command`: the program and its arguments")
+            if not self.command and not self._may_run_idle():
+                raise ValueError("engine 'custom' requires `command`: the program and its arguments")
             if self.command and not self.command[0]:
-                raise ValueError("the first word of `command` is empty: it must be a program")
+                raise ValueError("the first element of `command` is empty; it must be a program")
         else:
             if not self.model:
-                raise ValueError(f"engine {self.engine!r} needs `model`")
+                raise ValueError(f"engine {self.engine!r} requires `model`")
             if self.command:
-                raise ValueError(f"engine {self.engine!r} takes no `command`; use `args`")
+                raise ValueError(f"engine {self.engine!r} does not take `command`; use `args`")
         return self
 
 
 class Dependency(Model):
-    """Another session of the same project, which must have ended before this one starts."""
+    """Dependency on another session of the same project, which must end first."""
 
-    session: Name = Field(description="Its id, or its name: the live one's, else the newest's.")
+    session: Name = Field(
+        description="Id or name. A name refers to the live session, else to the most recent one."
+    )
     on: Literal["success", "any", "failure"] = Field(
-        "success", description="How it must end; success is for batch sessions only."
+        "success", description="Required outcome. success applies to batch sessions only."
     )
 
 
 def _dependency(value: Any) -> Any:
-    """A name alone is short for its success."""
+    """Expand a bare name to a dependency on its success."""
     return {"session": value} if isinstance(value, str) else value
 
 
 class SubKernels(Model):
-    """What the kernels beside main1 have of their own; what is left out is as main1's."""
+    """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
 
     command: list[NoNul] = []
     image: Image | None = None
-    env: Env = Field({}, description="Beside that of main1, and before it.")
+    env: Env = Field({}, description="Additional variables; they override those of main1.")
     resources: Resources | None = None
 
 
 class Cluster(Model):
-    """A session of several kernels that start and end together: main1, sub1, sub2 and so on."""
+    """Cluster: several kernels that start and end together: main1, sub1, sub2, …"""
 
-    size: Annotated[int, Field(ge=1, le=128)] = Field(description="Kernels, main1 included; 1: no cluster.")
+    size: Annotated[int, Field(ge=1, le=128)] = Field(
+        description="Number of kernels, main1 included. 1: no cluster."
+    )
     mode: Literal["single-node", "multi-node"] = Field(
-        "single-node", description="All on one agent, or each on an agent of its own."
+        "single-node", description="All kernels on one agent, or each on a different agent."
     )
     on_kernel_loss: Literal["end", "degrade"] = Field(
         "end",
-        description="When one of the subs is lost while it runs: the session ends, or goes on without it. "
-        "Without main1 it always ends.",
+        description="When a running sub kernel is lost: end the session, or continue without it. The loss of "
+        "main1 always ends the session.",
     )
-    sub: SubKernels | None = Field(None, description="How the subs differ from main1.")
+    sub: SubKernels | None = Field(None, description="Settings in which the sub kernels differ from main1.")
 
 
-def _no_cluster_of_one(value: Cluster | None) -> Cluster | None:
-    """One kernel is a session as any other."""
+def _drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:
+    """A cluster of one kernel is an ordinary session."""
     return None if value is not None and value.size == 1 else value
 
 
 class SessionSpec(Workload):
-    """A session as asked for: the body of ``POST /v1/sessions``."""
+    """Session specification: the body of ``POST /v1/sessions``."""
 
-    name: Name | None = Field(None, description="Unique among live sessions; made up when left out.")
+    name: Name | None = Field(None, description="Unique among live sessions; generated if absent.")
     type: SessionType = SessionType.BATCH
     pending_timeout_s: Seconds | None = Field(
-        None, description="Longest wait for the scheduler; none means for ever."
+        None, description="Maximum time in PENDING, in seconds; null: unlimited."
     )
-    timeout_s: Seconds | None = Field(None, description="Longest run of a batch session, each time anew.")
-    max_lifetime_s: Seconds | None = Field(None, description="Longest run of any session, each time anew.")
+    timeout_s: Seconds | None = Field(
+        None, description="Maximum runtime of a batch session, per run, in seconds."
+    )
+    max_lifetime_s: Seconds | None = Field(
+        None, description="Maximum runtime of any session, per run, in seconds."
+    )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
-        0, description="Batch: how often its program is run again after it failed, was killed or is gone."
+        0, description="Batch: how often the program is requeued after it failed, was killed or disappeared."
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
-        5, description="Pause before the first retry; it doubles each time, up to 300."
+        5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
     )
     depends_on: Annotated[
         list[Annotated[Dependency, BeforeValidator(_dependency)]], Field(max_length=100)
-    ] = Field([], description="All of these first. A name alone means its success.")
+    ] = Field([], description="Sessions that must end first. A bare name means its success.")
     dependency_failed: Literal["end", "wait"] = Field(
-        "end", description="When one of them ended otherwise: it is cancelled, or waits until it is stopped."
+        "end", description="When a dependency ends otherwise: cancel this session, or keep it pending."
     )
     starts_at: AwareDatetime | None = Field(
-        None, description="Batch: not before this time, in RFC 3339; pending_timeout_s counts from it."
+        None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
     )
-    cluster: Annotated[Cluster | None, AfterValidator(_no_cluster_of_one)] = Field(
-        None, description="Several kernels, each with `resources` of its own; none: one kernel."
+    cluster: Annotated[Cluster | None, AfterValidator(_drop_single_kernel_cluster)] = Field(
+        None, description="Cluster of several kernels, each with its own `resources`; null: one kernel."
     )
 
-    ports: Annotated[list[Port], Field(max_length=service_ports.MOST_PORTS)] = Field(
-        [], description="Service ports, like a notebook's: reached through the proxy with an access token."
+    ports: Annotated[list[Port], Field(max_length=service_ports.MAX_PORTS)] = Field(
+        [], description="Service ports, reached through the proxy with an access token."
     )
 
     workspace: Literal["keep", "drop"] | None = Field(
         None,
-        description="A working directory on its node (in containers /workspace): drop goes with its kernel, "
-        "keep stays on that node, also for retries there, until it is removed.",
+        description="Working directory on the node (/workspace in containers). drop: removed with the "
+        "kernel. keep: stays on the node, also for retries there, until it is deleted.",
     )
 
-    def _may_idle(self) -> bool:
+    def _may_run_idle(self) -> bool:
         return self.type is SessionType.INTERACTIVE
 
     @model_validator(mode="after")
-    def _ports_go_together(self) -> Self:
-        if wrong := service_ports.what_is_wrong(port.declared() for port in self.ports):
+    def _check_ports(self) -> Self:
+        if wrong := service_ports.find_problem(port.declared() for port in self.ports):
             raise ValueError(f"ports: {wrong}")
         named = next((port for port in self.ports if port.port and self.runtime not in IMAGED), None)
         if named is not None:
             raise ValueError(
-                f"ports: {named.name!r} names port {named.port}, but runtime {self.runtime!r} shares the "
-                f"node's with others: leave it out, and have the program listen on `{{port:{named.name}}}`"
+                f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} shares the "
+                f"ports of the node: leave it out and let the program listen on `{{port:{named.name}}}`"
             )
         return self
 
     @model_validator(mode="after")
-    def _type_has_its_features(self) -> Self:
+    def _check_type_features(self) -> Self:
         if self.type is not SessionType.BATCH and self.timeout_s is not None:
-            raise ValueError("`timeout_s` is for batch sessions; use `max_lifetime_s`")
+            raise ValueError("`timeout_s` applies to batch sessions; use `max_lifetime_s`")
         if self.type is not SessionType.BATCH and self.retries:
-            raise ValueError("`retries` is for batch sessions: only they have a result")
+            raise ValueError("`retries` applies to batch sessions; only they have a result")
         if self.type is not SessionType.BATCH and self.starts_at is not None:
-            raise ValueError("`starts_at` is for batch sessions; create the others when they are wanted")
+            raise ValueError("`starts_at` applies to batch sessions; create others when they are needed")
         if self.workspace and self.cluster:
-            raise ValueError("`workspace` is for sessions of one kernel, and this one is a `cluster`")
+            raise ValueError("`workspace` applies to sessions of one kernel, not to a `cluster`")
         if self.type is not SessionType.INFERENCE and self.engine != "custom":
-            raise ValueError(f"engine {self.engine!r} serves a model: it needs type 'inference'")
+            raise ValueError(f"engine {self.engine!r} serves a model and requires type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
-            raise ValueError("a custom inference session needs `probe`: how it shows that it is ready")
+            raise ValueError("a custom inference session requires `probe`")
         return self
 
     @model_validator(mode="after")
-    def _cluster_can_be_run(self) -> Self:
+    def _check_cluster(self) -> Self:
         if self.cluster is None:
             return self
         if self.engine != "custom":
-            raise ValueError(f"engine {self.engine!r} runs as one kernel: `cluster` needs engine 'custom'")
+            raise ValueError(f"engine {self.engine!r} runs as one kernel; `cluster` requires engine 'custom'")
         sub = self.cluster.sub
         if sub is not None and sub.image is not None and self.runtime != "docker":
-            raise ValueError(f"`cluster.sub.image` is for runtime 'docker', not {self.runtime!r}")
+            raise ValueError(f"`cluster.sub.image` requires runtime 'docker', not {self.runtime!r}")
         if sub is not None and sub.command and not sub.command[0]:
-            raise ValueError("the first word of `cluster.sub.command` is empty: it must be a program")
+            raise ValueError("the first element of `cluster.sub.command` is empty; it must be a program")
         if 0 < len(self.agents) < self.cluster.size and self.cluster.mode == "multi-node":
             raise ValueError(
-                f"a multi-node cluster of {self.cluster.size} needs as many agents, and `agents` names "
+                f"a multi-node cluster of {self.cluster.size} requires as many agents, but `agents` lists "
                 f"{len(self.agents)}"
             )
         return self
 
     @property
     def size(self) -> int:
-        """How many kernels it has."""
+        """Number of kernels."""
         return self.cluster.size if self.cluster is not None else 1
 
     @property
     def agents_needed(self) -> int:
-        """On how many different agents its kernels must be."""
+        """Number of different agents that the session occupies."""
         return self.size if self.cluster is not None and self.cluster.mode == "multi-node" else 1
 
 
 class EndpointSpec(Workload):
-    """A served model as asked for: the body of ``POST /v1/endpoints``."""
+    """Endpoint specification: the body of ``POST /v1/endpoints``."""
 
-    name: Name = Field(description="The name that clients send as `model`. Unique.")
+    name: Name = Field(description="Unique name, which clients send as `model`.")
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
 
     @model_validator(mode="after")
-    def _custom_needs_probe(self) -> Self:
+    def _check_probe(self) -> Self:
         if self.engine == "custom" and self.probe is None:
-            raise ValueError("a custom endpoint needs `probe`: how it shows that it is ready")
+            raise ValueError("a custom endpoint requires `probe`")
         return self
 
     def session(self, name: str) -> SessionSpec:
-        """One replica of this endpoint."""
+        """Return the specification of one replica."""
         shared = self.model_dump(exclude={"name", "replicas"})
         return SessionSpec(**shared, name=name, type=SessionType.INFERENCE)

@@ -1,4 +1,7 @@
-"""Statuses and results. Sets are named by inclusion: a new status joins none of them silently."""
+"""Statuses and results of sessions, kernels, agents and endpoints.
+
+Sets of statuses list their members explicitly, so that a new status joins none of them by accident.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,26 @@ from enum import StrEnum
 class Status(StrEnum):
     """Status of a session, and of each of its kernels. ``manager/lifecycle`` has its transitions."""
 
-    PENDING = "PENDING"  # waits for the scheduler
-    SCHEDULED = "SCHEDULED"  # has its agent and devices; the agent has not acted yet
-    PREPARING = "PREPARING"  # the agent fetches an image or a model
-    CREATING = "CREATING"  # started, not ready yet
+    PENDING = "PENDING"  # waiting for the scheduler
+    SCHEDULED = "SCHEDULED"  # agent and devices are allocated; the agent has not started work
+    PREPARING = "PREPARING"  # the agent is fetching an image or a model
+    CREATING = "CREATING"  # started, not ready
     RUNNING = "RUNNING"
-    TERMINATING = "TERMINATING"  # being stopped
+    TERMINATING = "TERMINATING"  # stopping
     TERMINATED = "TERMINATED"
-    CANCELLED = "CANCELLED"  # given up while it waited
+    CANCELLED = "CANCELLED"  # ended before it was placed
     ERROR = "ERROR"
 
 
 TERMINAL = frozenset({Status.TERMINATED, Status.CANCELLED, Status.ERROR})
 STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.CREATING})
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
-# Statuses in which the agent must keep the kernel; TERMINATING is left out: its order is withdrawn.
+# Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is withdrawn.
 WANTED = frozenset({*STARTING, Status.RUNNING})
 
 
 class Result(StrEnum):
-    """What came of a session, beside its status."""
+    """Result of a session, in addition to its status."""
 
     UNDEFINED = "UNDEFINED"
     SUCCESS = "SUCCESS"
@@ -35,35 +38,35 @@ class Result(StrEnum):
 
 
 class SessionType(StrEnum):
-    INTERACTIVE = "interactive"  # runs until stopped
-    BATCH = "batch"  # its result is its main program's exit code
-    INFERENCE = "inference"  # answers requests through the proxy
+    INTERACTIVE = "interactive"  # runs until it is stopped
+    BATCH = "batch"  # result by the exit code of its main program
+    INFERENCE = "inference"  # serves requests through the proxy
 
 
 class AgentStatus(StrEnum):
     ALIVE = "ALIVE"
-    SUSPECT = "SUSPECT"  # silent; gets no new work
-    LOST = "LOST"  # silent beyond the grace; its kernels are given up, its devices fenced
+    SUSPECT = "SUSPECT"  # not heard from recently; gets no new work
+    LOST = "LOST"  # silent beyond the grace period; kernels given up, devices fenced
 
 
 class ObservedState(StrEnum):
-    """What an agent says about a kernel. UNKNOWN (the runtime did not answer) is never GONE."""
+    """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer) never means GONE."""
 
     PREPARING = "PREPARING"
     CREATING = "CREATING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
-    EXITED = "EXITED"  # ended; exit code and reason are known as far as they can be
-    GONE = "GONE"  # not there, and nothing of it is left
+    EXITED = "EXITED"  # ended; exit code and reason as far as they can be known
+    GONE = "GONE"  # absent, and nothing of it is left
     UNKNOWN = "UNKNOWN"
 
 
 class EndpointStatus(StrEnum):
-    """Computed from an endpoint's replicas, never stored."""
+    """Status of an endpoint, computed from its replicas and never stored."""
 
-    NOT_LOADED = "not_loaded"  # no replica wanted, none there
-    QUEUED = "queued"  # replicas wait for the scheduler
-    LOADING = "loading"  # replicas start
+    NOT_LOADED = "not_loaded"  # no replica desired, none present
+    QUEUED = "queued"  # replicas are waiting for the scheduler
+    LOADING = "loading"  # replicas are starting
     READY = "ready"
-    DEGRADED = "degraded"  # fewer ready than wanted, or replicas keep failing
-    STOPPED = "stopped"  # deleted, or given up after repeated failure
+    DEGRADED = "degraded"  # fewer ready than desired, or replicas keep failing
+    STOPPED = "stopped"  # deleted, or given up after repeated failures

@@ -1,7 +1,7 @@
-"""What kernels and devices use at the moment: what agents measure, and what managers keep of it.
+"""Resource usage of kernels, devices and nodes, as agents measure it.
 
-Units everywhere: ``cpu`` in 1/1000 of a processor; ``gpu`` in 1/1000 of a device, so two busy ones are 2000;
-memory in bytes; ``rx`` and ``tx`` in bytes a second. None: it cannot be known there.
+Units: ``cpu`` in 1/1000 of a processor; ``gpu`` in 1/1000 of a device, so two busy devices are 2000; memory
+in bytes; ``rx`` and ``tx`` in bytes per second. None means that the node cannot measure it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MINUTE_S, HOUR_S = 60, 3600
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one kernel uses, all of its processes and devices together."""
+    """Usage of one kernel: the sum over its processes and devices."""
 
     cpu: int
     memory: int
@@ -33,7 +33,7 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class KernelMinute:
-    """A whole minute of one kernel. ``at``: its beginning, unix seconds by the agent's clock."""
+    """Usage of one kernel over a full minute. ``at`` is its start in Unix seconds, by the agent's clock."""
 
     kernel_id: KernelId
     at: int
@@ -44,7 +44,7 @@ class KernelMinute:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """``memory`` is all that is in use there, whoever uses it. ``temperature`` in °C, ``power`` in mW."""
+    """Usage of one device by all processes. ``temperature`` is in °C, ``power`` in mW."""
 
     device_id: DeviceId
     memory: int
@@ -55,10 +55,10 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Agent → manager, beside its reports and never in their way: one that is lost is not sent again.
+    """Usage report of an agent, sent apart from its state reports. A lost report is not sent again.
 
-    ``cpu`` and ``memory`` are those of the whole node. ``minutes``: those that ended since the last report;
-    the same one may come again.
+    ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since the last
+    report; a minute may be sent twice.
     """
 
     agent_id: AgentId

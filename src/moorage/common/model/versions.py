@@ -1,4 +1,4 @@
-"""Which versions work together: an agent or proxy is of the manager's version, or of the one before. Pure."""
+"""Version compatibility: an agent or proxy may be one minor version behind its manager. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 _NUMBERS = re.compile(r"(\d+)\.(\d+)")
 
 
-def gap(manager: str, peer: str) -> str:
-    """What is wrong about a peer of that version; "" for one that works, or whose version says nothing.
+def incompatibility(manager: str, peer: str) -> str:
+    """Return why a peer of this version cannot work with the manager, or "" if it can.
 
-    Managers are upgraded first: a newer peer may say what an older manager does not know.
+    Managers are upgraded first, because an older manager may not understand a newer peer. A version that is
+    not a number pair is accepted.
     """
     theirs, ours = _NUMBERS.match(manager), _NUMBERS.match(peer)
     if theirs is None or ours is None:

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.cluster import MAIN
-from moorage.common.model.errors import MoorageError, NeverFits
+from moorage.common.model.errors import Infeasible, MoorageError
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType, Status
@@ -79,7 +79,7 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     if call.query.dry_run:
         return await store.plan_session(call.body, owner=call.owner)
     if call.query.strict and (why := await store.never_fits(call.body)):
-        raise NeverFits("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
+        raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if once is None:
         made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
         return await _warned(call, made)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.slots import WHOLE_DEVICE, show_amount
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 from moorage.common.views.pending import Condition, Outlook
 from moorage.manager.scheduling import (
     AgentState,
@@ -223,7 +223,7 @@ def _refusals(found: Look, names: Mapping[SessionId, str], now: int) -> list[str
             lines.append(refusal_message(replace(refusal, slot=name) if reserved else refusal))
             continue
         asked, had, then = (
-            show_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, later.amount)
+            format_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, later.amount)
         )
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
         if later.at is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.certificates import JoinToken, is_signed
+from moorage.common.link.certificates import JoinToken, has_valid_signature
 from moorage.common.model.errors import Forbidden
 from moorage.common.views.peers import JoinReply, JoinRequest, JoinTokenSpec, NewJoinTokenView
 from moorage.manager.pki.authority import Authority, read_csr
@@ -40,7 +40,7 @@ class Enrolment:
 
     async def join(self, request: JoinRequest) -> JoinReply:
         """Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
-        if not is_signed(request):
+        if not has_valid_signature(request):
             raise Forbidden(
                 "the request to join is not signed with its token",
                 next_step="join again, with the whole token",

@@ -31,11 +31,11 @@ from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.kernel import KernelSpec
-from moorage.common.model.versions import gap
+from moorage.common.model.versions import incompatibility
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.report_interval import Pace
-from moorage.manager.rpc.report_validation import what_is_wrong
+from moorage.manager.rpc.report_validation import find_problem
 from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
@@ -277,7 +277,7 @@ class Links:
         attached.take(first)
         await self._observe(attached, first)
         log.info("agent attached", agent=attached.agent_id, kernels=len(first.kernels))
-        if outdated := gap(moorage.__version__, first.info.version):
+        if outdated := incompatibility(moorage.__version__, first.info.version):
             log.warning("an agent of a version that may not work", agent=attached.agent_id, why=outdated)
         self._heard([attached.agent_id])
         self._said.pop(_host(context.peer()), None)
@@ -352,7 +352,7 @@ class Links:
 
 
 def _check(message: Report | ReportDelta) -> None:
-    wrong = what_is_wrong(message)
+    wrong = find_problem(message)
     if wrong:
         raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"this report cannot be taken in: {wrong}")
 

@@ -15,7 +15,7 @@ _MOST, _MOST_KERNELS = 2**63 - 1, 2**31 - 1
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def what_is_wrong(message: Report | ReportDelta) -> str:
+def find_problem(message: Report | ReportDelta) -> str:
     """Names field and value; "" for a report that can be taken in."""
     kernels = message.kernels if isinstance(message, Report) else tuple(message.kernels.changed.values())
     info = message.info
@@ -74,7 +74,7 @@ def _wrong_apps(kernel: Observation) -> str:
     if nowhere is not None or not kernel.host:
         return f"it offers apps, but at {_short(kernel.host)}, port {nowhere.port if nowhere else 'known'}"
     declared = (ServicePort(app.name, 0, app.protocol, app.base_path, app.guarded) for app in kernel.apps)
-    return service_ports.what_is_wrong(declared)
+    return service_ports.find_problem(declared)
 
 
 def _short(text: str) -> str:

@@ -9,7 +9,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.dial import Caller
+from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
 from moorage.common.link.route_codec import routes_from_wire
@@ -47,7 +47,7 @@ class Feed:
 
     def __init__(
         self,
-        caller: Caller,
+        dialer: Dialer,
         decider: Decider,
         saved: SavedTable,
         *,
@@ -55,7 +55,7 @@ class Feed:
         clock: Clock,
     ) -> None:
         self.connected = False
-        self._caller, self._decider, self._saved = caller, decider, saved
+        self._dialer, self._decider, self._saved = dialer, decider, saved
         self._proxy_id, self._clock = proxy_id, clock
         self._task: asyncio.Task[None] | None = None
         self._unsaved: RouteTable | None = None
@@ -88,7 +88,7 @@ class Feed:
                 self._complain(str(error))
             except grpc.aio.AioRpcError as error:
                 words = _REASONS.get(error.code(), f"{error.code().name}: {error.details()}")
-                self._complain(self._caller.explain(error) or words)
+                self._complain(self._dialer.explain(error) or words)
             if self.connected:
                 wait_s = _FIRST_WAIT_S
             self._set_connected(False)
@@ -100,12 +100,12 @@ class Feed:
         request = routes_pb2.WatchRequest(
             proxy_id=self._proxy_id, have_generation=table.generation if table is not None else 0
         )
-        async with self._caller.channel(_CHANNEL) as channel:
+        async with self._dialer.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
-            call = stub.Watch(request, metadata=self._caller.metadata)
+            call = stub.Watch(request, metadata=self._dialer.metadata)
             async for wire in call:
                 if not self.connected:
-                    log.info("fed by the manager", manager=self._caller.target)
+                    log.info("fed by the manager", manager=self._dialer.target)
                     self._set_connected(True)
                     self._said = ""
                 self._take(routes_from_wire(wire))
@@ -144,7 +144,7 @@ class Feed:
         # Once per cause, or a manager that is away for a day fills the log.
         if why != self._said:
             self._said = why
-            log.warning("no feed from the manager; serving on", manager=self._caller.target, why=why)
+            log.warning("no feed from the manager; serving on", manager=self._dialer.target, why=why)
 
     def _set_connected(self, connected: bool) -> None:
         self.connected = connected

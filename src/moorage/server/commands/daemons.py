@@ -9,7 +9,7 @@ import typer
 
 from moorage.cli import app
 from moorage.cli.verbs.agent import agent as agent_verbs
-from moorage.common.model.addresses import reached_at
+from moorage.common.model.addresses import local_address
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import apply_registration, bootstrap
 from moorage.server.commands.options import (
@@ -94,7 +94,7 @@ def manager(
     )
 
     def on_ready(entered: Manager) -> None:
-        write_connection_file(boot.home, url=f"http://{reached_at(entered.api_address)}")
+        write_connection_file(boot.home, url=f"http://{local_address(entered.api_address)}")
         print(f"REST API    http://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
         _print_first_key(entered.first_key, boot.home)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moorage.common.config.loader import Loaded, load
+from moorage.common.config.loader import LoadedSettings, load
 from moorage.common.model.errors import ConfigError
 from moorage.server import process
 
@@ -27,7 +27,7 @@ OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table or json
 
 def load_settings(
     config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | None
-) -> Loaded:
+) -> LoadedSettings:
     """Load the settings from file, environment, ``--set`` and the command's own flags.
 
     ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``.

@@ -161,7 +161,7 @@ async def _play(simulation: Simulation, start: Bootstrap, for_s: float | None, o
     clock, tally, stopped = start.clock, simulation.tally, shutdown_event()
     begun = clock.monotonic()
     async with simulation:
-        gc.calm()
+        gc.freeze_startup_objects()
         progress = Progress(tally, begun)
         while not stopped.is_set():
             left_s = _LINE_EVERY_S if for_s is None else begun + for_s - clock.monotonic()

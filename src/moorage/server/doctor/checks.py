@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from moorage.common.model.slots import show_amount
-from moorage.common.model.versions import gap
+from moorage.common.model.slots import format_amount
+from moorage.common.model.versions import incompatibility
 
 GIB = 1024**3
 Status = Literal["ok", "warn", "fail", "absent", "missing"]
@@ -45,7 +45,7 @@ def clock(ahead_s: float) -> CheckResult:
 
 
 def versions(manager: str, agent: str) -> CheckResult:
-    if problem := gap(manager, agent):
+    if problem := incompatibility(manager, agent):
         return CheckResult("warn", "versions", problem, "see docs/operating.md, Upgrades")
     return CheckResult("ok", "versions", f"agent {agent}, manager {manager}")
 
@@ -65,8 +65,8 @@ def certificate(ends: datetime, now: datetime, name: str, path: str) -> CheckRes
 
 def disk(name: str, path: str, free: int, total: int, *, needed: int) -> CheckResult:
     """All sizes in bytes. Warns below ``needed`` free bytes and fails below a tenth of it."""
-    detail = f"{path}: {show_amount('mem', free)} of {show_amount('mem', total)} free"
-    next_step = f"free space there: {show_amount('mem', needed)} should be free"
+    detail = f"{path}: {format_amount('mem', free)} of {format_amount('mem', total)} free"
+    next_step = f"free space there: {format_amount('mem', needed)} should be free"
     if free < needed // 10:
         return CheckResult("fail", name, detail, next_step)
     return CheckResult("warn", name, detail, next_step) if free < needed else CheckResult("ok", name, detail)

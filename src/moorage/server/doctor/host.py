@@ -19,7 +19,7 @@ import aiohttp
 from moorage.common.config.settings import Settings
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import MoorageError
-from moorage.common.model.slots import show_amount
+from moorage.common.model.slots import format_amount
 from moorage.server.doctor.checks import GIB, CheckResult
 
 _MIN_FREE_BYTES = 2 * GIB
@@ -54,9 +54,9 @@ def _home(home: Path) -> CheckResult:
     if not os.access(existing, os.W_OK):
         return CheckResult("missing", "state directory", f"{home} is not writable", "set MOORAGE_HOME")
     free = shutil.disk_usage(existing).free
-    detail = f"{home}, {show_amount('mem', free)} free"
+    detail = f"{home}, {format_amount('mem', free)} free"
     if free < _MIN_FREE_BYTES:
-        next_step = f"free space there: models and logs need {show_amount('mem', _MIN_FREE_BYTES)} or more"
+        next_step = f"free space there: models and logs need {format_amount('mem', _MIN_FREE_BYTES)} or more"
         return CheckResult("missing", "state directory", detail, next_step)
     return CheckResult("ok", "state directory", detail)
 

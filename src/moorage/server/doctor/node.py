@@ -18,7 +18,7 @@ from moorage.agent.runtimes.docker import Engine, engine_socket
 from moorage.agent.state.ports import is_free
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import AgentSettings, Settings
-from moorage.common.link.dial import caller_of
+from moorage.common.link.dial import dialer_for
 from moorage.common.link.identity import identity_file
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.doctor import checks
@@ -49,7 +49,7 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
         identity = file.load()
         if identity is not None:
             results.append(checks.certificate(identity.ends, clock.now(), identity.name, str(file.path)))
-        caller = caller_of(
+        caller = dialer_for(
             "agent", name, agent.manager, link_tls=common.link_tls, token=token, home=home, clock=clock
         )
         version, ahead_s = await caller.hello(_MANAGER_TIMEOUT_S)

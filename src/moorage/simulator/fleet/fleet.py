@@ -19,7 +19,7 @@ from moorage.agent.link.client import Link
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.config.settings import AgentSettings
-from moorage.common.link.dial import Caller
+from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import AgentInfo
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import ENGINES, RUNTIMES
@@ -134,7 +134,7 @@ class Simulation:
 
     def _link_to(self, node: Node, attached: Callable[[bool], None]) -> Link:
         return Link(
-            Caller(self._settings.manager, token=self._token, clock=self._clock),
+            Dialer(self._settings.manager, token=self._token, clock=self._clock),
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
             streams=node.streams,

@@ -58,7 +58,7 @@ JSON = {"Content-Type": "application/json"}
             {},
             "body",
             "{}",
-            "engine 'custom' needs `command`: the program and its arguments",
+            "engine 'custom' requires `command`: the program and its arguments",
         ),
         ([1], "body", "[1]", "Input should be an object"),
     ],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.common.model.ids import DeviceId
-from moorage.common.model.slots import show_amount
+from moorage.common.model.slots import format_amount
 
 # XIDs that a faulty program causes, and after which the device keeps working: engine exceptions, page faults,
 # channel resets and the like. All other XIDs are faults of the device, its links or its driver. Source: the
@@ -74,10 +74,10 @@ def describe_unreleased(device_id: DeviceId, memory: UnreleasedMemory, names: Ma
     holders = [
         f"pid {pid}"
         + (f" {names[pid]}" if names.get(pid) else "")
-        + ("" if size is None else f" ({show_amount('mem', size)})")
+        + ("" if size is None else f" ({format_amount('mem', size)})")
         for pid, size in largest[:_MAX_LISTED]
     ]
     unlisted = len(memory.by_pid) - _MAX_LISTED
     listed = ", ".join(holders) + (f" and {unlisted} more" if unlisted > 0 else "")
     by = f" by {listed}" if holders else ", and the driver lists no process"
-    return f"{show_amount('mem', memory.size)} of {device_id} still in use{by}"
+    return f"{format_amount('mem', memory.size)} of {device_id} still in use{by}"

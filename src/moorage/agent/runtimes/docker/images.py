@@ -16,7 +16,7 @@ from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import Missing, Refused
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
-from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, read_label
+from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, parse_label
 
 log = structlog.get_logger("moorage.agent.docker")
 
@@ -90,7 +90,7 @@ def _labels(found: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _offered(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, ...]:
     try:
-        return read_label(labels.get(IMAGE_LABEL, ""))
+        return parse_label(labels.get(IMAGE_LABEL, ""))
     except InvalidInput as error:
         # Who only uses an image cannot mend it; his session runs without what it says.
         log.warning("an image declares service ports that cannot be", image=image, why=str(error))

@@ -17,7 +17,7 @@ from pathlib import Path
 from moorage.agent.runtimes.docker.container_config import container_name
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
-from moorage.common.model.service_ports import AppPort, from_mark, to_mark
+from moorage.common.model.service_ports import AppPort, decode_ports, encode_ports
 
 KERNEL, OWNER, PORT, SEAL = "moorage.kernel", "moorage.agent", "moorage.port", "moorage.seal"
 APPS = "moorage.apps"
@@ -39,7 +39,7 @@ class Sealer:
 
     def labels(self, kernel_id: KernelId, port: int, apps: tuple[AppPort, ...] = ()) -> dict[str, str]:
         # As many words as there were before there were service ports: containers of then are known.
-        more = (to_mark(apps),) if apps else ()
+        more = (encode_ports(apps),) if apps else ()
         seal = self._hash(container_name(kernel_id), kernel_id, str(port), *more)
         named = {APPS: more[0]} if more else {}
         return {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SEAL: seal} | named
@@ -50,7 +50,7 @@ class Sealer:
         apps = labels.get(APPS, "")
         seal, said = self._hash(name, kernel_id, port, *filter(None, (apps,))), labels.get(SEAL, "")
         genuine = hmac.compare_digest(seal.encode(), said.encode()) and name == container_name(kernel_id)
-        return Marks(kernel_id, int(port), from_mark(apps)) if genuine else None
+        return Marks(kernel_id, int(port), decode_ports(apps)) if genuine else None
 
     def network(self, name: str) -> dict[str, str]:
         """Labels of a network of this agent."""

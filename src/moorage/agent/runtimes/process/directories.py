@@ -17,7 +17,7 @@ from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import APPS_MARK, KERNEL_MARK, OWNER_MARK, PORT_MARK, Handle, Seen
 from moorage.agent.runtimes.process.shim import SHIM_MARK
 from moorage.common.model.ids import KernelId
-from moorage.common.model.service_ports import recognised
+from moorage.common.model.service_ports import decode_untrusted_ports
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.process")
@@ -108,6 +108,6 @@ class Folders:
             handle = found.get(kernel_id) or self.handle(kernel_id)
             if SHIM_MARK in env and not handle.state["shim_pid"]:
                 handle = self.handle(kernel_id, (pid, now.start))
-            port, apps = int(env.get(PORT_MARK) or 0), recognised(env.get(APPS_MARK, ""))
+            port, apps = int(env.get(PORT_MARK) or 0), decode_untrusted_ports(env.get(APPS_MARK, ""))
             found[kernel_id] = replace(handle, port=port, apps=apps)
         return found

@@ -43,7 +43,7 @@ from moorage.agent.runtimes.process.shim import SHIM_MARK
 from moorage.agent.runtimes.process.usage import Meter
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
-from moorage.common.model.service_ports import ServicePort, to_mark
+from moorage.common.model.service_ports import ServicePort, encode_ports
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.process")
@@ -248,7 +248,7 @@ class ProcessRuntime:
             env = launch.env | marks
             execution.keep_environment(folder, env)
             if launch.apps:  # a spare has no room for them
-                env[APPS_MARK] = to_mark(launch.apps)
+                env[APPS_MARK] = encode_ports(launch.apps)
             elif done := self._spares.order(arguments, env, marks):
                 return done
             env[SHIM_MARK] = "1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.model.slots import show_amount
+from moorage.common.model.slots import format_amount
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetCondition, UnmetKind
 
 _FIXED = {
@@ -24,7 +24,7 @@ def refusal_message(refusal: Refusal) -> str:
         return "the resource group has no agent"
     if kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
         most = "at most " if several else ""
-        asked, had = show_amount(slot, refusal.requested), show_amount(slot, refusal.available)
+        asked, had = format_amount(slot, refusal.requested), format_amount(slot, refusal.available)
         rest = f"{most}{had} free" if kind is RefusalKind.CAPACITY else f"has {most}{had} even when empty"
         return f"{agents}: needs {asked} {slot}, {rest}"
     texts = {
@@ -51,7 +51,7 @@ def unmet_message(unmet: UnmetCondition) -> str:
     kind = unmet.kind
     if kind is UnmetKind.QUOTA:
         used, asked, limit, over = (
-            show_amount(unmet.slot, amount)
+            format_amount(unmet.slot, amount)
             for amount in (
                 unmet.used,
                 unmet.requested,
