@@ -42,7 +42,7 @@ from cluster import Cluster, cluster, process
 from listening import Listener, listening
 from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
 from moorage.agent.runtimes import Launch
-from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker import ContainerRules
 from moorage.agent.runtimes.docker.container_config import container_config, host_config
 from moorage.agent.runtimes.docker.networks import SHARED
 from moorage.common.aio.clock import SystemClock
@@ -248,9 +248,9 @@ def _contained(socket: Path, count: int) -> tuple[float, float]:
             image=PYTHON_IMAGE,
             slots={"cpu": 10, "mem": MEM},
         )
-        host = api.create_host_config(**host_config(order, Rules(), "127.0.0.1", SHARED))
+        host = api.create_host_config(**host_config(order, ContainerRules(), "127.0.0.1", SHARED))
         made = api.create_container(
-            **container_config(order, Rules(), {"floor": "1"}, SHARED), host_config=host
+            **container_config(order, ContainerRules(), {"floor": "1"}, SHARED), host_config=host
         )["Id"]
         api.start(made)
         return str(made)

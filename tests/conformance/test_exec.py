@@ -51,7 +51,7 @@ async def result(execution: Execution) -> tuple[int, bytes, bytes]:
         while piece := await execution.read():
             said[piece[0]] += piece[1]
         code = await execution.wait()
-    execution.hang_up()
+    execution.disconnect()
     return code, said[STDOUT], said[STDERR]
 
 
@@ -117,14 +117,14 @@ async def test_a_terminal_has_a_size_that_changes(bench: Bench) -> None:
         await said(execution, b"30 100")
     await execution.resize(50, 200)
     await said(execution, b"50 200")
-    execution.hang_up()
+    execution.disconnect()
 
 
 async def test_hanging_up_ends_it(bench: Bench) -> None:
     runtime, handle = await running(bench)
     execution = await runtime.exec(handle, Command(words(bench, "sleep")))
-    execution.hang_up()
-    execution.hang_up()
+    execution.disconnect()
+    execution.disconnect()
     assert (await runtime.observe(handle)).state is S.RUNNING
 
 
@@ -154,7 +154,7 @@ async def test_a_reader_that_does_not_read_holds_up_nothing_else(bench: Bench) -
     assert await result(await runtime.exec(handle, Command(words(bench, "exit", "3")))) == (3, b"", b"")
     flooding.cancel()
     await asyncio.gather(flooding, return_exceptions=True)
-    lazy.hang_up()
+    lazy.disconnect()
 
 
 async def test_a_user_who_does_not_read_does_not_keep_a_kernel_from_its_end(bench: Bench) -> None:
@@ -173,7 +173,7 @@ async def test_a_user_who_does_not_read_does_not_keep_a_kernel_from_its_end(benc
     await runtime.destroy(handle)
     flooding.cancel()
     await asyncio.gather(flooding, return_exceptions=True)
-    lazy.hang_up()
+    lazy.disconnect()
 
 
 def _sleepers(mark: str) -> list[int]:
@@ -206,7 +206,7 @@ async def test_nothing_of_a_command_is_left_when_its_user_is_gone(bench: Bench, 
         return not _sleepers(mark)
 
     await eventually(there)
-    execution.hang_up()
+    execution.disconnect()
     await eventually(gone, 30)
 
 

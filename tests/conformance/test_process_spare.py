@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
-from moorage.agent.runtimes.base import KERNEL_MARK, OWNER_MARK
+from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -26,7 +26,7 @@ def waiting() -> list[int]:
         now = procfs.stat(pid)
         if now is not None and now.ppid == os.getpid() and now.alive:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            found += [pid] if b"--spare" in words and KERNEL_MARK not in (procfs.environ(pid) or {}) else []
+            found += [pid] if b"--spare" in words and KERNEL_ID_VAR not in (procfs.environ(pid) or {}) else []
     return found
 
 
@@ -67,7 +67,7 @@ async def test_it_becomes_the_supervisor_of_the_next_kernel(runtime: ProcessRunt
     assert handle.state["shim_pid"] == spare
     # Whoever looks at it sees what he would see of any other supervisor.
     env = procfs.environ(spare) or {}
-    assert (env[KERNEL_MARK], env[OWNER_MARK]) == (order.kernel_id, str(tmp_path))
+    assert (env[KERNEL_ID_VAR], env[OWNER_VAR]) == (order.kernel_id, str(tmp_path))
     assert "MOORAGE_SPARE" not in env
     again = ProcessRuntime(tmp_path, LogStore(tmp_path / "logs"), log_max_bytes=1 << 20, log_keep_files=1)
     assert (await again.find())[order.kernel_id].state["shim_pid"] == spare
@@ -79,7 +79,7 @@ async def test_its_kernel_gets_its_own_environment_and_nothing_else(runtime: Pro
     said = await says(runtime, await runtime.create(launch("env")))
     told = dict(line.split("=", 1) for line in said.splitlines())
     assert told.pop("MINE") == "a=b c"
-    assert set(told) == {"PATH", KERNEL_MARK, OWNER_MARK, "MOORAGE_PORT"}
+    assert set(told) == {"PATH", KERNEL_ID_VAR, OWNER_VAR, "MOORAGE_PORT"}
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -16,8 +16,15 @@ from tests.containers.images import PYTHON_IMAGE
 from tests.free_ports import free_port
 
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
-from moorage.agent.runtimes.docker import DockerRuntime, Engine, GcRules, Housekeeping, Pulled, Rules
-from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.runtimes.docker import (
+    ContainerRules,
+    DockerRuntime,
+    Engine,
+    ImageGarbageCollector,
+    ImageGcRules,
+    PulledImages,
+)
+from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.runtimes.fake import FakeWorld
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -98,11 +105,15 @@ class DockerBench:
         self._runtimes: list[DockerRuntime] = []
 
     def runtime(self) -> Runtime:
-        sealer = load_sealer(self._folder / "docker.key", SystemClock())
+        sealer = load_label_signer(self._folder / "docker.key", SystemClock())
         engine, logs = Engine(self._socket), LogStore(self._folder / "logs")
         clock = SystemClock()
-        house = Housekeeping(engine, GcRules(), Pulled(self._folder / "images.json", clock), clock)
-        runtime = DockerRuntime(engine, sealer, logs, rules=Rules(), address="127.0.0.1", house=house)
+        house = ImageGarbageCollector(
+            engine, ImageGcRules(), PulledImages(self._folder / "images.json", clock), clock
+        )
+        runtime = DockerRuntime(
+            engine, sealer, logs, rules=ContainerRules(), address="127.0.0.1", house=house
+        )
         self._runtimes.append(runtime)
         return runtime
 

@@ -12,15 +12,15 @@ import pytest_asyncio
 
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import (
-    Away,
+    ContainerRules,
     DockerRuntime,
     Engine,
-    GcRules,
-    Housekeeping,
-    Pulled,
-    Rules,
+    EngineUnavailable,
+    ImageGarbageCollector,
+    ImageGcRules,
+    PulledImages,
 )
-from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -81,11 +81,13 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
 
     def make(socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any) -> DockerRuntime:
         state.mkdir(exist_ok=True)
-        sealer = load_sealer(state / "docker.key", SystemClock())
+        sealer = load_label_signer(state / "docker.key", SystemClock())
         logs = LogStore(state / "logs")
         engine, clock = Engine(socket), SystemClock()
-        house = Housekeeping(engine, GcRules(), Pulled(state / "docker-images.json", clock), clock)
-        how = {"rules": Rules(**rules), "address": "127.0.0.1", "house": house}
+        house = ImageGarbageCollector(
+            engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
+        )
+        how = {"rules": ContainerRules(**rules), "address": "127.0.0.1", "house": house}
         made.append(DockerRuntime(engine, sealer, logs, **how))
         return made[-1]
 
@@ -93,7 +95,7 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
     if not docker_engine.runs:
         docker_engine.start()
     for runtime in made:
-        with contextlib.suppress(Away):  # of one that was made for an engine that is not there
+        with contextlib.suppress(EngineUnavailable):  # of one that was made for an engine that is not there
             for handle in (await runtime.find()).values():
                 await runtime.destroy(handle)
         await runtime.close()

@@ -11,18 +11,18 @@ import pytest
 
 from moorage.agent.runtimes import CreateFailed
 from moorage.agent.runtimes.docker import (
+    ContainerRules,
     DiskFull,
     DockerRuntime,
     Engine,
-    GcRules,
-    Housekeeping,
-    Pulled,
-    Rules,
+    ImageGarbageCollector,
+    ImageGcRules,
+    PulledImages,
 )
-from moorage.agent.runtimes.docker.availability import Presence
+from moorage.agent.runtimes.docker.availability import RuntimeAvailability
 from moorage.agent.runtimes.docker.disk import disk_of
 from moorage.agent.runtimes.docker.image_gc import Disk
-from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.reasons import Reason
@@ -32,7 +32,7 @@ from .engine import PrivateEngine, lacks
 from .images import import_python
 from .registry import registry
 
-ALWAYS = GcRules(high=1, low=0)
+ALWAYS = ImageGcRules(high=1, low=0)
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,12 @@ class Bench:
         self.engine, self.state, self.clock = engine, state, ManualClock()
         self.made: list[DockerRuntime] = []
 
-    def runtime(self, gc: GcRules, look_at: Callable[[str], Disk] = disk_of) -> DockerRuntime:
-        sealer = load_sealer(self.state / "docker.key", SystemClock())
+    def runtime(self, gc: ImageGcRules, look_at: Callable[[str], Disk] = disk_of) -> DockerRuntime:
+        sealer = load_label_signer(self.state / "docker.key", SystemClock())
         engine = Engine(self.engine.socket)
-        pulled = Pulled(self.state / "images.json", self.clock)
-        house = Housekeeping(engine, gc, pulled, self.clock, look_at)
-        logs, rules = LogStore(self.state / "logs"), Rules()
+        pulled = PulledImages(self.state / "images.json", self.clock)
+        house = ImageGarbageCollector(engine, gc, pulled, self.clock, look_at)
+        logs, rules = LogStore(self.state / "logs"), ContainerRules()
         made = DockerRuntime(engine, sealer, logs, rules=rules, address="127.0.0.1", house=house)
         self.made.append(made)
         return made
@@ -93,7 +93,7 @@ async def test_images_go_least_recently_used_first_and_only_ours(bench: Bench) -
         bench.clock.advance(700)
         await runtime.prepare(first)  # asked for again
         # Only look: nothing goes. And what a new agent knows of all this is on disk.
-        await bench.runtime(GcRules(mode="dry-run", high=1, low=0)).tidy()
+        await bench.runtime(ImageGcRules(mode="dry-run", high=1, low=0)).tidy()
         assert bench.images() >= set(names)
         await runtime.tidy()
         left = bench.images()
@@ -108,17 +108,17 @@ async def test_images_go_least_recently_used_first_and_only_ours(bench: Bench) -
 
 
 async def test_a_nearly_full_disk_takes_nothing_new(bench: Bench) -> None:
-    runtime = bench.runtime(GcRules(mode="off", min_free=1 << 40))
+    runtime = bench.runtime(ImageGcRules(mode="off", min_free=1 << 40))
     with pytest.raises(DiskFull, match=r"agent\.docker_min_free"):
         await runtime.probe()
-    presence = Presence(runtime, bench.clock)
+    presence = RuntimeAvailability(runtime, bench.clock)
     await presence.look()
     assert not presence.offered
     # One that was on its way here is told so, and may try another agent.
     with pytest.raises(CreateFailed, match="MiB are left in") as caught:
         await runtime.prepare(launch())
     assert (caught.value.reason, caught.value.clean) == (Reason.DISK_FULL, True)
-    room = Presence(bench.runtime(GcRules(mode="off")), bench.clock)
+    room = RuntimeAvailability(bench.runtime(ImageGcRules(mode="off")), bench.clock)
     await room.look()
     assert room.offered
     await close(bench)
@@ -141,7 +141,7 @@ async def test_a_disk_that_cannot_be_seen_is_said_once(
 
 
 async def test_a_disk_that_is_full_is_told_from_a_missing_image(bench: Bench) -> None:
-    runtime = bench.runtime(GcRules(mode="off"))
+    runtime = bench.runtime(ImageGcRules(mode="off"))
     filler = bench.engine.data / "filler"
     with registry() as store:
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:

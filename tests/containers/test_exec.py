@@ -39,7 +39,7 @@ async def test_a_workspace_is_where_a_container_works_whoever_it_runs_as(
         while piece := await execution.read():
             said += piece[1]
         assert await execution.wait() == 0, said
-        execution.hang_up()
+        execution.disconnect()
         assert said.decode() == f"/workspace {user.partition(':')[0] or 0} {there}\n"
         await runtime.destroy(handle)
     assert sorted(file.name for file in path.iterdir()) == ["by-0", "by-4321"]

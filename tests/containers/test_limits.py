@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeObservation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
@@ -45,14 +45,14 @@ print(json.dumps(told | {"write": written, "data": open("/data/file").read()}))
 """
 
 
-async def ended(runtime: Runtime, handle: Handle, within_s: float = 30) -> Seen:
+async def ended(runtime: Runtime, handle: Handle, within_s: float = 30) -> RuntimeObservation:
     async with asyncio.timeout(within_s):
         while (seen := await runtime.observe(handle)).state is not S.EXITED:
             await runtime.wait(handle, seen.state)
     return seen
 
 
-async def run(runtime: Runtime, order: Launch) -> tuple[Seen, str]:
+async def run(runtime: Runtime, order: Launch) -> tuple[RuntimeObservation, str]:
     handle = await runtime.create(order)
     seen = await ended(runtime, handle)
     return seen, await runtime.log_tail(handle)
@@ -139,12 +139,12 @@ async def test_a_model_cache_is_shared_and_may_be_read_only(
     cache = reachable_dir / "cache"
     cache.mkdir()
     write = "import os; open(os.environ['HF_HOME'].rpartition('/')[0] + '/weights', 'x').write('w')"
-    seen, said = await run(make_runtime(model_cache=str(cache)), launch(write, caches=True))
+    seen, said = await run(make_runtime(model_cache=str(cache)), launch(write, model_cache=True))
     assert seen.exit_code == 0, said
     assert (cache / "weights").read_text() == "w"
     read = "print(open('/moorage/cache/weights').read()); open('/moorage/cache/new', 'w')"
     runtime = make_runtime(model_cache=str(cache), cache_writable=False)
-    seen, said = await run(runtime, launch(read, caches=True))
+    seen, said = await run(runtime, launch(read, model_cache=True))
     assert seen.exit_code == 1
     assert "\nw\n" in f"\n{said}"
     assert "Read-only file system" in said

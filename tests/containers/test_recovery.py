@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.availability import AWAY_S, Presence, tidy
+from moorage.agent.runtimes.docker.availability import AWAY_S, RuntimeAvailability, tidy
 from moorage.agent.runtimes.docker.container_config import container_name
-from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
@@ -96,7 +96,7 @@ async def test_what_was_never_begun_is_removed_when_it_is_found(
     make_runtime: MakeRuntime, docker_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     runtime, kernel_id = make_runtime(), KernelId(SystemClock().new_id())
-    labels = load_sealer(tmp_path / "docker.key", SystemClock()).labels(kernel_id, 0)
+    labels = load_label_signer(tmp_path / "docker.key", SystemClock()).labels(kernel_id, 0)
     half = make_by_hand(docker_engine, container_name(kernel_id), labels, start=False)
     assert status(docker_engine, half) == "created"
     assert await runtime.find() == {}
@@ -215,10 +215,10 @@ async def test_containers_are_offered_while_an_engine_answers(
     make_runtime: MakeRuntime, mortal_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     clock = ManualClock()
-    nowhere = Presence(make_runtime(tmp_path / "no.sock", tmp_path / "none"), clock)
+    nowhere = RuntimeAvailability(make_runtime(tmp_path / "no.sock", tmp_path / "none"), clock)
     await nowhere.look()
     assert not nowhere.offered
-    there = Presence(make_runtime(), clock)
+    there = RuntimeAvailability(make_runtime(), clock)
     await there.look()
     assert there.offered
     mortal_engine.stop()
@@ -236,7 +236,7 @@ async def test_an_engine_that_is_down_for_ten_minutes(
 ) -> None:
     """As the agent looks, each half minute of a played clock: nothing is given up, nothing new comes."""
     clock, runtime = ManualClock(), make_runtime()
-    there = Presence(runtime, clock)
+    there = RuntimeAvailability(runtime, clock)
     await there.look()
     living = await runtime.create(launch())
     mortal_engine.stop(signal.SIGKILL)

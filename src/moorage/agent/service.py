@@ -31,7 +31,7 @@ from moorage.agent.kernel.context import Surroundings
 from moorage.agent.kernel.manager import Keeper
 from moorage.agent.link.client import Link
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed, procfs
-from moorage.agent.runtimes.docker.availability import Presence, docker_runtime, tidy
+from moorage.agent.runtimes.docker.availability import RuntimeAvailability, docker_runtime, tidy
 from moorage.agent.state.checkpoint import Begun, Ledger
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import Ports
@@ -96,7 +96,7 @@ class Agent:
         self._site = preflight.this_site(settings.vllm_command, settings.vllm_image)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
-        self._docker: Presence | None = None
+        self._docker: RuntimeAvailability | None = None
         self._offered: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
         self._link: Link | None = None
@@ -176,7 +176,7 @@ class Agent:
         if docker is not None:
             # Known even while its engine is away: what runs there is kept, and looked for.
             self._runtimes[docker.name] = docker
-            self._docker = Presence(docker, clock)
+            self._docker = RuntimeAvailability(docker, clock)
             stack.push_async_callback(docker.close)
         around = Surroundings(
             clock=clock,

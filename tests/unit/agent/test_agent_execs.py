@@ -63,7 +63,7 @@ class Silent:
         await asyncio.Event().wait()
         return None
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         assert not self.writing, "what it was written to is closed now"
         self.hung_up += 1
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.runtimes.docker.image_gc import YOUNG_S, Disk, GcRules, Image, begins, enough, may_go
+from moorage.agent.runtimes.docker.image_gc import YOUNG_S, Disk, Image, ImageGcRules, begins, enough, may_go
 
 NOW = 1_000_000.0
 OLD, OLDER, NEW = NOW - YOUNG_S, NOW - 9000, NOW - YOUNG_S + 1
@@ -25,11 +25,11 @@ IMAGES = [
 @pytest.mark.parametrize(
     ("rules", "going"),
     [
-        (GcRules(), ["older-large", "older", "old"]),
-        (GcRules(whose="any"), ["theirs", "older-large", "older", "old"]),
+        (ImageGcRules(), ["older-large", "older", "old"]),
+        (ImageGcRules(whose="any"), ["theirs", "older-large", "older", "old"]),
     ],
 )
-def test_the_least_recently_used_go_first(rules: GcRules, going: list[str]) -> None:
+def test_the_least_recently_used_go_first(rules: ImageGcRules, going: list[str]) -> None:
     assert [image.id for image in may_go(IMAGES, {"busy"}, rules, NOW)] == going
 
 
@@ -45,7 +45,7 @@ def test_the_least_recently_used_go_first(rules: GcRules, going: list[str]) -> N
     ],
 )
 def test_when_it_begins_and_when_it_is_enough(used: int, mode: str, begin: bool, stop: bool) -> None:
-    rules, disk = replace(GcRules(), mode=mode), Disk(total=100, free=100 - used)  # type: ignore[arg-type]
+    rules, disk = replace(ImageGcRules(), mode=mode), Disk(total=100, free=100 - used)  # type: ignore[arg-type]
     assert (begins(disk, rules), enough(disk, rules)) == (begin, stop)
 
 
@@ -55,7 +55,7 @@ ANY = st.builds(Image, IDS, size=st.integers(0, 9), used_at=st.floats(0, NOW), o
 
 @given(st.lists(ANY, unique_by=lambda image: image.id), st.sets(IDS), st.sampled_from(["pulled", "any"]))
 def test_nothing_goes_that_is_needed_or_not_ours(images: list[Image], busy: set[str], whose: str) -> None:
-    going = may_go(images, busy, GcRules(whose=whose), NOW)  # type: ignore[arg-type]
+    going = may_go(images, busy, ImageGcRules(whose=whose), NOW)  # type: ignore[arg-type]
     assert not {image.id for image in going} & busy
     assert whose == "any" or all(image.ours for image in going)
     assert all(NOW - image.used_at >= YOUNG_S for image in going)

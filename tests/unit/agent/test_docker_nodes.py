@@ -9,13 +9,13 @@ import pytest
 from moorage.agent.engines import Site
 from moorage.agent.kernel.launch import Place, launch
 from moorage.agent.runtimes.base import Launch
-from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.docker import ContainerRules
 from moorage.agent.runtimes.docker import container_config as policy
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-CACHED = Rules(model_cache="/var/models", mounts=("/data",))
+CACHED = ContainerRules(model_cache="/var/models", mounts=("/data",))
 
 
 def order(**fields: Any) -> Launch:
@@ -27,16 +27,16 @@ def test_the_model_cache_is_for_those_that_load_models() -> None:
     plain = policy.host_config(order(), CACHED, "127.0.0.1", "bridge")["mounts"]
     assert [mount["Source"] for mount in plain] == ["/data"]
     assert "HF_HOME" not in policy.container_config(order(), CACHED, {}, "bridge")["environment"]
-    mounts = policy.host_config(order(caches=True), CACHED, "127.0.0.1", "bridge")["mounts"]
+    mounts = policy.host_config(order(model_cache=True), CACHED, "127.0.0.1", "bridge")["mounts"]
     assert [(m["Source"], m["Target"], m["ReadOnly"]) for m in mounts] == [
         ("/data", "/data", True),
         ("/var/models", "/moorage/cache", False),
     ]
-    env = policy.container_config(order(caches=True, env={"HF_HOME": "/mine"}), CACHED, {}, "bridge")[
+    env = policy.container_config(order(model_cache=True, env={"HF_HOME": "/mine"}), CACHED, {}, "bridge")[
         "environment"
     ]
     assert (env["HF_HOME"], env["VLLM_CACHE_ROOT"]) == ("/mine", "/moorage/cache/vllm")
-    nowhere = policy.container_config(order(caches=True), Rules(), {}, "bridge")["environment"]
+    nowhere = policy.container_config(order(model_cache=True), ContainerRules(), {}, "bridge")["environment"]
     assert "HF_HOME" not in nowhere
 
 
@@ -44,16 +44,17 @@ def test_the_model_cache_is_for_those_that_load_models() -> None:
     ("group", "node", "user"), [("", "", None), ("", "1:2", "1:2"), ("3", "1:2", "3"), ("3:4", "", "3:4")]
 )
 def test_who_a_container_runs_as(group: str, node: str, user: str | None) -> None:
-    assert policy.container_config(order(user=group), Rules(user=node), {}, "bridge")["user"] == user
+    assert policy.container_config(order(user=group), ContainerRules(user=node), {}, "bridge")["user"] == user
 
 
 def test_a_cache_that_none_may_change() -> None:
-    rules = Rules(model_cache="/var/models", cache_writable=False)
+    rules = ContainerRules(model_cache="/var/models", cache_writable=False)
     assert (
-        policy.host_config(order(caches=True), rules, "127.0.0.1", "bridge")["mounts"][0]["ReadOnly"] is True
+        policy.host_config(order(model_cache=True), rules, "127.0.0.1", "bridge")["mounts"][0]["ReadOnly"]
+        is True
     )
     assert (
-        policy.container_config(order(caches=True), rules, {}, "bridge")["environment"]["HF_HUB_OFFLINE"]
+        policy.container_config(order(model_cache=True), rules, {}, "bridge")["environment"]["HF_HUB_OFFLINE"]
         == "1"
     )
 
@@ -81,7 +82,7 @@ def test_whether_the_engine_lists_gpus(info: dict[str, Any], lists: bool) -> Non
 def test_gpus_are_asked_for_as_the_engine_knows_them(
     setting: Literal["auto", "nvidia", "cdi"], listed: bool, by_cdi: bool
 ) -> None:
-    rules, asked = Rules(gpus=setting), order(devices=("GPU-a", "GPU-b"))
+    rules, asked = ContainerRules(gpus=setting), order(devices=("GPU-a", "GPU-b"))
     [request] = policy.host_config(asked, rules, "127.0.0.1", "bridge", listed)["device_requests"]
     visible = policy.container_config(asked, rules, {}, "bridge", listed)["environment"][
         "NVIDIA_VISIBLE_DEVICES"
@@ -113,4 +114,4 @@ def test_vllm_has_an_image_of_the_node(engine: str, image: str, used: str) -> No
     )
     place = Place(True, "127.0.0.1", Site(vllm_image="own/vllm:1"), "/work", {})
     told = launch(spec, Invocation(("run",)), 1, place)
-    assert (told.image, told.caches) == (used, engine == "vllm")
+    assert (told.image, told.model_cache) == (used, engine == "vllm")

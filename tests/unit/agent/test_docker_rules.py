@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.runtimes.base import Launch, Seen
-from moorage.agent.runtimes.docker import Rules
+from moorage.agent.runtimes.base import Launch, RuntimeObservation
+from moorage.agent.runtimes.docker import ContainerRules
 from moorage.agent.runtimes.docker import container_config as policy
 from moorage.agent.runtimes.docker.files import needs_accounts, owner_of
-from moorage.agent.runtimes.docker.labels import OWNER, SEAL, Sealer, load_sealer
+from moorage.agent.runtimes.docker.labels import OWNER, SEAL, LabelSigner, load_label_signer
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import REASONS, Reason
@@ -60,25 +60,25 @@ def test_a_path_is_in_a_mount_or_not(path: str, mounts: tuple[str, ...], outside
 @pytest.mark.parametrize(
     ("state", "seen"),
     [
-        ({"Status": "created"}, Seen(S.CREATING)),
-        ({"Status": "running"}, Seen(S.RUNNING)),
-        ({"Status": "paused"}, Seen(S.RUNNING)),
-        ({"Status": "exited", "ExitCode": 0, "StartedAt": "2026"}, Seen(S.EXITED, 0)),
-        ({"Status": "exited", "ExitCode": 255, "StartedAt": "2026"}, Seen(S.EXITED, 255)),
-        ({"Status": "exited", "ExitCode": 128, "StartedAt": "2026"}, Seen(S.EXITED, 128)),
-        ({"Status": "exited", "ExitCode": 143, "StartedAt": "2026"}, Seen(S.EXITED, -15)),
+        ({"Status": "created"}, RuntimeObservation(S.CREATING)),
+        ({"Status": "running"}, RuntimeObservation(S.RUNNING)),
+        ({"Status": "paused"}, RuntimeObservation(S.RUNNING)),
+        ({"Status": "exited", "ExitCode": 0, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 0)),
+        ({"Status": "exited", "ExitCode": 255, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 255)),
+        ({"Status": "exited", "ExitCode": 128, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 128)),
+        ({"Status": "exited", "ExitCode": 143, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, -15)),
         (
             {"Status": "exited", "ExitCode": 137, "OOMKilled": True, "StartedAt": "2026"},
-            Seen(S.EXITED, -9, oom=True),
+            RuntimeObservation(S.EXITED, -9, oom=True),
         ),
-        ({"Status": "dead", "ExitCode": 1, "StartedAt": "2026"}, Seen(S.EXITED, 1)),
+        ({"Status": "dead", "ExitCode": 1, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 1)),
         (
             {"Status": "exited", "StartedAt": "0001-01-01T00:00:00Z", "Error": "no such device"},
-            Seen(S.EXITED, refused=True, detail="no such device"),
+            RuntimeObservation(S.EXITED, refused=True, detail="no such device"),
         ),
     ],
 )
-def test_what_the_engine_says_of_a_container(state: dict[str, Any], seen: Seen) -> None:
+def test_what_the_engine_says_of_a_container(state: dict[str, Any], seen: RuntimeObservation) -> None:
     assert policy.look(state) == seen
 
 
@@ -93,7 +93,7 @@ def launch(**fields: Any) -> Launch:
 
 
 def test_a_container_has_its_limits_and_no_rights() -> None:
-    rules = Rules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
+    rules = ContainerRules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
     host = policy.host_config(
         launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1", "some-net"
     )
@@ -110,23 +110,23 @@ def test_a_container_has_its_limits_and_no_rights() -> None:
 
 def test_a_kernel_of_a_cluster_has_its_name_and_network() -> None:
     order = launch(port=4711, hostname="sub1", network="k0", hosts={"main1": "192.0.2.1"})
-    rest = policy.container_config(order, Rules(), {}, "net-k0")
+    rest = policy.container_config(order, ContainerRules(), {}, "net-k0")
     assert rest["hostname"] == "sub1"
     assert rest["networking_config"] == {"EndpointsConfig": {"net-k0": {"Aliases": ["sub1"]}}}
-    host = policy.host_config(order, Rules(), "127.0.0.1", "net-k0")
+    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "net-k0")
     assert host["network_mode"] == "net-k0"
     assert "port_bindings" in host
     assert "extra_hosts" not in host
-    alone = policy.container_config(launch(), Rules(), {}, "shared")
+    alone = policy.container_config(launch(), ContainerRules(), {}, "shared")
     assert {"hostname", "networking_config"}.isdisjoint(alone)
 
 
 def test_on_the_network_of_its_node_names_are_told_and_nothing_is_published() -> None:
     order = launch(port=4711, hostname="sub1", hosts={"main1": "192.0.2.1"})
-    host = policy.host_config(order, Rules(), "127.0.0.1", "host")
+    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "host")
     assert host["extra_hosts"] == {"main1": "192.0.2.1"}
     assert "port_bindings" not in host
-    assert "networking_config" not in policy.container_config(order, Rules(), {}, "host")
+    assert "networking_config" not in policy.container_config(order, ContainerRules(), {}, "host")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_whose_files_in_a_container_are(user: str, asks: bool, owner: tuple[int,
 
 
 def test_the_seal_of_a_network_is_for_its_name_and_agent() -> None:
-    sealer, other = Sealer("a"), Sealer("b")
+    sealer, other = LabelSigner("a"), LabelSigner("b")
     labels = sealer.network("net-1")
     assert sealer.made("net-1", labels)
     assert not sealer.made("net-2", labels)
@@ -159,21 +159,24 @@ def test_the_seal_of_a_network_is_for_its_name_and_agent() -> None:
 
 def test_gpus_are_asked_for_by_their_ids_and_the_environment_agrees() -> None:
     order = launch(devices=("GPU-a", "GPU-b"))
-    host = policy.host_config(order, Rules(), "127.0.0.1", "some-net")
+    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "some-net")
     assert host["device_requests"] == [
         {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu"]]}
     ]
-    environment = policy.container_config(order, Rules(), {}, "n")["environment"]
+    environment = policy.container_config(order, ContainerRules(), {}, "n")["environment"]
     assert environment == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
 
 
 def test_without_gpus_it_sees_none_whatever_its_image_or_user_says() -> None:
     order = launch(env={"NVIDIA_VISIBLE_DEVICES": "all"})
-    assert policy.container_config(order, Rules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert (
+        policy.container_config(order, ContainerRules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"]
+        == "void"
+    )
 
 
 def test_what_was_asked_for_is_what_runs() -> None:
-    rest = policy.container_config(launch(), Rules(user="1000:100"), {"x": "y"}, "n")
+    rest = policy.container_config(launch(), ContainerRules(user="1000:100"), {"x": "y"}, "n")
     assert (rest["entrypoint"], rest["command"]) == (["run", "it"], [])
     assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"moorage-{ID}")
 
@@ -211,12 +214,12 @@ def test_a_log_stream_is_taken_apart_wherever_it_is_cut(words: list[bytes], step
 
 
 def test_a_seal_is_of_one_agent_one_name_and_one_port() -> None:
-    ours = Sealer("key")
+    ours = LabelSigner("key")
     labels, name = ours.labels(ID, 4711), f"moorage-{ID}"
     marks = ours.read(name, labels)
     assert marks is not None
     assert (marks.kernel_id, marks.port) == (ID, 4711)
-    assert Sealer("another").read(name, labels) is None
+    assert LabelSigner("another").read(name, labels) is None
     assert ours.read("something-else", labels) is None
     assert ours.read(name, {}) is None
     for label in labels:
@@ -227,7 +230,7 @@ def test_a_seal_is_of_one_agent_one_name_and_one_port() -> None:
 
 def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "docker.key"
-    assert load_sealer(path, SystemClock()).owner == load_sealer(path, SystemClock()).owner
+    assert load_label_signer(path, SystemClock()).owner == load_label_signer(path, SystemClock()).owner
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in tmp_path.iterdir()] == ["docker.key"]
 
@@ -237,18 +240,18 @@ APPS = (AppPort("lab", 21001, inner=8888), AppPort("db", 21002, "tcp", inner=210
 
 def test_service_ports_are_published_where_the_proxy_reaches_them() -> None:
     order = Launch(KernelId("k"), ("x",), {}, port=21000, image="i", apps=APPS)
-    host = policy.host_config(order, Rules(), "127.0.0.1", "bridge")
+    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "bridge")
     assert host["port_bindings"] == {
         "8888/tcp": ("127.0.0.1", 21001),
         "21002/tcp": ("127.0.0.1", 21002),
         "21000/tcp": ("127.0.0.1", 21000),
     }
-    assert policy.container_config(order, Rules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
-    assert "port_bindings" not in policy.host_config(order, Rules(), "127.0.0.1", "host")
+    assert policy.container_config(order, ContainerRules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
+    assert "port_bindings" not in policy.host_config(order, ContainerRules(), "127.0.0.1", "host")
 
 
 def test_service_ports_are_sealed_and_seals_of_before_are_known() -> None:
-    ours = Sealer("key")
+    ours = LabelSigner("key")
     labels = ours.labels(KernelId("k"), 21000, APPS)
     marks = ours.read("moorage-k", labels)
     assert marks is not None

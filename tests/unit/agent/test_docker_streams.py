@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.streams import stream
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -42,8 +42,12 @@ async def test_a_body_without_a_length_ends_with_the_connection(tmp_path: Path) 
     assert b"".join(pieces) == b"all"
 
 
-@pytest.mark.parametrize(("status", "kind"), [(404, Missing), (409, Refused), (500, Refused)])
-async def test_a_refusal_has_the_engines_words(tmp_path: Path, status: int, kind: type[Refused]) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, NoSuchObject), (409, RequestRefused), (500, RequestRefused)]
+)
+async def test_refusal_has_the_message_of_the_engine(
+    tmp_path: Path, status: int, kind: type[RequestRefused]
+) -> None:
     head = b"HTTP/1.1 %d No\r\nContent-Length: 7\r\n\r\n" % status
     with pytest.raises(kind, match="because") as refused:
         await read(tmp_path, head, b"because")
@@ -62,11 +66,11 @@ async def test_a_refusal_has_the_engines_words(tmp_path: Path, status: int, kind
     ids=["nothing", "half a head", "half a chunk", "no last chunk", "something else"],
 )
 async def test_what_breaks_off_is_no_end(tmp_path: Path, answer: tuple[bytes, ...]) -> None:
-    with pytest.raises(Away):
+    with pytest.raises(EngineUnavailable):
         await read(tmp_path, *answer)
 
 
 async def test_no_engine_there(tmp_path: Path) -> None:
-    with pytest.raises(Away):
+    with pytest.raises(EngineUnavailable):
         async for _ in stream(tmp_path / "docker.sock", "/events", {}):
             pass

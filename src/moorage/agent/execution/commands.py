@@ -77,7 +77,7 @@ async def _hang_up(feeding: asyncio.Task[None] | None, opened: Opened | None) ->
     """First nobody writes to it any more: its descriptors are closed then, and their numbers anybody's."""
     await cancel_and_wait(feeding)
     if opened is not None:
-        opened.execution.hang_up()
+        opened.execution.disconnect()
 
 
 async def _carry(

@@ -17,7 +17,7 @@ from moorage.agent.kernel.launch import Place
 from moorage.agent.kernel.outcome import Outcome
 from moorage.agent.kernel.state import Course
 from moorage.agent.kernel.teardown import Ending
-from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Seen
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeObservation
 from moorage.agent.state.ports import NoPort
 from moorage.common.aio.tasks import spawn
 from moorage.common.model.reasons import Reason
@@ -62,7 +62,7 @@ class Beginning:
                     launch = self._launch(engine)
                 await self._pass_gate()
                 if course.unwanted():
-                    return course.verdict(Seen(ObservedState.GONE))
+                    return course.verdict(RuntimeObservation(ObservedState.GONE))
                 if course.entry.spec.workspace and course.entry.spec.runtime not in course.around.pretending:
                     await self._provide()
                 course.show(ObservedState.CREATING)

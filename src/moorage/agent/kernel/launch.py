@@ -98,7 +98,7 @@ def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: t
         devices=tuple(filter(None, visible_devices(spec).split(","))),
         paths=(spec.model,) if is_path(spec.model) else (),
         apps=given,
-        caches=spec.engine == "vllm",
+        model_cache=spec.engine == "vllm",
         user=spec.container_user,
         workspace=place.workspace,
     )

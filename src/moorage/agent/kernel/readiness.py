@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 
 from moorage.agent.engines.base import Engine, Probe
-from moorage.agent.runtimes.base import Tell, silence
+from moorage.agent.runtimes.base import OnProgress, ignore_progress
 from moorage.common.aio.clock import Clock
 
 _FIRST_PAUSE_S = 0.01
@@ -22,9 +22,9 @@ class Readiness:
     def __init__(self, engine: Engine, probes: tuple[Probe, ...], base: str) -> None:
         self._engine, self._probes, self._base = engine, probes, base
         self.last = "it was not asked yet"
-        self._tell: Tell = silence
+        self._tell: OnProgress = ignore_progress
 
-    async def wait(self, period_s: float, clock: Clock, tell: Tell = silence) -> None:
+    async def wait(self, period_s: float, clock: Clock, tell: OnProgress = ignore_progress) -> None:
         """Return when a probe is answered well. Pauses grow from 10 ms to ``period_s``: what starts quickly
         is seen quickly, what starts slowly costs little. ``tell`` hears how far it is: it loads before it
         listens, and warms up before it answers well."""

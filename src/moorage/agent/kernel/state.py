@@ -11,7 +11,7 @@ from moorage.agent.kernel.context import Surroundings
 from moorage.agent.kernel.outcome import Doom, Outcome, judge
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.link.report_timing import HOUSEKEEPING, Changed, may_wait
-from moorage.agent.runtimes import Seen
+from moorage.agent.runtimes import RuntimeObservation
 from moorage.agent.state.checkpoint import Entry
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
@@ -49,7 +49,7 @@ class Course:
     def unwanted(self) -> bool:
         return self.withdrawn or self.doom is not None
 
-    def verdict(self, seen: Seen) -> Outcome:
+    def verdict(self, seen: RuntimeObservation) -> Outcome:
         doom = self.doom or (Doom() if self.withdrawn else None)
         return judge(
             seen.state, seen.exit_code, oom=seen.oom, refused=seen.refused, detail=seen.detail, doom=doom

@@ -19,7 +19,7 @@ from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.state import Course
 from moorage.agent.kernel.teardown import Ending
 from moorage.agent.link.report_timing import Changed
-from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed, Seen
+from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import Entry
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import Observation
@@ -118,7 +118,7 @@ class Life:
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         # What has just been told need not be asked; ``wait`` looks, so it is not believed for longer.
-        seen = Seen(ObservedState.RUNNING) if handle.started else None
+        seen = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
             self._course.wished.clear()
             seen = seen or await runtime.observe(handle)
@@ -138,7 +138,7 @@ class Life:
             await self._rest(runtime, handle, seen.state, rest_s)
             seen = None
 
-    async def _settle(self, seen: Seen) -> float | None:
+    async def _settle(self, seen: RuntimeObservation) -> float | None:
         """Nobody wants it to end: see whether it is ready. Seconds until it must be looked at again."""
         if self._course.entry.ready:
             self._course.show(ObservedState.RUNNING)
@@ -214,7 +214,7 @@ class Life:
             self._course.log.warning("cannot watch it, looking again soon", error=str(error))
             await asyncio.sleep(_AGAIN_S)
 
-    async def _judge(self, runtime: Runtime, handle: Handle, seen: Seen) -> Outcome:
+    async def _judge(self, runtime: Runtime, handle: Handle, seen: RuntimeObservation) -> Outcome:
         if seen.exit_code is None:
             await self._ending.destroy(runtime, handle)  # something of it may be left
         return self._course.verdict(seen)

@@ -7,7 +7,7 @@ from moorage.agent.runtimes.base import (
     Launch,
     Runtime,
     RuntimeFailed,
-    Seen,
+    RuntimeObservation,
 )
 from moorage.agent.runtimes.fake import FakeRuntime
 from moorage.agent.runtimes.process import ProcessRuntime
@@ -21,5 +21,5 @@ __all__ = [
     "ProcessRuntime",
     "Runtime",
     "RuntimeFailed",
-    "Seen",
+    "RuntimeObservation",
 ]

@@ -18,16 +18,16 @@ from moorage.common.model.status import ObservedState
 
 # Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
 # where it listens.
-KERNEL_MARK, OWNER_MARK, PORT_MARK = "MOORAGE_KERNEL_ID", "MOORAGE_AGENT_STATE", "MOORAGE_PORT"
-APPS_MARK = "MOORAGE_APPS"
+KERNEL_ID_VAR, OWNER_VAR, PORT_VAR = "MOORAGE_KERNEL_ID", "MOORAGE_AGENT_STATE", "MOORAGE_PORT"
+APPS_VAR = "MOORAGE_APPS"
 
 
 # Called with what is done just now, in words for users. Cheap: whoever listens bounds what becomes of it.
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-def silence(text: str) -> None:
-    """A ``Tell`` for whoever does not listen."""
+def ignore_progress(text: str) -> None:
+    """A ``OnProgress`` for whoever does not listen."""
 
 
 # Where a container has its session's working directory.
@@ -86,7 +86,7 @@ class Launch:
     ``devices``, and the files of the node that it needs to read in ``paths``. And of a cluster: its
     ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
     ``hosts``, the addresses of those elsewhere.
-    ``caches``: it sees the node's model cache. ``user``: ``uid[:gid]`` to run as, "": as the node says.
+    ``model_cache``: it sees the node's model cache. ``user``: ``uid[:gid]`` to run as, "": as the node says.
     ``workspace``: the directory of the node that is its /workspace, "" for none.
     """
 
@@ -99,7 +99,7 @@ class Launch:
     slots: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
-    caches: bool = False
+    model_cache: bool = False
     user: str = ""
     files: tuple[File, ...] = ()
     hostname: str = ""
@@ -126,7 +126,7 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RuntimeObservation:
     """A look at a kernel. ``state`` is CREATING, RUNNING (its process lives), EXITED, GONE or UNKNOWN.
 
     ``exit_code`` is negative for a signal, None where it cannot be known. ``whole``: nothing of an EXITED
@@ -166,7 +166,7 @@ class Runtime(Protocol):
         """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
         ...
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
         """Fetch what ``create`` needs, like its image; returns the service ports that this declares. It may
         take long, tells how far it is, and may be cancelled.
 
@@ -178,7 +178,7 @@ class Runtime(Protocol):
         same kernel. Raises ``CreateFailed``."""
         ...
 
-    async def observe(self, handle: Handle) -> Seen:
+    async def observe(self, handle: Handle) -> RuntimeObservation:
         """Look, never wait. UNKNOWN when there was no answer; that is never GONE."""
         ...
 

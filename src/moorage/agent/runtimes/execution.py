@@ -9,7 +9,7 @@ from moorage.common.model.errors import MoorageError
 
 STDOUT, STDERR = 1, 2
 # After a hang-up so much time to end by itself.
-HANG_UP_GRACE_S = 10.0
+DISCONNECT_GRACE_S = 10.0
 # As shells say it: not found, and found but not to be run.
 NOT_FOUND, NOT_RUN = 127, 126
 
@@ -57,7 +57,7 @@ class Execution(Protocol):
         """Its exit code, negative for a signal. Raises ``ExecFailed`` when it cannot be known."""
         ...
 
-    def hang_up(self) -> None:
-        """Nobody is there any more: SIGHUP for it if it still runs, SIGKILL ``HANG_UP_GRACE_S`` seconds
+    def disconnect(self) -> None:
+        """Nobody is there any more: SIGHUP for it if it still runs, SIGKILL ``DISCONNECT_GRACE_S`` seconds
         later. Waits for nothing, so that nothing can come between; again: nothing."""
         ...

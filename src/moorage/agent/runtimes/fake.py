@@ -19,9 +19,9 @@ from moorage.agent.runtimes.base import (
     CreateFailed,
     Handle,
     Launch,
-    Seen,
-    Tell,
-    silence,
+    OnProgress,
+    RuntimeObservation,
+    ignore_progress,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.fake_execution import FakeExecution
@@ -72,7 +72,7 @@ class FakeRuntime:
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
         return ()
 
     async def create(self, launch: Launch) -> Handle:
@@ -96,9 +96,13 @@ class FakeRuntime:
             kernel.timers.append(loop.call_later(start_s + run_s, kernel.move, ObservedState.EXITED, code))
         return handle
 
-    async def observe(self, handle: Handle) -> Seen:
+    async def observe(self, handle: Handle) -> RuntimeObservation:
         kernel = self._kernel(handle)
-        return Seen(kernel.state, kernel.exit_code) if kernel else Seen(ObservedState.GONE)
+        return (
+            RuntimeObservation(kernel.state, kernel.exit_code)
+            if kernel
+            else RuntimeObservation(ObservedState.GONE)
+        )
 
     async def wait(self, handle: Handle, seen: ObservedState) -> None:
         kernel = self._kernel(handle)

@@ -67,5 +67,5 @@ class FakeExecution:
             await self._said.get()
         return self._code
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self.end(_SIGHUP)

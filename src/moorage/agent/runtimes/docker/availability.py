@@ -9,16 +9,16 @@ import structlog
 
 from moorage.agent.runtimes import Runtime, RuntimeFailed
 from moorage.agent.runtimes.docker import (
+    ContainerRules,
     DiskFull,
     DockerRuntime,
     Engine,
-    GcRules,
-    Housekeeping,
-    Pulled,
-    Rules,
+    ImageGarbageCollector,
+    ImageGcRules,
+    PulledImages,
     engine_socket,
 )
-from moorage.agent.runtimes.docker.labels import load_sealer
+from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import StartupError
@@ -40,7 +40,7 @@ def docker_runtime(
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
-    rules = Rules(
+    rules = ContainerRules(
         images=settings.docker_images,
         pull=settings.docker_pull,
         mounts=settings.docker_mounts,
@@ -56,16 +56,16 @@ def docker_runtime(
         cache_writable=settings.model_cache_mode == "read-write",
         gpus=settings.docker_gpus,
     )
-    sealer = load_sealer(state / "docker.key", clock)
-    engine, pulled = Engine(socket), Pulled(state / "docker-images.json", clock)
-    gc = GcRules(
+    sealer = load_label_signer(state / "docker.key", clock)
+    engine, pulled = Engine(socket), PulledImages(state / "docker-images.json", clock)
+    gc = ImageGcRules(
         mode=settings.docker_gc,
         high=settings.docker_gc_high,
         low=settings.docker_gc_low,
         whose=settings.docker_gc_images,
         min_free=parse_size(settings.docker_min_free),
     )
-    house = Housekeeping(engine, gc, pulled, clock)
+    house = ImageGarbageCollector(engine, gc, pulled, clock)
     return DockerRuntime(engine, sealer, logs, rules=rules, address=settings.address, house=house)
 
 
@@ -92,7 +92,7 @@ async def tidy(runtime: DockerRuntime | None) -> None:
         log.debug("cannot look after the images", why=error.message)
 
 
-class Presence:
+class RuntimeAvailability:
     """Whether a runtime that may come and go is offered: while it answers, and for ``AWAY_S`` after. Not
     while its disk is full."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from moorage.agent.runtimes.base import WORKSPACE, Launch, Seen
+from moorage.agent.runtimes.base import WORKSPACE, Launch, RuntimeObservation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
@@ -15,13 +15,13 @@ from moorage.common.model.status import ObservedState
 _LEAST_MEMORY, _LEAST_NANO_CPUS = 6 * 1024**2, 10_000_000
 # A shell's way to tell a signal; the engine and its init use it too.
 _SIGNALLED, _LAST_SIGNAL = 128, 31
-# Of ``Rules.network``: the agent's own, on which containers do not reach each other.
+# Of ``ContainerRules.network``: the agent's own, on which containers do not reach each other.
 ISOLATED = "isolated"
 _NEVER = "0001-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ContainerRules:
     """The node's settings for all its containers. ``mounts``: directories that every container sees,
     read-only, at the same path. ``user``: ``uid[:gid]``, "" for the image's own. ``model_cache``: a directory
     that some see at ``CACHE``; "" for none."""
@@ -52,7 +52,7 @@ def lists_gpus(info: Mapping[str, Any]) -> bool:
     return any(one.get("Source") == "cdi" and str(one.get("ID")).startswith(f"{_CDI_KIND}=") for one in found)
 
 
-def cache_env(rules: Rules) -> dict[str, str]:
+def cache_env(rules: ContainerRules) -> dict[str, str]:
     """Where the programs of a container find the node's model cache; its user may say otherwise."""
     env = {"HF_HOME": f"{CACHE}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE}/vllm"}
     # A hub's client writes locks even for what is there, and fails where it cannot.
@@ -78,7 +78,7 @@ def outside(path: str, mounts: tuple[str, ...]) -> bool:
 
 
 def host_config(
-    launch: Launch, rules: Rules, address: str, network: str, cdi: bool = False
+    launch: Launch, rules: ContainerRules, address: str, network: str, cdi: bool = False
 ) -> dict[str, Any]:
     """Limits and rights, as the SDK's ``create_host_config`` takes them. ``address``: the IP on which the
     kernel's ports are published, on all networks but the node's own. ``cdi``: the engine lists its GPUs by
@@ -113,7 +113,7 @@ def host_config(
         config["mem_limit"] = config["memswap_limit"] = max(mem, _LEAST_MEMORY)
     if cpu := launch.slots.get("cpu"):
         config["nano_cpus"] = max(cpu * 1_000_000, _LEAST_NANO_CPUS)
-    if launch.caches and rules.model_cache:
+    if launch.model_cache and rules.model_cache:
         mount = {"Type": "bind", "Source": rules.model_cache, "Target": CACHE}
         config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
     if launch.workspace:
@@ -123,7 +123,7 @@ def host_config(
     return config
 
 
-def by_cdi(rules: Rules, cdi: bool) -> bool:
+def by_cdi(rules: ContainerRules, cdi: bool) -> bool:
     return rules.gpus == "cdi" or (rules.gpus == "auto" and cdi)
 
 
@@ -134,14 +134,14 @@ def _gpus(devices: tuple[str, ...], by_cdi: bool) -> dict[str, Any]:
 
 
 def container_config(
-    launch: Launch, rules: Rules, labels: Mapping[str, str], network: str, cdi: bool = False
+    launch: Launch, rules: ContainerRules, labels: Mapping[str, str], network: str, cdi: bool = False
 ) -> dict[str, Any]:
     """The rest, as the SDK's ``create_container`` takes it."""
     # An image made for GPUs asks for all of them by its own NVIDIA_VISIBLE_DEVICES. With CDI, whoever reads
     # that must add nothing to what was asked for.
     named = () if by_cdi(rules, cdi) else launch.devices
     visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(named) or "void"}
-    cache = cache_env(rules) if launch.caches and rules.model_cache else {}
+    cache = cache_env(rules) if launch.model_cache and rules.model_cache else {}
     found: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
@@ -169,21 +169,21 @@ def container_name(kernel_id: str) -> str:
     return f"moorage-{kernel_id}"
 
 
-def look(state: Mapping[str, Any]) -> Seen:
+def look(state: Mapping[str, Any]) -> RuntimeObservation:
     """From ``State`` of the engine's answer about a container."""
     status = state.get("Status", "")
     if status in ("running", "paused", "restarting"):
-        return Seen(ObservedState.RUNNING)
+        return RuntimeObservation(ObservedState.RUNNING)
     if status == "created":
-        return Seen(ObservedState.CREATING)
+        return RuntimeObservation(ObservedState.CREATING)
     if status not in ("exited", "dead"):
-        return Seen(ObservedState.UNKNOWN, detail=f"the engine says that it is {status!r}")
+        return RuntimeObservation(ObservedState.UNKNOWN, detail=f"the engine says that it is {status!r}")
     if state.get("StartedAt") == _NEVER:
-        return Seen(ObservedState.EXITED, refused=True, detail=str(state.get("Error", "")))
+        return RuntimeObservation(ObservedState.EXITED, refused=True, detail=str(state.get("Error", "")))
     code = int(state.get("ExitCode", 0))
     if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
         code = _SIGNALLED - code
-    return Seen(ObservedState.EXITED, code, oom=bool(state.get("OOMKilled")))
+    return RuntimeObservation(ObservedState.EXITED, code, oom=bool(state.get("OOMKilled")))
 
 
 _TOOLKIT = "install the NVIDIA container toolkit there"

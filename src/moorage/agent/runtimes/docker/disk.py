@@ -16,8 +16,8 @@ import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Missing, Refused
-from moorage.agent.runtimes.docker.image_gc import Disk, GcRules, Image, begins, enough, may_go
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
+from moorage.agent.runtimes.docker.image_gc import Disk, Image, ImageGcRules, begins, enough, may_go
 from moorage.common.aio.clock import Clock
 
 log = structlog.get_logger("moorage.agent.docker")
@@ -30,7 +30,7 @@ class DiskFull(RuntimeFailed):
     code = "disk-full"
 
 
-class Pulled:
+class PulledImages:
     """Which images this agent pulled, and when each was last asked for: kept in ``path``, so that a restart
     neither forgets whose they are nor how old. All methods but ``note`` block."""
 
@@ -87,14 +87,14 @@ def _remove(name: str, api: Any) -> None:
     api.remove_image(name)
 
 
-class Housekeeping:
+class ImageGarbageCollector:
     """``look_at``: how full the disk of a directory is; may raise ``OSError``."""
 
     def __init__(
         self,
         engine: Engine,
-        rules: GcRules,
-        pulled: Pulled,
+        rules: ImageGcRules,
+        pulled: PulledImages,
         clock: Clock,
         look_at: Callable[[str], Disk] = disk_of,
     ) -> None:
@@ -149,9 +149,9 @@ class Housekeeping:
         try:
             for name in image.names or (image.id,):
                 await self._engine.call(partial(_remove, name), _REMOVE_S)
-        except Missing:
+        except NoSuchObject:
             pass
-        except Refused as error:
+        except RequestRefused as error:
             log.info("an image is not removed", image=image.names or image.id, why=str(error))
             return
         log.info(

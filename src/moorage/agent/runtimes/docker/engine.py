@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.docker.container_config import Frames, lists_gpus
-from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.progress import PullProgress
 
 T = TypeVar("T")
@@ -46,18 +46,19 @@ class Engine:
         self._connecting = threading.Lock()
 
     async def call(self, ask: Callable[[Any], T], timeout_s: float = _QUESTION_S) -> T:
-        """``ask`` with the SDK's ``APIClient``, in a thread. Raises ``Away``, ``Refused``, ``Missing``."""
+        """Call ``ask`` with the SDK's ``APIClient`` in a thread. Raises ``EngineUnavailable``,
+        ``RequestRefused`` and ``NoSuchObject``."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 return await loop.run_in_executor(self._pool, self._ask, ask)
         except TimeoutError:
-            raise Away(f"no answer within {timeout_s:g} s") from None
+            raise EngineUnavailable(f"no answer within {timeout_s:g} s") from None
 
     async def pull(self, image: str, tell: Callable[[str], None]) -> None:
-        """``tell`` is called in the event loop, at most each second. Raises ``Refused`` with the registry's
-        or the engine's own words, ``Away``. When it is cancelled, the engine is told at its next word about
-        progress."""
+        """Pull an image. ``tell`` is called in the event loop at most once a second. A cancelled pull is
+        aborted at the next progress message of the engine. Raises ``RequestRefused`` with the message of the
+        registry or the engine, and ``EngineUnavailable``."""
         unwanted, progress = threading.Event(), PullProgress(image)
         said = _Paced(asyncio.get_running_loop(), lambda: tell(progress.text()))
         tell(f"waiting to pull {image}: {_PULLS} others are pulled")
@@ -105,20 +106,20 @@ class Engine:
 
         try:
             return ask(api)
-        except docker.errors.NotFound as error:
-            raise Missing(_words(error), 404) from None
+        except docker.errors.NoSuchObject as error:
+            raise NoSuchObject(_words(error), 404) from None
         except docker.errors.APIError as error:
-            raise Refused(_words(error), error.status_code or 500) from None
+            raise RequestRefused(_words(error), error.status_code or 500) from None
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
             self._drop()
-            raise Away(_short(error)) from None
+            raise EngineUnavailable(_short(error)) from None
 
     def _connect(self) -> Any:
         with self._connecting:
             if self._api is not None:
                 return self._api
             if not self.socket.exists():
-                raise Away(f"there is no {self.socket}", unsent=True)
+                raise EngineUnavailable(f"there is no {self.socket}", unsent=True)
             api, info = self._dial(_REQUEST_S)
             self._api, self.id, self.cdi = api, str(info["ID"]), lists_gpus(info)
             return self._api
@@ -140,7 +141,7 @@ class Engine:
             )
             return api, api.info()
         except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-            raise Away(_short(error), unsent=True) from None
+            raise EngineUnavailable(_short(error), unsent=True) from None
 
     def _drop(self) -> None:
         with self._connecting:
@@ -156,7 +157,7 @@ class Engine:
         try:
             for step in api.pull(image, stream=True, decode=True):
                 if "error" in step:
-                    raise Refused(str(step["error"]), 404)
+                    raise RequestRefused(str(step["error"]), 404)
                 if unwanted.is_set():
                     return
                 progress.feed(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moorage.agent.runtimes.base import RuntimeFailed
 
 
-class Away(RuntimeFailed):
+class EngineUnavailable(RuntimeFailed):
     """The Docker Engine did not answer; what became of the request is not known.
 
     ``unsent``: it did not get there."""
@@ -17,7 +17,7 @@ class Away(RuntimeFailed):
         self.unsent = unsent
 
 
-class Refused(RuntimeFailed):
+class RequestRefused(RuntimeFailed):
     """The Docker Engine answered that it will not. ``status``: of HTTP."""
 
     def __init__(self, text: str, status: int) -> None:
@@ -25,5 +25,5 @@ class Refused(RuntimeFailed):
         self.status = status
 
 
-class Missing(Refused):
+class NoSuchObject(RequestRefused):
     """The Docker Engine knows no such thing."""

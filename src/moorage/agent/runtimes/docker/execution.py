@@ -14,8 +14,8 @@ from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import readable
 from moorage.agent.runtimes.docker.container_config import Frames
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
-from moorage.agent.runtimes.execution import HANG_UP_GRACE_S, STDERR, STDOUT, Command, ExecFailed
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
+from moorage.agent.runtimes.execution import DISCONNECT_GRACE_S, STDERR, STDOUT, Command, ExecFailed
 from moorage.common.aio.tasks import spawn
 
 log = structlog.get_logger("moorage.agent.docker")
@@ -99,14 +99,14 @@ class DockerExecution:
                 facts = await self._ended(_AGAIN_S)
         except TimeoutError:
             raise ExecFailed("the connection to the command broke off, and it runs on") from None
-        except Missing:
+        except NoSuchObject:
             raise ExecFailed("the session has ended, and the command with it") from None
         except RuntimeFailed as error:
             raise ExecFailed(f"what became of the command is not known: {error}") from None
         self._code = int(facts["ExitCode"])
         return self._code
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self._left:
             return
         self._left = True
@@ -131,7 +131,7 @@ class DockerExecution:
     async def _end(self) -> None:
         """The engine has no word for it: the process is signalled, by its number on this node."""
         try:
-            for number, rest_s in ((signal.SIGHUP, HANG_UP_GRACE_S), (signal.SIGKILL, 0.0)):
+            for number, rest_s in ((signal.SIGHUP, DISCONNECT_GRACE_S), (signal.SIGKILL, 0.0)):
                 facts = await self._facts()
                 if not facts["Running"]:
                     return
@@ -164,7 +164,7 @@ async def execute(engine: Engine, container: str, command: Command) -> DockerExe
 
 def _hang_up(beginning: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed]) -> None:
     if not beginning.cancelled() and isinstance(begun := beginning.result(), DockerExecution):
-        begun.hang_up()
+        begun.disconnect()
 
 
 async def _tried(
@@ -173,9 +173,9 @@ async def _tried(
     """A failure that is expected is an answer: it is not logged as that of a task."""
     try:
         return await _execute(engine, container, command)
-    except Missing:
+    except NoSuchObject:
         return ExecFailed("no command can be run in it: its container is gone")
-    except Refused as error:
+    except RequestRefused as error:
         return ExecFailed(f"no command can be run in it: {error}")
     except RuntimeFailed as error:
         return error
@@ -219,12 +219,12 @@ async def _begin(
             status = answer.split(b" ", 2)[1]
             if status != _SWITCHED:
                 words = (await reader.read(500)).decode(errors="replace").strip()
-                raise Refused(words, int(status))
+                raise RequestRefused(words, int(status))
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         if writer is not None:
             writer.close()
-        raise Away(str(error) or f"no answer within {_BEGIN_S:g} s") from None
-    except Refused:
+        raise EngineUnavailable(str(error) or f"no answer within {_BEGIN_S:g} s") from None
+    except RequestRefused:
         if writer is not None:
             writer.close()
         raise

@@ -21,7 +21,7 @@ def put_inside(api: Any, container: str, files: Iterable[File]) -> None:
     if needs_accounts(user):
         import docker.errors
 
-        with suppress(docker.errors.NotFound):
+        with suppress(docker.errors.NoSuchObject):
             pieces, _ = api.get_archive(container, _ACCOUNTS)
             passwd = one_text(b"".join(pieces))
     api.put_archive(container, "/", archive(files, *owner_of(user, passwd)))

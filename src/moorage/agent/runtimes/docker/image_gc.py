@@ -11,7 +11,7 @@ YOUNG_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class GcRules:
+class ImageGcRules:
     """``high``, ``low``: percent of the disk in use at which images begin to go, and at which it is enough.
     ``whose``: those that Moorage pulled, or any. ``min_free``: bytes below which nothing new starts."""
 
@@ -45,15 +45,17 @@ class Image:
     ours: bool = False
 
 
-def begins(disk: Disk, rules: GcRules) -> bool:
+def begins(disk: Disk, rules: ImageGcRules) -> bool:
     return rules.mode != "off" and disk.percent >= rules.high
 
 
-def enough(disk: Disk, rules: GcRules) -> bool:
+def enough(disk: Disk, rules: ImageGcRules) -> bool:
     return disk.percent < rules.low
 
 
-def may_go(images: Sequence[Image], in_use: Collection[str], rules: GcRules, now: float) -> tuple[Image, ...]:
+def may_go(
+    images: Sequence[Image], in_use: Collection[str], rules: ImageGcRules, now: float
+) -> tuple[Image, ...]:
     """The least recently used first; those of the same age by size, the largest first. ``in_use``: ids of the
     images of all containers, whoever's and in whatever state. ``now``: unix seconds."""
     found = [

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.runtimes.base import CreateFailed, Tell
-from moorage.agent.runtimes.docker.container_config import Rules, meaning
-from moorage.agent.runtimes.docker.disk import Pulled
+from moorage.agent.runtimes.base import CreateFailed, OnProgress
+from moorage.agent.runtimes.docker.container_config import ContainerRules, meaning
+from moorage.agent.runtimes.docker.disk import PulledImages
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Missing, Refused
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, parse_label
@@ -21,14 +21,14 @@ from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, parse_l
 log = structlog.get_logger("moorage.agent.docker")
 
 
-class Images:
-    def __init__(self, engine: Engine, rules: Rules, pulled: Pulled) -> None:
+class ImageStore:
+    def __init__(self, engine: Engine, rules: ContainerRules, pulled: PulledImages) -> None:
         self._engine, self._rules, self._pulled = engine, rules, pulled
         self._here: dict[str, tuple[ServicePort, ...]] = {}  # with what they offer
         self._pulling: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._told: dict[str, set[Tell]] = defaultdict(set)
+        self._told: dict[str, set[OnProgress]] = defaultdict(set)
 
-    async def have(self, image: str, tell: Tell) -> tuple[ServicePort, ...]:
+    async def have(self, image: str, tell: OnProgress) -> tuple[ServicePort, ...]:
         """Pull it as the node's policy says; all who want it meanwhile are told how far it is. Returns the
         service ports that its label declares. Raises ``CreateFailed``, and what the engine raises."""
         self._pulled.note(image)
@@ -53,7 +53,7 @@ class Images:
         try:
             if self._rules.pull != "always":
                 return _labels(await self._engine.call(lambda api: api.inspect_image(image)))
-        except Missing:
+        except NoSuchObject:
             if self._rules.pull == "never":
                 raise CreateFailed(
                     f"image {image!r} is not on this node, and agent.docker_pull = never",
@@ -64,7 +64,7 @@ class Images:
         log.info("pulling an image", image=image)
         try:
             await self._engine.pull(image, lambda text: self._tell(image, text))
-        except Refused as error:
+        except RequestRefused as error:
             reason, next_step = meaning(str(error))
             if reason is not Reason.DISK_FULL:
                 reason = Reason.IMAGE_MISSING

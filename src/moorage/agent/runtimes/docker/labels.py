@@ -24,13 +24,13 @@ APPS = "moorage.apps"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ContainerIdentity:
     kernel_id: KernelId
     port: int
     apps: tuple[AppPort, ...] = ()
 
 
-class Sealer:
+class LabelSigner:
     """``key`` is the agent's secret; ``owner`` names the agent without telling it."""
 
     def __init__(self, key: str) -> None:
@@ -44,13 +44,13 @@ class Sealer:
         named = {APPS: more[0]} if more else {}
         return {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SEAL: seal} | named
 
-    def read(self, name: str, labels: Mapping[str, str]) -> Marks | None:
+    def read(self, name: str, labels: Mapping[str, str]) -> ContainerIdentity | None:
         """None if these labels of a container called ``name`` are not of our making."""
         kernel_id, port = KernelId(labels.get(KERNEL, "")), labels.get(PORT, "")
         apps = labels.get(APPS, "")
         seal, said = self._hash(name, kernel_id, port, *filter(None, (apps,))), labels.get(SEAL, "")
         genuine = hmac.compare_digest(seal.encode(), said.encode()) and name == container_name(kernel_id)
-        return Marks(kernel_id, int(port), decode_ports(apps)) if genuine else None
+        return ContainerIdentity(kernel_id, int(port), decode_ports(apps)) if genuine else None
 
     def network(self, name: str) -> dict[str, str]:
         """Labels of a network of this agent."""
@@ -65,7 +65,7 @@ class Sealer:
         return hmac.new(self._key, "\n".join(words).encode(), hashlib.sha256).hexdigest()
 
 
-def load_sealer(path: Path, clock: Clock) -> Sealer:
+def load_label_signer(path: Path, clock: Clock) -> LabelSigner:
     """With the key in ``path`` (mode 0600), made when it is not there. Blocks. Raises ``OSError``."""
     if not path.exists():
         fresh = path.with_name(f"{path.name}.{clock.new_id()}")
@@ -79,4 +79,4 @@ def load_sealer(path: Path, clock: Clock) -> Sealer:
                 os.link(fresh, path)  # whole or not at all, and never over another
         finally:
             fresh.unlink()
-    return Sealer(path.read_text())
+    return LabelSigner(path.read_text())

@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, Launch
-from moorage.agent.runtimes.docker.container_config import ISOLATED, Rules
+from moorage.agent.runtimes.docker.container_config import ISOLATED, ContainerRules
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Missing, Refused
-from moorage.agent.runtimes.docker.labels import OWNER, Sealer
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
+from moorage.agent.runtimes.docker.labels import OWNER, LabelSigner
 from moorage.common.model.reasons import Reason
 
 log = structlog.get_logger("moorage.agent.docker")
@@ -54,7 +54,7 @@ def network_of(names: Collection[str]) -> str:
 class Networks:
     """Those that this agent makes."""
 
-    def __init__(self, engine: Engine, sealer: Sealer, rules: Rules) -> None:
+    def __init__(self, engine: Engine, sealer: LabelSigner, rules: ContainerRules) -> None:
         self._engine, self._sealer, self._rules = engine, sealer, rules
         self._known: set[str] = set()
         self._joining: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class Networks:
     @asynccontextmanager
     async def joined(self, launch: Launch) -> AsyncIterator[str]:
         """The network for this container; while it is begun, nobody takes it away. Raises ``CreateFailed``
-        for a cluster that may not be here, ``Refused``, ``Away``."""
+        for a cluster that may not be here, ``RequestRefused``, ``EngineUnavailable``."""
         name = self._name(launch)
         self._joining[name] += 1
         try:
@@ -86,11 +86,11 @@ class Networks:
         async with self._changing:
             if self._joining[name]:
                 return
-            with suppress(Missing):
+            with suppress(NoSuchObject):
                 try:
                     await self._engine.call(lambda api: api.remove_network(name))
-                except Refused as error:
-                    if not isinstance(error, Missing):
+                except RequestRefused as error:
+                    if not isinstance(error, NoSuchObject):
                         log.debug("a network is in use still", name=name, why=str(error))
                         return
             self._known.discard(name)
@@ -138,7 +138,7 @@ class Networks:
                     name, driver="bridge", check_duplicate=True, labels=labels, options=options
                 )
             )
-        except Refused as error:
+        except RequestRefused as error:
             if _THERE not in str(error):
                 raise
         facts = await self._engine.call(lambda api: api.inspect_network(name))

@@ -20,26 +20,26 @@ from moorage.agent.runtimes.base import (
     CreateFailed,
     Handle,
     Launch,
+    OnProgress,
     RuntimeFailed,
-    Seen,
-    Tell,
-    silence,
+    RuntimeObservation,
+    ignore_progress,
 )
 from moorage.agent.runtimes.docker.container_config import (
-    Rules,
+    ContainerRules,
     container_config,
     container_name,
     host_config,
     look,
 )
-from moorage.agent.runtimes.docker.disk import Housekeeping
+from moorage.agent.runtimes.docker.disk import ImageGarbageCollector
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.events import Watch
 from moorage.agent.runtimes.docker.execution import execute
 from moorage.agent.runtimes.docker.files import put_inside
-from moorage.agent.runtimes.docker.images import Images
-from moorage.agent.runtimes.docker.labels import OWNER, Marks, Sealer
+from moorage.agent.runtimes.docker.images import ImageStore
+from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
 from moorage.agent.runtimes.docker.networks import Networks, network_of, resolved
 from moorage.agent.runtimes.docker.usage import Meter
 from moorage.agent.runtimes.docker.validation import as_create_failed, check
@@ -67,12 +67,12 @@ class DockerRuntime:
     def __init__(
         self,
         engine: Engine,
-        sealer: Sealer,
+        sealer: LabelSigner,
         logs: LogStore,
         *,
-        rules: Rules,
+        rules: ContainerRules,
         address: str,
-        house: Housekeeping,
+        house: ImageGarbageCollector,
     ) -> None:
         self._engine, self._sealer, self._logs = engine, sealer, logs
         self._rules, self._address = rules, address
@@ -82,7 +82,7 @@ class DockerRuntime:
         self._beginning: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
         self._strangers: set[str] = set()
-        self._images, self._house = Images(engine, rules, house.pulled), house
+        self._images, self._house = ImageStore(engine, rules, house.pulled), house
         self._networks = Networks(engine, sealer, rules)
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class DockerRuntime:
         """Remove images while the disk is too full. Raises ``RuntimeFailed``."""
         await self._house.tidy()
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
         await asyncio.to_thread(check, launch, self._rules, self._address)
         with as_create_failed():
             await self._house.check()
@@ -114,13 +114,13 @@ class DockerRuntime:
         finally:
             self._beginning.discard(launch.kernel_id)
 
-    async def observe(self, handle: Handle) -> Seen:
+    async def observe(self, handle: Handle) -> RuntimeObservation:
         try:
             facts = await self._engine.call(lambda api: api.inspect_container(_container(handle)), _LOOK_S)
-        except Missing:
+        except NoSuchObject:
             return self._missing(handle)
         except RuntimeFailed as error:
-            return Seen(ObservedState.UNKNOWN, detail=error.message)
+            return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
         return look(facts["State"])
 
     async def wait(self, handle: Handle, seen: ObservedState) -> None:
@@ -144,9 +144,9 @@ class DockerRuntime:
 
         try:
             lives = await self._engine.call(ask)
-        except Missing:
+        except NoSuchObject:
             return
-        except Refused as error:
+        except RequestRefused as error:
             if (await self.observe(handle)).state in _ENDED:
                 return
             raise RuntimeFailed(f"it cannot be stopped: {error}") from None
@@ -161,11 +161,11 @@ class DockerRuntime:
             await self._end(handle)
             await self._keep_log(handle)
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
-        except Missing:
+        except NoSuchObject:
             seen = self._missing(handle)
             if seen.state is not ObservedState.GONE:
                 raise RuntimeFailed(seen.detail) from None
-        except Refused as error:
+        except RequestRefused as error:
             raise RuntimeFailed(f"the container is not removed yet: {error}") from None
         await self._networks.left(handle.state.get("network", ""))
 
@@ -220,7 +220,7 @@ class DockerRuntime:
         async with self._networks.joined(launch) as network:
             try:
                 return await self._begin_on(network, launch, address)
-            except Refused as error:
+            except RequestRefused as error:
                 if not self._networks.lost(network, str(error)):
                     raise
         return await self._begin(launch, address)
@@ -244,25 +244,25 @@ class DockerRuntime:
         try:
             try:
                 container = await self._engine.call(make, _ACT_S)
-            except Missing:
+            except NoSuchObject:
                 # Of the image: it was here before, and was removed.
                 self._images.forget(launch.image)
-                await self._images.have(launch.image, silence)
+                await self._images.have(launch.image, ignore_progress)
                 container = await self._engine.call(make, _ACT_S)
-        except Refused as error:
+        except RequestRefused as error:
             if _NAME_TAKEN not in str(error):
                 raise
             return await self._there(launch.kernel_id)
         try:
             await self._engine.call(start, _ACT_S)
-        except Away as error:
+        except EngineUnavailable as error:
             error.unsent = False  # it is there, begun or not
             raise
-        except Refused:
+        except RequestRefused:
             # It would stay for ever, in the state Created.
             await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
             raise
-        marks = Marks(launch.kernel_id, launch.port, launch.apps)
+        marks = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)
         return replace(self._handle(marks, container, network_of([network])), started=True)
 
     async def _there(self, kernel_id: KernelId) -> Handle:
@@ -286,9 +286,9 @@ class DockerRuntime:
             return False
         try:
             await self._engine.call(lambda api: api.remove_container(container, v=True))
-        except Missing:
+        except NoSuchObject:
             return True
-        except Refused as error:
+        except RequestRefused as error:
             log.info("a container that was not started is there", container=container[:12], why=str(error))
             return False
         return True
@@ -305,9 +305,9 @@ class DockerRuntime:
 
         try:
             await self._engine.call(end, _ACT_S)
-        except Missing:
+        except NoSuchObject:
             raise
-        except Refused:
+        except RequestRefused:
             if (await self.observe(handle)).state not in _ENDED:
                 raise  # else it ended by itself, just then
 
@@ -315,7 +315,7 @@ class DockerRuntime:
         await asyncio.sleep(grace_s)
         try:
             await self._engine.call(lambda api: api.kill(_container(handle), "SIGKILL"))
-        except Refused:
+        except RequestRefused:
             pass  # it has ended
         except RuntimeFailed as error:
             log.warning("cannot kill it yet", kernel=_id(handle), error=str(error))
@@ -334,23 +334,25 @@ class DockerRuntime:
                     async for data in pieces:
                         await asyncio.to_thread(file.write, data)
             part.replace(folder / "kernel.log")
-        except (OSError, Refused) as error:
+        except (OSError, RequestRefused) as error:
             # A full disk, or a log driver that cannot read: no reason to keep the container.
             log.warning("the log of a container is lost", kernel=_id(handle), error=str(error))
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    def _missing(self, handle: Handle) -> Seen:
+    def _missing(self, handle: Handle) -> RuntimeObservation:
         """The engine that answers does not know it. That is an answer only if it is the same engine, or if
         the node was restarted since: no container survives that."""
         same_boot = handle.state["boot_id"] == self._boot_id
         if same_boot and handle.state["engine"] != self._engine.id:
-            return Seen(
+            return RuntimeObservation(
                 ObservedState.UNKNOWN,
                 detail="another Docker Engine answers than the one that runs it: see agent.docker",
             )
-        return Seen(ObservedState.GONE, detail="the Docker Engine knows no such container any more")
+        return RuntimeObservation(
+            ObservedState.GONE, detail="the Docker Engine knows no such container any more"
+        )
 
-    def _handle(self, marks: Marks, container: str, network: str) -> Handle:
+    def _handle(self, marks: ContainerIdentity, container: str, network: str) -> Handle:
         state = {"kernel_id": marks.kernel_id, "container": container, "network": network}
         state |= {"engine": self._engine.id, "boot_id": self._boot_id}
         return Handle(self.name, state, port=marks.port, apps=marks.apps)

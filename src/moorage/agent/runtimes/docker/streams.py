@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import h11
 
-from moorage.agent.runtimes.docker.errors import Away, Missing, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 
 _CONNECT_S = 5.0
 _CHUNK = 64 * 1024
@@ -20,8 +20,8 @@ _NOT_STREAMED = 400  # the first HTTP status that is a refusal
 async def stream(socket: Path, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
     """The body of a GET as it comes, after an empty piece that says that the answer has begun.
 
-    Raises ``Away`` when the engine cannot be reached or breaks off, ``Missing`` and ``Refused`` with its
-    own words."""
+    Raises ``EngineUnavailable`` if the engine cannot be reached or closes the connection early,
+    ``NoSuchObject`` and ``RequestRefused`` with the engine's message."""
     writer = None
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -41,7 +41,7 @@ async def stream(socket: Path, path: str, query: dict[str, str]) -> AsyncGenerat
         while isinstance(piece := await _next(http, reader), h11.Data):
             yield bytes(piece.data)
     except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
-        raise Away(str(error) or type(error).__name__) from None
+        raise EngineUnavailable(str(error) or type(error).__name__) from None
     finally:
         if writer is not None:
             # Not a close: nobody reads what is still under way, and there is nothing to say.
@@ -58,8 +58,10 @@ async def _next(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event
             return event
 
 
-async def _refusal(http: h11.Connection, reader: asyncio.StreamReader, status: int) -> Refused:
+async def _refusal(http: h11.Connection, reader: asyncio.StreamReader, status: int) -> RequestRefused:
     words = b""
     while len(words) < _WORDS and isinstance(piece := await _next(http, reader), h11.Data):
         words += bytes(piece.data)
-    return (Missing if status == 404 else Refused)(words[:_WORDS].decode(errors="replace").strip(), status)
+    return (NoSuchObject if status == 404 else RequestRefused)(
+        words[:_WORDS].decode(errors="replace").strip(), status
+    )

@@ -12,7 +12,7 @@ from typing import Any
 
 from moorage.agent.runtimes.base import Counters
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import Away, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, RequestRefused
 from moorage.common.model.ids import KernelId
 
 _ASK_S = 5.0
@@ -36,7 +36,8 @@ class Meter:
         self._known: dict[str, _Groups | None] = {}
 
     async def measure(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
-        """``containers``: ids at the engine. Those that have ended are left out. Raises ``Away``."""
+        """``containers``: container ids. Containers that have exited are left out. Raises
+        ``EngineUnavailable``."""
         self._known = {c: g for c, g in self._known.items() if c in set(containers.values())}
         for container in containers.values():
             if container not in self._known:
@@ -49,7 +50,7 @@ class Meter:
     async def _find(self, container: str) -> None:
         try:
             facts = await self._engine.call(lambda api: api.inspect_container(container), _ASK_S)
-        except Refused:
+        except RequestRefused:
             return
         if pid := facts["State"].get("Pid"):
             self._known[container] = await asyncio.to_thread(groups, pid, self._root)
@@ -72,7 +73,7 @@ class Meter:
 
         try:
             return told(await self._engine.call(ask, _ASK_S))
-        except (Refused, Away, KeyError):
+        except (RequestRefused, EngineUnavailable, KeyError):
             return None
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from moorage.agent.runtimes.base import CreateFailed, Launch, RuntimeFailed
-from moorage.agent.runtimes.docker.container_config import Rules, image_allowed, meaning, outside
+from moorage.agent.runtimes.docker.container_config import ContainerRules, image_allowed, meaning, outside
 from moorage.agent.runtimes.docker.disk import DiskFull
-from moorage.agent.runtimes.docker.errors import Away, Refused
+from moorage.agent.runtimes.docker.errors import EngineUnavailable, RequestRefused
 from moorage.common.model.reasons import Reason
 
 
-def check(launch: Launch, rules: Rules, address: str) -> str:
+def check(launch: Launch, rules: ContainerRules, address: str) -> str:
     """What can be known before the engine is asked; the IP on which its port is published."""
     if not image_allowed(launch.image, rules.images):
         raise CreateFailed(
@@ -50,14 +50,14 @@ def as_create_failed() -> Iterator[None]:
     """Turns the engine's errors into ``CreateFailed``."""
     try:
         yield
-    except Refused as error:
+    except RequestRefused as error:
         reason, next_step = meaning(str(error))
         raise CreateFailed(str(error), reason=reason, next_step=next_step) from None
     except DiskFull as error:
         raise CreateFailed(
             error.message, reason=Reason.DISK_FULL, clean=True, next_step=error.next_step
         ) from None
-    except Away as error:
+    except EngineUnavailable as error:
         reason = Reason.RUNTIME_UNAVAILABLE
         raise CreateFailed(
             error.message, reason=reason, clean=error.unsent, next_step=error.next_step

@@ -25,7 +25,7 @@ import termios
 
 SAY_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-HANG_UP_GRACE_S = 10.0
+DISCONNECT_GRACE_S = 10.0
 BEGIN_MS = 2_000
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
@@ -170,7 +170,7 @@ class Supervisor:
                     self.poll.unregister(fd)
                     self.kill_group(signal.SIGHUP)
                     self.kill_group(signal.SIGCONT)
-                    signal.setitimer(signal.ITIMER_REAL, HANG_UP_GRACE_S, 0.1)
+                    signal.setitimer(signal.ITIMER_REAL, DISCONNECT_GRACE_S, 0.1)
                 else:
                     self.poll.unregister(fd)
                     self.pin = -1

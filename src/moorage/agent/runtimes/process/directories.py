@@ -14,8 +14,15 @@ from pathlib import Path
 import structlog
 
 from moorage.agent.runtimes import procfs
-from moorage.agent.runtimes.base import APPS_MARK, KERNEL_MARK, OWNER_MARK, PORT_MARK, Handle, Seen
-from moorage.agent.runtimes.process.shim import SHIM_MARK
+from moorage.agent.runtimes.base import (
+    APPS_VAR,
+    KERNEL_ID_VAR,
+    OWNER_VAR,
+    PORT_VAR,
+    Handle,
+    RuntimeObservation,
+)
+from moorage.agent.runtimes.process.shim import SHIM_VAR
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import decode_untrusted_ports
 from moorage.common.model.status import ObservedState
@@ -28,7 +35,7 @@ def kernel_id_of(handle: Handle) -> KernelId:
     return KernelId(handle.state["kernel_id"])
 
 
-class Folders:
+class KernelDirectories:
     """``state``: the agent's state directory, which names its kernels among all processes of the node."""
 
     def __init__(self, state: Path) -> None:
@@ -79,7 +86,7 @@ class Folders:
             log.warning("unreadable pids file", kernel=kernel_id)
             return None
 
-    def ending(self, handle: Handle) -> Seen | None:
+    def ending(self, handle: Handle) -> RuntimeObservation | None:
         """What its supervisor wrote of its end; None: nothing yet."""
         try:
             text = (self.folder_of(handle) / "exit").read_text()
@@ -87,10 +94,10 @@ class Folders:
             return None
         said = json.loads(text)
         if said["exec"]:
-            return Seen(
+            return RuntimeObservation(
                 ObservedState.EXITED, 127, refused=True, detail=f"cannot run it: {os.strerror(said['exec'])}"
             )
-        return Seen(ObservedState.EXITED, said["code"], oom=bool(said["oom"]))
+        return RuntimeObservation(ObservedState.EXITED, said["code"], oom=bool(said["oom"]))
 
     def find(self) -> dict[KernelId, Handle]:
         """All kernels of which there is a folder or a process."""
@@ -100,14 +107,14 @@ class Folders:
             found[kernel_id] = remembered or self.handle(kernel_id)
         for pid in procfs.pids():
             env = procfs.environ(pid)
-            if not env or env.get(OWNER_MARK) != self.owner or KERNEL_MARK not in env:
+            if not env or env.get(OWNER_VAR) != self.owner or KERNEL_ID_VAR not in env:
                 continue
-            kernel_id, now = KernelId(env[KERNEL_MARK]), procfs.stat(pid)
+            kernel_id, now = KernelId(env[KERNEL_ID_VAR]), procfs.stat(pid)
             if now is None or not now.alive:
                 continue
             handle = found.get(kernel_id) or self.handle(kernel_id)
-            if SHIM_MARK in env and not handle.state["shim_pid"]:
+            if SHIM_VAR in env and not handle.state["shim_pid"]:
                 handle = self.handle(kernel_id, (pid, now.start))
-            port, apps = int(env.get(PORT_MARK) or 0), decode_untrusted_ports(env.get(APPS_MARK, ""))
+            port, apps = int(env.get(PORT_VAR) or 0), decode_untrusted_ports(env.get(APPS_VAR, ""))
             found[kernel_id] = replace(handle, port=port, apps=apps)
         return found

@@ -114,7 +114,7 @@ class ProcessExecution:
             raise ExecFailed("the session has ended, and the command with it")
         return os.waitstatus_to_exitcode(self._status)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         self._over = True
         self._told.set()
         ends, self._ends = self._ends, _Ends()

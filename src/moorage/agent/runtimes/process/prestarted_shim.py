@@ -23,7 +23,7 @@ _LONGEST_ID = 64
 SAY_TIMEOUT_MS = 15_000
 
 
-class Spares:
+class PrestartedShims:
     """At most one at a time. All methods block for well under a millisecond, but ``order``."""
 
     def __init__(self, shim: Path, marks: Mapping[str, str]) -> None:

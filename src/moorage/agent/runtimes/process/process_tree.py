@@ -11,7 +11,7 @@ import signal
 from functools import partial
 
 from moorage.agent.runtimes import procfs
-from moorage.agent.runtimes.base import KERNEL_MARK, OWNER_MARK, RuntimeFailed
+from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
 from moorage.common.model.ids import KernelId
 
 _ROUNDS, _ROUND_MS = 100, 50
@@ -33,7 +33,7 @@ class Tree:
         env = procfs.environ(pid)
         if env is None:
             return False
-        if env.get(KERNEL_MARK) == self.kernel_id and env.get(OWNER_MARK) == self.owner:
+        if env.get(KERNEL_ID_VAR) == self.kernel_id and env.get(OWNER_VAR) == self.owner:
             return True
         # A session's number is not given again while anything is in the session, but it is afterwards: a
         # process that shows an environment which is not ours belongs to somebody else.

@@ -19,27 +19,27 @@ import structlog
 
 from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import (
-    APPS_MARK,
-    KERNEL_MARK,
-    OWNER_MARK,
-    PORT_MARK,
+    APPS_VAR,
+    KERNEL_ID_VAR,
+    OWNER_VAR,
+    PORT_VAR,
     Capabilities,
     Counters,
     CreateFailed,
     File,
     Handle,
     Launch,
+    OnProgress,
     RuntimeFailed,
-    Seen,
-    Tell,
-    silence,
+    RuntimeObservation,
+    ignore_progress,
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.process import execution
-from moorage.agent.runtimes.process.directories import NAME, Folders, kernel_id_of
-from moorage.agent.runtimes.process.prestarted_shim import SAY_TIMEOUT_MS, Spares
+from moorage.agent.runtimes.process.directories import NAME, KernelDirectories, kernel_id_of
+from moorage.agent.runtimes.process.prestarted_shim import SAY_TIMEOUT_MS, PrestartedShims
 from moorage.agent.runtimes.process.process_tree import Tree
-from moorage.agent.runtimes.process.shim import SHIM_MARK
+from moorage.agent.runtimes.process.shim import SHIM_VAR
 from moorage.agent.runtimes.process.usage import Meter
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
@@ -58,15 +58,15 @@ class ProcessRuntime:
     name = NAME
 
     def __init__(self, state: Path, logs: LogStore, *, log_max_bytes: int, log_keep_files: int) -> None:
-        self._kept = Folders(state)
+        self._kept = KernelDirectories(state)
         self._logs = logs
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
         self._shim = state / "process_shim.pyc"
         self._command_shim = state / "command_shim.pyc"
         self._compile = threading.Lock()
         self._meter = Meter()
-        marks = {KERNEL_MARK: "", OWNER_MARK: self._kept.owner, PORT_MARK: "65535"}
-        self._spares = Spares(self._shim, marks)
+        marks = {KERNEL_ID_VAR: "", OWNER_VAR: self._kept.owner, PORT_VAR: "65535"}
+        self._spares = PrestartedShims(self._shim, marks)
 
     def close(self) -> None:
         """Ends what was started ahead; kernels go on."""
@@ -86,7 +86,7 @@ class ProcessRuntime:
         """HOME and working directory of a kernel."""
         return self._kept.of(kernel_id) / "work"
 
-    async def prepare(self, launch: Launch, tell: Tell = silence) -> tuple[ServicePort, ...]:
+    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
         return ()
 
     async def create(self, launch: Launch) -> Handle:
@@ -94,11 +94,11 @@ class ProcessRuntime:
         asyncio.get_running_loop().call_later(_RESTOCK_S, self._restock)
         return handle
 
-    async def observe(self, handle: Handle) -> Seen:
+    async def observe(self, handle: Handle) -> RuntimeObservation:
         try:
             return self._observe(handle)
         except (OSError, ValueError) as error:
-            return Seen(ObservedState.UNKNOWN, detail=f"the node did not answer: {error}")
+            return RuntimeObservation(ObservedState.UNKNOWN, detail=f"the node did not answer: {error}")
 
     async def wait(self, handle: Handle, seen: ObservedState) -> None:
         pid, start = self._kept.shim_of(handle)
@@ -152,7 +152,7 @@ class ProcessRuntime:
 
     # Looking.
 
-    def _observe(self, handle: Handle) -> Seen:
+    def _observe(self, handle: Handle) -> RuntimeObservation:
         # The exit file comes before the supervisor's end, so: file, supervisor, and the file once more.
         if seen := self._kept.ending(handle):
             return seen
@@ -160,15 +160,17 @@ class ProcessRuntime:
         folder = self._kept.folder_of(handle)
         if procfs.alive(pid, start):
             started = handle.state["engine_pid"] or (folder / "pids").exists()
-            return Seen(ObservedState.RUNNING if started else ObservedState.CREATING)
+            return RuntimeObservation(ObservedState.RUNNING if started else ObservedState.CREATING)
         self._reap(pid)
         if seen := self._kept.ending(handle):
             return seen
         if handle.state["boot_id"] != self._kept.boot_id:
-            return Seen(ObservedState.GONE, detail="the node was restarted")
+            return RuntimeObservation(ObservedState.GONE, detail="the node was restarted")
         if not (folder / "pids").exists() and not self._tree(handle).members():
-            return Seen(ObservedState.GONE, detail="" if folder.exists() else "its files are gone too")
-        return Seen(
+            return RuntimeObservation(
+                ObservedState.GONE, detail="" if folder.exists() else "its files are gone too"
+            )
+        return RuntimeObservation(
             ObservedState.EXITED, whole=False, detail="its supervisor was killed, so it was ended too"
         )
 
@@ -241,17 +243,17 @@ class ProcessRuntime:
             logs = self._logs.folder(launch.kernel_id)
             arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
             marks = {
-                KERNEL_MARK: launch.kernel_id,
-                OWNER_MARK: self._kept.owner,
-                PORT_MARK: str(launch.port),
+                KERNEL_ID_VAR: launch.kernel_id,
+                OWNER_VAR: self._kept.owner,
+                PORT_VAR: str(launch.port),
             }
             env = launch.env | marks
             execution.keep_environment(folder, env)
             if launch.apps:  # a spare has no room for them
-                env[APPS_MARK] = encode_ports(launch.apps)
+                env[APPS_VAR] = encode_ports(launch.apps)
             elif done := self._spares.order(arguments, env, marks):
                 return done
-            env[SHIM_MARK] = "1"
+            env[SHIM_VAR] = "1"
             shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             pid = os.posix_spawn(
                 sys.executable,

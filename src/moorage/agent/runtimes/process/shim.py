@@ -27,7 +27,7 @@ import sys
 
 READY_FD = 3
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-SHIM_MARK, SPARE_ROOM, ORDER_END = "MOORAGE_SHIM", "MOORAGE_SPARE", "end of order"
+SHIM_VAR, SPARE_ROOM, ORDER_END = "MOORAGE_SHIM", "MOORAGE_SPARE", "end of order"
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
@@ -338,7 +338,7 @@ def _show_marks(marks: list[str]) -> None:
     """In /proc/PID/environ, which is the memory in which our environment was put when we were started."""
     start, end = (int(word) for word in _read("/proc/self/stat").rpartition(")")[2].split()[47:49])
     room = end - start
-    text = os.fsencode("".join(f"{mark}\0" for mark in [*marks, f"{SHIM_MARK}=1"]))
+    text = os.fsencode("".join(f"{mark}\0" for mark in [*marks, f"{SHIM_VAR}=1"]))
     if len(text) > room:
         os._exit(1)
     memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
@@ -354,7 +354,7 @@ def main() -> None:
         arguments, env = _await_order()
     else:
         arguments = sys.argv[1:]
-        env = {name: value for name, value in os.environ.items() if name != SHIM_MARK}
+        env = {name: value for name, value in os.environ.items() if name != SHIM_VAR}
     state, logs, max_bytes, keep, grace, *argv = arguments
     lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
