@@ -128,7 +128,7 @@ endef
 # Index settings of this machine must not get into what is committed.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
-STATES := $(BIN)/python -c 'from moorage.manager.lifecycle.diagram import document; print(document(), end="")'
+STATES := $(BIN)/python -c 'from moorage.manager.lifecycle.diagram import render_document; print(render_document(), end="")'
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/

@@ -34,7 +34,7 @@ from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOff
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState, Status
-from moorage.manager.lifecycle.transitions import Event, Move
+from moorage.manager.lifecycle import Event, Transition
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.scheduling import Place
 from moorage.manager.scheduling.core.model import Allocation
@@ -125,7 +125,7 @@ class Ours:
             (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
         ]
         seconds["observe"] = await each(looks, lambda look: self._see(*look), CALLERS)
-        moves = [Move(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
+        moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
         seconds["move"] = await each(moves, store.move, CALLERS)
         ends = [
             (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))

@@ -14,9 +14,9 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
 from moorage.common.model.errors import MoorageError, StoreUnavailable
-from moorage.manager.loops import Leader, Lifekeeper, ReplicaKeeper, Scheduler, Sweeper
+from moorage.manager.loops import GarbageCollector, Leader, ReplicaController, Scheduler, SessionController
 from moorage.manager.metrics import Metrics
-from moorage.manager.rpc.agent_link import Attached, Links, _Refused
+from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, _Refused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
 
@@ -53,7 +53,7 @@ class Stream:
     node: Node
     manager: ManagerLife
     open: bool = True
-    attached: Attached | None = None
+    attached: AgentStream | None = None
     up: deque[Report | ReportDelta] = field(default_factory=deque)
     down: deque[Orders | OrdersDelta | WholeReportWanted] = field(default_factory=deque)
     reports: ReportsOut = field(default_factory=ReportsOut)
@@ -90,10 +90,12 @@ class ManagerLife:
         self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
         self.leader = Leader(self.store, self.clock)
         self.scheduler = Scheduler(self.store, self.leader, _METRICS, self.clock)
-        self.lifekeeper = Lifekeeper(self.store, self.clock, LOST_GRACE_S)
-        self.replicas = ReplicaKeeper(self.store, self.leader, self.clock)
-        self.sweeper = Sweeper(self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S)
-        self.links = Links(self.store, _METRICS, self.clock)
+        self.sessions = SessionController(self.store, self.clock, LOST_GRACE_S)
+        self.replicas = ReplicaController(self.store, self.leader, self.clock)
+        self.collector = GarbageCollector(
+            self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
+        )
+        self.links = AgentLinks(self.store, _METRICS, self.clock)
         self.parked: list[Operation] = []
 
     @property

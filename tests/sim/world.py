@@ -166,7 +166,7 @@ class World(Users, Judged):
 
     async def write_orders(self) -> None:
         manager = self.rng.choice(self.managers)
-        await self.operate(manager, "orders", manager.links._tick)
+        await self.operate(manager, "orders", manager.links.run_once)
 
     async def deliver_down(self, which: Stream | None = None) -> None:
         for stream in self.open_streams():
@@ -187,13 +187,13 @@ class World(Users, Judged):
 
     async def tick(self) -> None:
         manager = self.rng.choice(self.managers)
-        names = ["scheduler", "lifekeeper", "replicas", "sweeper"]
+        names = ["scheduler", "sessions", "replicas", "collector"]
         name = self.rng.choices(names, [8, 10, 3, 2])[0]
-        if name != "lifekeeper" and manager.leader.term is None and self.rng.random() < 0.9:
-            await self.operate(manager, "leader", manager.leader._tick)
+        if name != "sessions" and manager.leader.term is None and self.rng.random() < 0.9:
+            await self.operate(manager, "leader", manager.leader.run_once)
             if manager.dead:
                 return
-        await self.operate(manager, name, getattr(manager, name)._tick)
+        await self.operate(manager, name, getattr(manager, name).run_once)
 
     async def wait(self) -> None:
         self.postgres.time += self.rng.choice([0.1, 0.5, 1, 3, 5, 9, 20, 65])
@@ -205,9 +205,9 @@ class World(Users, Judged):
         self.faults = False
         for _ in range(8):
             self.postgres.time += 8
-            await self.operate(manager, "leader", manager.leader._tick)
-            await self.operate(manager, "sweeper", manager.sweeper._tick)
-        await self.operate(manager, "lifekeeper", manager.lifekeeper._tick)
+            await self.operate(manager, "leader", manager.leader.run_once)
+            await self.operate(manager, "collector", manager.collector.run_once)
+        await self.operate(manager, "sessions", manager.sessions.run_once)
         self.faults = True
 
     async def busy(self) -> None:
@@ -217,17 +217,17 @@ class World(Users, Judged):
         work: list[Callable[[], Awaitable[None]]] = [self.node_reports] * len(self.nodes)
         work += [self.deliver_up] * 3 + [self.deliver_down] * 3
         if manager.leader.term is None:
-            await self.operate(manager, "leader", manager.leader._tick)
+            await self.operate(manager, "leader", manager.leader.run_once)
         work += [
             lambda tick=tick, name=name: self.operate(manager, name, tick)  # type: ignore[misc]
             for name, tick in (
-                ("scheduler", manager.scheduler._tick),
-                ("lifekeeper", manager.lifekeeper._tick),
-                ("replicas", manager.replicas._tick),
+                ("scheduler", manager.scheduler.run_once),
+                ("sessions", manager.sessions.run_once),
+                ("replicas", manager.replicas.run_once),
                 ("beats", manager.store.write_beats),
             )
         ]
-        work += [lambda m=m: self.operate(m, "orders", m.links._tick) for m in self.managers]  # type: ignore[misc]
+        work += [lambda m=m: self.operate(m, "orders", m.links.run_once) for m in self.managers]  # type: ignore[misc]
         self.rng.shuffle(work)
         for piece in work:
             if self.rng.random() < 0.8:
@@ -356,13 +356,13 @@ class World(Users, Judged):
             if not stream.open:
                 stream.manager.hang_up(stream)  # it notices, by its keepalives
         for manager in self.managers:
-            await self.operate(manager, "leader", manager.leader._tick)
+            await self.operate(manager, "leader", manager.leader.run_once)
             await self.operate(manager, "beats", manager.store.write_beats)
         manager = next((m for m in self.managers if m.leader.term is not None), self.managers[0])
-        for loop in (manager.sweeper, manager.lifekeeper, manager.replicas, manager.scheduler):
-            await self.operate(manager, loop.loop.name, loop._tick)
+        for loop in (manager.collector, manager.sessions, manager.replicas, manager.scheduler):
+            await self.operate(manager, loop.loop.name, loop.run_once)
         for manager in self.managers:
-            await self.operate(manager, "orders", manager.links._tick)
+            await self.operate(manager, "orders", manager.links.run_once)
         for stream in self.open_streams():
             stream.manager.write(stream)
             while stream.down:

@@ -12,7 +12,7 @@ from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOff
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
-from moorage.manager.lifecycle.reconcile import judge
+from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, migrate
 
@@ -86,7 +86,7 @@ async def settle(store: Store) -> None:
     """Judge until nothing more follows from what is known."""
     for _ in range(10):
         facts, now = await store.unsettled()
-        moves = [m for f in facts if (m := judge(f, now, 120)) is not None]
+        moves = [m for f in facts if (m := reconcile_session(f, now, 120)) is not None]
         if not moves:
             return
         await store.move_all(moves)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.status import ObservedState
-from moorage.manager.loops import Leader, Sweeper
+from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 from moorage.manager.store.integrity import CHECKS, GOES_WITH
@@ -144,13 +144,13 @@ async def test_the_sweeper_mends_and_says_so(store: Store) -> None:
     clock, metrics = ManualClock(), Metrics()
     await break_it(store, "DELETE FROM leases")  # the test's own
     leader = Leader(store, clock)
-    await leader._tick()
-    sweeper = Sweeper(store, leader, metrics, clock, 40, 120)
+    await leader.run_once()
+    sweeper = GarbageCollector(store, leader, metrics, clock, 40, 120)
     await break_it(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     await break_it(store, "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'")
     clock.advance(61)
-    await leader._tick()
-    await sweeper._tick()
+    await leader.run_once()
+    await sweeper.run_once()
     assert await used(store) == before
     families = text_string_to_metric_families(metrics.render().decode())
     samples = {(s.name, s.labels.get("check")): s.value for f in families for s in f.samples}

@@ -11,7 +11,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.identity.keys import Owner
-from moorage.manager.lifecycle.reconcile import preempt
+from moorage.manager.lifecycle import preempt_session
 from moorage.manager.scheduling import Place, Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
@@ -308,7 +308,7 @@ async def test_quotas_count_all_kernels_and_preemption_takes_all(store: Store) -
     await store.put_quota("user", "ann", QuotaLimits(slots={"cuda.device": 3}), actor="t")
     await runs([agent], store)
     facts, _ = await store.unsettled([(await store.get_session("c")).id])  # type: ignore[list-item]
-    move = preempt(facts[0], "requeue", "other", 120)
+    move = preempt_session(facts[0], "requeue", "other", 120)
     assert move is not None
     assert await store.move(move)
     view = await store.get_session("c")

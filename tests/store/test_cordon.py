@@ -9,7 +9,7 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.manager.loops import Drainer, Leader, ReplicaKeeper, Scheduler
+from moorage.manager.loops import DrainController, Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store
@@ -36,21 +36,21 @@ async def tick(store: Store) -> None:
     """One pass of the scheduler, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock)._tick()
+        await Scheduler(store, leader, Metrics(), clock).run_once()
 
 
 async def drained(store: Store) -> None:
-    """One look of the drainer, as the leader."""
+    """One run of the drain controller, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Drainer(store, leader, clock, 120)._tick()
+        await DrainController(store, leader, clock, 120).run_once()
 
 
 async def keep(store: Store) -> None:
-    """One look of the replica keeper, as the leader."""
+    """One run of the replica controller, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await ReplicaKeeper(store, leader, clock)._tick()
+        await ReplicaController(store, leader, clock).run_once()
 
 
 async def test_a_cordoned_agent_gets_nothing_new_until_it_is_uncordoned(store: Store) -> None:

@@ -15,7 +15,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager.decision_log import Decision, Reader, Segment
 from moorage.manager.identity.keys import Owner
-from moorage.manager.loops import DecisionRecorder, Leader, Scheduler, Sweeper
+from moorage.manager.loops import DecisionRecorder, GarbageCollector, Leader, Scheduler
 from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
@@ -54,8 +54,8 @@ class Passes:
 
     async def one(self) -> None:
         if self.leader.term is None:
-            await self.leader._tick()
-        await self.scheduler._tick()
+            await self.leader.run_once()
+        await self.scheduler.run_once()
 
     def count(self, record: str) -> float:
         for line in self.metrics.render().decode().splitlines():
@@ -323,12 +323,12 @@ async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(sto
     assert await store.forget_decisions(7 * 86_400, 250) == 1
     assert await numbers() == [3, 4], "the oldest goes first"
     leader = Leader(store, CLOCK)
-    sweeper = Sweeper(store, leader, Metrics(), CLOCK, 40, 120, (86_400 * 1.5, 10_000))
+    sweeper = GarbageCollector(store, leader, Metrics(), CLOCK, 40, 120, (86_400 * 1.5, 10_000))
     sweeper._shrank_at -= 1000
-    await sweeper._tick()
+    await sweeper.run_once()
     assert await numbers() == [3, 4], "only the leader sweeps"
-    await leader._tick()
-    await sweeper._tick()
+    await leader.run_once()
+    await sweeper.run_once()
     assert await numbers() == [4]
 
 

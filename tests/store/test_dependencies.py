@@ -14,7 +14,7 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, ObservedState, Result, Status
-from moorage.manager.identity.keys import Once, Owner
+from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.store import Store
 
 from .conftest import FAILED, FakeAgent, schedule, settle
@@ -98,7 +98,7 @@ async def test_those_that_waited_are_named_at_once(store: Store) -> None:
     await store.stop_session("a", actor="ann")
     assert heard == [waiting]
     facts, _ = await store.unsettled([waiting])  # type: ignore[list-item]
-    assert "a (" in facts[0].broken
+    assert "a (" in facts[0].failed_dependencies
 
 
 async def test_what_an_end_means(store: Store) -> None:
@@ -134,7 +134,7 @@ async def test_a_wrong_dependency_makes_nothing(
     assert all(part in str(caught.value) for part in told), str(caught.value)
     wrong = SessionSpec.model_validate({"command": ["x"], "name": "itself"} | asked)
     with pytest.raises(kind):
-        await store.create_session_once(wrong, actor="ann", once=Once("k", "1"))
+        await store.create_session_once(wrong, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
     assert len((await store.list_sessions()).items) == 3
 
 
@@ -143,9 +143,11 @@ async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its
 ) -> None:
     await add(store, "a")
     spec = SessionSpec.model_validate({"command": ["x"], "name": "b", "depends_on": ["a"]})
-    first, _ = await store.create_session_once(spec, actor="ann", once=Once("k", "1"))
+    first, _ = await store.create_session_once(spec, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
     await store._db.fetch("UPDATE sessions SET name = 'gone' WHERE name = 'a'")
-    again, replayed = await store.create_session_once(spec, actor="ann", once=Once("k", "1"))
+    again, replayed = await store.create_session_once(
+        spec, actor="ann", idempotency_key=IdempotencyKey("k", "1")
+    )
     assert (again.id, replayed) == (first.id, True)
 
 

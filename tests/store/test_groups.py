@@ -25,7 +25,7 @@ async def tick(store: Store) -> None:
     """One tick of the shipped scheduler, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock)._tick()
+        await Scheduler(store, leader, Metrics(), clock).run_once()
 
 
 async def add(store: Store, name: str, **more: object) -> None:

@@ -11,7 +11,7 @@ from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
-from moorage.manager.lifecycle.reconcile import stop
+from moorage.manager.lifecycle import stop_session
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
@@ -275,7 +275,7 @@ async def test_of_two_moves_at_once_exactly_one_is_told_that_it_was_made(store: 
         await store.create_session(spec(name), actor="test")
         await schedule(store)
         facts = next(f for f in (await store.unsettled())[0])
-        moves = [stop(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
+        moves = [stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
         told = await asyncio.gather(*(store.move(m) for m in moves if m is not None))
         assert sorted(told) == [False, False, True]
         last = (await store.history(name))[-1]

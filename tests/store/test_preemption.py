@@ -21,7 +21,7 @@ from .conftest import FakeAgent, settle
 async def tick(store: Store) -> None:
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock)._tick()
+        await Scheduler(store, leader, Metrics(), clock).run_once()
 
 
 async def add(store: Store, name: str, priority: int = 10, **more: object) -> str:

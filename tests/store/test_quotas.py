@@ -13,7 +13,7 @@ from moorage.common.model.group_options import GroupOptions, QuotaLimits, Scope
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
-from moorage.manager.identity.keys import Once, Owner
+from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Policy, plan
@@ -39,7 +39,7 @@ async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> No
 async def tick(store: Store) -> None:
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock)._tick()
+        await Scheduler(store, leader, Metrics(), clock).run_once()
 
 
 async def placed(store: Store) -> list[str]:
@@ -118,7 +118,7 @@ async def test_no_more_wait_than_may(store: Store) -> None:
     assert "administrator" in str(caught.value)
     spec = SessionSpec(command=["x"])
     with pytest.raises(QuotaExceeded):
-        await store.create_session_once(spec, actor="t", owner=ANN, once=Once("k", "1"))
+        await store.create_session_once(spec, actor="t", owner=ANN, idempotency_key=IdempotencyKey("k", "1"))
     await add(store, "s3", BOB)
     await store.stop_session("s1", actor="t")
     await add(store, "s4")

@@ -19,22 +19,30 @@ from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.addresses import is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
-from moorage.manager.api import ApiDeps, build_runner
+from moorage.manager.api import ApiServices, build_runner
 from moorage.manager.loops import (
     DecisionRecorder,
-    Drainer,
+    DrainController,
+    GarbageCollector,
     Leader,
-    Lifekeeper,
-    ReplicaKeeper,
+    ReplicaController,
     Scheduler,
-    Sweeper,
-    UsageKeeper,
+    SessionController,
+    UsageWriter,
 )
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import Authority
-from moorage.manager.pki.registration import Enrolment, ManagerCertificate
+from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.postgres import EmbeddedPostgres
-from moorage.manager.rpc import Admission, ExecBroker, Feed, Links, LinkServer, LogBroker, WorkspaceBroker
+from moorage.manager.rpc import (
+    AgentLinks,
+    CommandBroker,
+    LinkAuthenticator,
+    LinkServer,
+    LogBroker,
+    RouteFeed,
+    WorkspaceBroker,
+)
 from moorage.manager.store import Store, migrate
 
 log = structlog.get_logger("moorage.manager")
@@ -63,8 +71,10 @@ class Manager:
         loopback = is_loopback(split_address(settings.link_listen)[0])
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
         self._stack = AsyncExitStack()
-        self._enrolment: Enrolment | None = None
-        self._loops: tuple[Leader, Scheduler, Lifekeeper, ReplicaKeeper, Sweeper] | None = None
+        self._enrolment: Registration | None = None
+        self._loops: (
+            tuple[Leader, Scheduler, SessionController, ReplicaController, GarbageCollector] | None
+        ) = None
         self.api_address = self.link_address = self.dsn = ""
         self.first_key: str | None = None
 
@@ -95,21 +105,23 @@ class Manager:
         if self.first_key is not None:
             keep_secret(self._home / "admin-key", self.first_key)
         leader = await enter(Leader(store, clock))
-        links = Links(store, metrics, clock)
-        logs, execs = LogBroker(store, links, clock), ExecBroker(links, clock)
+        links = AgentLinks(store, metrics, clock)
+        logs, execs = LogBroker(store, links, clock), CommandBroker(links, clock)
         workspaces = WorkspaceBroker(links, clock)
-        feed = Feed(store, clock)
-        usage = UsageKeeper(store, metrics, clock)
+        feed = RouteFeed(store, clock)
+        usage = UsageWriter(store, metrics, clock)
         keeps_s = settings.decisions_kept_days * 86_400
         recorder = await enter(DecisionRecorder(store, metrics, clock)) if keeps_s else None
         keeps = keeps_s, settings.decisions_max_bytes
         graces = settings.suspect_after_s, settings.lost_grace_s
         loops = (
             Scheduler(store, leader, metrics, clock, recorder).loop,
-            Lifekeeper(store, clock, settings.lost_grace_s).loop,
-            ReplicaKeeper(store, leader, clock).loop,
-            Sweeper(store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400).loop,
-            Drainer(store, leader, clock, settings.lost_grace_s).loop,
+            SessionController(store, clock, settings.lost_grace_s).loop,
+            ReplicaController(store, leader, clock).loop,
+            GarbageCollector(
+                store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400
+            ).loop,
+            DrainController(store, leader, clock, settings.lost_grace_s).loop,
             usage.loop,
             links.loop,
             feed.loop,
@@ -129,19 +141,19 @@ class Manager:
     async def _serve_links(
         self,
         store: Store,
-        links: Links,
+        links: AgentLinks,
         logs: LogBroker,
-        execs: ExecBroker,
+        execs: CommandBroker,
         workspaces: WorkspaceBroker,
-        feed: Feed,
-        usage: UsageKeeper,
-    ) -> Enrolment | None:
+        feed: RouteFeed,
+        usage: UsageWriter,
+    ) -> Registration | None:
         """Returns who joins and renews; None without TLS, where nothing needs a certificate."""
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
         authority = await self._authority(store) if self.has_tls else None
-        enrolment = certificate = None
+        registration = certificate = None
         if authority is not None:
-            enrolment = Enrolment(
+            registration = Registration(
                 store,
                 authority,
                 clock,
@@ -149,12 +161,12 @@ class Manager:
                 link=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
             )
             certificate = ManagerCertificate(authority, clock)
-        admission = Admission(store, None if authority else self._link_token, clock)
+        admission = LinkAuthenticator(store, None if authority else self._link_token, clock)
         await enter(admission.loop)
         server = LinkServer(
             settings.link_listen,
             admission,
-            enrolment,
+            registration,
             certificate,
             links,
             logs,
@@ -168,7 +180,7 @@ class Manager:
             log.warning(
                 "the links have no TLS: whoever can listen in can take them over", link=server.address
             )
-        return enrolment
+        return registration
 
     async def _authority(self, store: Store) -> Authority:
         secret = self._settings.ca_secret
@@ -180,7 +192,7 @@ class Manager:
         self,
         store: Store,
         logs: LogBroker,
-        execs: ExecBroker,
+        execs: CommandBroker,
         workspaces: WorkspaceBroker,
         metrics: Metrics,
     ) -> str:
@@ -192,7 +204,7 @@ class Manager:
             return {"postgres": "ok"}
 
         runner = build_runner(
-            ApiDeps(
+            ApiServices(
                 store=store,
                 joins=self._enrolment,
                 logs=logs,

@@ -8,7 +8,7 @@ from moorage.common.link.messages import AgentInfo, Orders, Report
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
-from moorage.manager.rpc.agent_link import Attached
+from moorage.manager.rpc.agent_link import AgentStream
 from moorage.manager.rpc.authentication import Caller
 
 A, B = KernelId("a"), KernelId("b")
@@ -21,9 +21,9 @@ def orders(generation: int, *kernels: KernelId) -> Orders:
     return Orders(generation, tuple(specs))
 
 
-def sent(*several: Orders) -> Attached:
+def sent(*several: Orders) -> AgentStream:
     info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
-    attached = Attached(Report(info, "incarnation", 0, ()), asyncio.Lock(), Caller())
+    attached = AgentStream(Report(info, "incarnation", 0, ()), asyncio.Lock(), Caller())
     for one in several:
         attached.offer(one)
         attached.sending()

@@ -1,4 +1,4 @@
-"""How many replicas to start and stop, and when to stop trying."""
+"""Replica plans and the status of endpoints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.manager.serving.replicas import (
     FAILURES_MAX,
-    EndpointFacts,
-    ReplicaFacts,
+    EndpointSnapshot,
+    ReplicaSnapshot,
     endpoint_status,
     plan_replicas,
 )
@@ -26,78 +26,78 @@ SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")
 
 def replica(
     status: Status, age_s: float = 100, *, ended_s: float = 50, ready_s: float | None = None, **more: object
-) -> ReplicaFacts:
-    """``age_s``, ``ended_s``, ``ready_s``: how long ago it was made, moved last, and was ready."""
+) -> ReplicaSnapshot:
+    """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, became ready."""
 
     def ago(seconds: float) -> datetime:
         return NOW - timedelta(seconds=seconds)
 
     ready = None if ready_s is None else ago(ready_s)
-    return ReplicaFacts(SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **more)  # type: ignore[arg-type]
+    return ReplicaSnapshot(SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **more)  # type: ignore[arg-type]
 
 
 def endpoint(
-    *replicas: ReplicaFacts, wanted: int = 1, changed_s: float = 1000, deleted: bool = False
-) -> EndpointFacts:
+    *replicas: ReplicaSnapshot, wanted: int = 1, changed_s: float = 1000, deleted: bool = False
+) -> EndpointSnapshot:
     changed = NOW - timedelta(seconds=changed_s)
-    return EndpointFacts(EndpointId("e"), "m", SPEC, wanted, changed, deleted, replicas)
+    return EndpointSnapshot(EndpointId("e"), "m", SPEC, wanted, changed, deleted, replicas)
 
 
-def failed(age_s: float, ended_s: float) -> ReplicaFacts:
+def failed(age_s: float, ended_s: float) -> ReplicaSnapshot:
     return replica(Status.ERROR, age_s, ended_s=ended_s, reason=Reason.EXIT_NONZERO)
 
 
 CASES = [
-    ("none yet", endpoint(), 1, [], EndpointStatus.QUEUED),
+    ("no replica yet", endpoint(), 1, [], EndpointStatus.QUEUED),
     ("two wanted", endpoint(replica(Status.RUNNING), wanted=2), 1, [], EndpointStatus.DEGRADED),
     ("enough", endpoint(replica(Status.CREATING)), 0, [], EndpointStatus.LOADING),
     ("ready", endpoint(replica(Status.RUNNING)), 0, [], EndpointStatus.READY),
     ("zero wanted", endpoint(wanted=0), 0, [], EndpointStatus.NOT_LOADED),
-    ("one is ending", endpoint(replica(Status.TERMINATING)), 1, [], EndpointStatus.QUEUED),
+    ("one is terminating", endpoint(replica(Status.TERMINATING)), 1, [], EndpointStatus.QUEUED),
     (
-        "the unready one goes first",
+        "scale down: not ready first",
         endpoint(replica(Status.RUNNING, 10), replica(Status.CREATING, 90), wanted=1),
         0,
         ["s90"],
         EndpointStatus.READY,
     ),
     (
-        "then the youngest",
+        "scale down: then the youngest",
         endpoint(replica(Status.RUNNING, 10), replica(Status.RUNNING, 90), wanted=1),
         0,
         ["s10"],
         EndpointStatus.READY,
     ),
     (
-        "a silent agent's is replaced",
+        "silent agent: replaced",
         endpoint(replica(Status.RUNNING, agent_silent=True)),
         1,
         [],
         EndpointStatus.READY,
     ),
     (
-        "on an agent that is emptied: first another one",
+        "drained agent: replacement first",
         endpoint(replica(Status.RUNNING, 90, agent_drained=True)),
         1,
         [],
         EndpointStatus.READY,
     ),
     (
-        "which is not ready yet",
+        "drained agent: replacement not ready",
         endpoint(replica(Status.CREATING, 9), replica(Status.RUNNING, 90, agent_drained=True)),
         0,
         [],
         EndpointStatus.READY,
     ),
     (
-        "and then it goes",
+        "drained agent: replacement ready",
         endpoint(replica(Status.RUNNING, 9), replica(Status.RUNNING, 90, agent_drained=True)),
         0,
         ["s90"],
         EndpointStatus.READY,
     ),
     (
-        "one by one, as the others come",
+        "drained agent: one by one as replacements become ready",
         endpoint(
             replica(Status.RUNNING, 9),
             replica(Status.CREATING, 8),
@@ -110,53 +110,53 @@ CASES = [
         EndpointStatus.READY,
     ),
     (
-        "one that serves nobody goes at once",
+        "drained agent: a replica that is not ready stops at once",
         endpoint(replica(Status.PREPARING, 9, agent_drained=True)),
         0,
         ["s9"],
         EndpointStatus.LOADING,
     ),
     (
-        "silent, it is replaced as always",
+        "drained and silent agent: replaced",
         endpoint(replica(Status.RUNNING, 9, agent_drained=True, agent_silent=True)),
         1,
         [],
         EndpointStatus.READY,
     ),
     ("deleted", endpoint(replica(Status.RUNNING, 7), deleted=True), 0, ["s7"], EndpointStatus.STOPPED),
-    ("failed just now", endpoint(failed(10, 4)), 0, [], EndpointStatus.DEGRADED),
-    ("failed a while ago", endpoint(failed(10, 5)), 1, [], EndpointStatus.DEGRADED),
-    ("failed twice", endpoint(failed(10, 9), failed(20, 15)), 0, [], EndpointStatus.DEGRADED),
+    ("failed, in backoff", endpoint(failed(10, 4)), 0, [], EndpointStatus.DEGRADED),
+    ("failed, backoff over", endpoint(failed(10, 5)), 1, [], EndpointStatus.DEGRADED),
+    ("failed twice, longer backoff", endpoint(failed(10, 9), failed(20, 15)), 0, [], EndpointStatus.DEGRADED),
     (
-        "failed too often",
+        "too many failures",
         endpoint(*[failed(100 + n, 99 + n) for n in range(FAILURES_MAX)], changed_s=1e6),
         0,
         [],
         EndpointStatus.DEGRADED,
     ),
     (
-        "changed since",
+        "endpoint changed since the failures",
         endpoint(*[failed(100 + n, 99 + n) for n in range(FAILURES_MAX)], changed_s=50),
         1,
         [],
         EndpointStatus.QUEUED,
     ),
     (
-        "its node went away",
+        "agent lost",
         endpoint(replica(Status.ERROR, 10, ended_s=0, reason=Reason.AGENT_LOST)),
         1,
         [],
         EndpointStatus.QUEUED,
     ),
     (
-        "failed after a long good run",
+        "failed after it was stable",
         endpoint(replica(Status.ERROR, 900, ended_s=0, ready_s=800, reason=Reason.KILLED)),
         1,
         [],
         EndpointStatus.QUEUED,
     ),
     (
-        "failed soon after it was ready",
+        "failed before it was stable",
         endpoint(replica(Status.ERROR, 20, ended_s=0, ready_s=10, reason=Reason.KILLED)),
         0,
         [],
@@ -166,22 +166,24 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("facts", "start", "stops", "status"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+    ("endpoint", "start", "stops", "status"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_plan(facts: EndpointFacts, start: int, stops: list[str], status: EndpointStatus) -> None:
-    plan = plan_replicas(facts, NOW)
+def test_plan_replicas(
+    endpoint: EndpointSnapshot, start: int, stops: list[str], status: EndpointStatus
+) -> None:
+    plan = plan_replicas(endpoint, NOW)
     assert (plan.start, list(plan.stop)) == (start, stops)
-    assert endpoint_status(facts) is status
+    assert endpoint_status(endpoint) is status
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(list(Status)), st.integers(1, 500), st.booleans()), max_size=8),
     st.integers(0, 6),
 )
-def test_emptying_an_agent_costs_no_replica_that_serves(
-    some: list[tuple[Status, int, bool]], wanted: int
+def test_draining_stops_no_replica_that_is_needed(
+    states: list[tuple[Status, int, bool]], wanted: int
 ) -> None:
-    replicas = [replica(s, a + n / 100, ended_s=a / 2, agent_drained=d) for n, (s, a, d) in enumerate(some)]
+    replicas = [replica(s, a + n / 100, ended_s=a / 2, agent_drained=d) for n, (s, a, d) in enumerate(states)]
     replicas.sort(key=lambda r: r.created_at, reverse=True)
     plan = plan_replicas(endpoint(*replicas, wanted=wanted), NOW)
     serving = [r for r in replicas if r.status is Status.RUNNING]
@@ -194,9 +196,9 @@ def test_emptying_an_agent_costs_no_replica_that_serves(
     st.integers(0, 6),
     st.booleans(),
 )
-def test_the_plan_never_overshoots(some: list[tuple[Status, int, bool]], wanted: int, deleted: bool) -> None:
+def test_plan_never_overshoots(states: list[tuple[Status, int, bool]], wanted: int, deleted: bool) -> None:
     replicas = [
-        replica(s, a + n / 100, ended_s=a / 2, agent_silent=quiet) for n, (s, a, quiet) in enumerate(some)
+        replica(s, a + n / 100, ended_s=a / 2, agent_silent=quiet) for n, (s, a, quiet) in enumerate(states)
     ]
     replicas.sort(key=lambda r: r.created_at, reverse=True)
     plan = plan_replicas(endpoint(*replicas, wanted=wanted, deleted=deleted), NOW)

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.manager.api.authentication import Access, check_admin
-from moorage.manager.api.dependencies import ApiDeps
+from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.health import DESCRIPTION
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import InternalError, MethodNotAllowed, did_you_mean, problem_response
@@ -31,7 +31,7 @@ _REQUEST_ID = web.RequestKey("moorage.request_id", str)
 _GOOD_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
 
 
-def build_runner(deps: ApiDeps) -> web.AppRunner:
+def build_runner(deps: ApiServices) -> web.AppRunner:
     """The application, to be set up and given a site. Its ``cleanup`` takes twice ``_SHUTDOWN_S`` at most,
     whatever its clients do."""
     # Handlers are cancelled when the client leaves: a followed log must not be read for nobody.
@@ -40,7 +40,7 @@ def build_runner(deps: ApiDeps) -> web.AppRunner:
     )
 
 
-def _build_app(deps: ApiDeps) -> web.Application:
+def _build_app(deps: ApiServices) -> web.Application:
     app = web.Application(middlewares=[_answer_errors(deps)], client_max_size=deps.max_body_bytes)
     app[DESCRIPTION] = json.dumps(describe(ROUTES, deps.version)).encode()
     app.on_response_prepare.append(_sign)
@@ -54,7 +54,7 @@ def _build_app(deps: ApiDeps) -> web.Application:
     return app
 
 
-def _serve(row: Route, deps: ApiDeps, access: Access) -> Handler:
+def _serve(row: Route, deps: ApiServices, access: Access) -> Handler:
     placed = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -106,7 +106,7 @@ async def _sign(request: web.Request, response: web.StreamResponse) -> None:
         response.force_close()
 
 
-def _answer_errors(deps: ApiDeps) -> Middleware:
+def _answer_errors(deps: ApiServices) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("x-request-id", "")

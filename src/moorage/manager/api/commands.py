@@ -23,7 +23,7 @@ from moorage.common.model.commands import (
 )
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.manager.api import authorization
-from moorage.manager.api.dependencies import Conversing
+from moorage.manager.api.dependencies import RunningCommand
 from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import STREAM
@@ -78,7 +78,7 @@ def _parsed(model: type[Any], text: str | bytes) -> Any:
         raise invalid_fields(error, kind, "message") from None
 
 
-async def _converse(ws: web.WebSocketResponse, conversation: Conversing) -> ExecEnd:
+async def _converse(ws: web.WebSocketResponse, conversation: RunningCommand) -> ExecEnd:
     """Until the command has ended, or its user has left."""
     hearing = spawn("api.exec.hear", _hear(ws, conversation))
     saying = spawn("api.exec.say", _say(ws, conversation))
@@ -95,7 +95,7 @@ async def _converse(ws: web.WebSocketResponse, conversation: Conversing) -> Exec
     )
 
 
-async def _hear(ws: web.WebSocketResponse, conversation: Conversing) -> MoorageError | None:
+async def _hear(ws: web.WebSocketResponse, conversation: RunningCommand) -> MoorageError | None:
     """What the user sends. An error is an answer: it is not logged as that of a task."""
     while True:
         message: WSMessage = await ws.receive()
@@ -107,7 +107,7 @@ async def _hear(ws: web.WebSocketResponse, conversation: Conversing) -> MoorageE
             return error
 
 
-async def _obey(message: WSMessage, conversation: Conversing) -> None:
+async def _obey(message: WSMessage, conversation: RunningCommand) -> None:
     try:
         channel, data = unframe(message.data if message.type is WSMsgType.BINARY else b"")
     except ValueError as error:
@@ -122,7 +122,7 @@ async def _obey(message: WSMessage, conversation: Conversing) -> None:
         raise InvalidInput(f"channel {channel.name} is not for clients to send on")
 
 
-async def _say(ws: web.WebSocketResponse, conversation: Conversing) -> None:
+async def _say(ws: web.WebSocketResponse, conversation: RunningCommand) -> None:
     with suppress(ConnectionError):
         while (said := await conversation.read()) is not None:
             await ws.send_bytes(frame(*said))

@@ -38,7 +38,7 @@ from moorage.common.views.resources import (
     WorkspaceList,
 )
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
-from moorage.manager.identity.keys import ApiKey, Once, Owner
+from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
 
 class ApiStore(Protocol):
@@ -52,7 +52,7 @@ class ApiStore(Protocol):
     async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView: ...
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, owner: Owner, once: Once
+        self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
     ) -> tuple[SessionView, bool]:
         """The same; asked for again under ``once`` it gives the first one's session, and True. Raises
         ``Conflict`` if something else was asked for under it."""
@@ -205,7 +205,7 @@ class Joins(Protocol):
     async def join(self, request: JoinRequest) -> JoinReply: ...
 
 
-class Conversing(Protocol):
+class RunningCommand(Protocol):
     """A command that runs in a session. ``end``: how it ended, None while it is not known."""
 
     end: ExecEnd | None
@@ -219,14 +219,14 @@ class Conversing(Protocol):
         ...
 
 
-class ExecSource(Protocol):
+class CommandSource(Protocol):
     def check(self, session: SessionView) -> None:
         """Raises ``Conflict`` or ``AgentUnreachable`` when no command can be run in it now."""
         ...
 
     def open(
         self, session: SessionView, spec: ExecSpec, *, actor: str
-    ) -> AbstractAsyncContextManager[Conversing]:
+    ) -> AbstractAsyncContextManager[RunningCommand]:
         """Run it; leaving hangs it up. Raises as ``check``."""
         ...
 
@@ -239,13 +239,13 @@ class WorkspaceSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiDeps:
+class ApiServices:
     """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
     by part. ``metrics``: Prometheus text."""
 
     store: ApiStore
     logs: LogSource
-    execs: ExecSource
+    execs: CommandSource
     workspaces: WorkspaceSource
     checks: Callable[[], Awaitable[dict[str, str]]]
     metrics: Callable[[], bytes]

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from moorage.common.model.spec import Model
 from moorage.common.views.resources import View
-from moorage.manager.api.dependencies import ApiDeps
+from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.request import read_idempotency_key
-from moorage.manager.identity.keys import ApiKey, Once, Owner
+from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)
@@ -38,7 +38,7 @@ class Call(Generic[B, Q]):
     """
 
     request: web.Request
-    deps: ApiDeps
+    deps: ApiServices
     key: ApiKey | None
     body: B
     query: Q
@@ -55,10 +55,10 @@ class Call(Generic[B, Q]):
         return self.key.owner if self.key else Owner("anonymous")
 
     @property
-    def once(self) -> Once | None:
+    def idempotency_key(self) -> IdempotencyKey | None:
         """The Idempotency-Key under which this may be sent again, if any. Raises ``InvalidInput``."""
         key = read_idempotency_key(self.request)
-        return Once(self.key.id, key) if key and self.key else None
+        return IdempotencyKey(self.key.id, key) if key and self.key else None
 
     def path(self, name: str) -> str:
         """A part of the path, decoded."""

@@ -75,15 +75,17 @@ class CreateQuery(Model):
 
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
-    once, store = call.once, call.deps.store
+    idempotency_key, store = call.idempotency_key, call.deps.store
     if call.query.dry_run:
         return await store.plan_session(call.body, owner=call.owner)
     if call.query.strict and (why := await store.never_fits(call.body)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
-    if once is None:
+    if idempotency_key is None:
         made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
         return await _warned(call, made)
-    view, replayed = await store.create_session_once(call.body, actor=call.actor, owner=call.owner, once=once)
+    view, replayed = await store.create_session_once(
+        call.body, actor=call.actor, owner=call.owner, idempotency_key=idempotency_key
+    )
     if replayed:
         call.answer_headers["Idempotent-Replayed"] = "true"
         return view

@@ -31,7 +31,7 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class IdempotencyKey:
     """Make it once, however often it is asked for: ``key`` is one of those of ``scope`` (an API key's id)."""
 
     scope: str

@@ -1,7 +1,7 @@
-"""What happens to a session next: the joint rules over its kernels, its deadline and what is asked. Pure.
+"""Reconciles a session with its kernels, its deadline and the requests about it. Pure.
 
-A session's kernels, taken together, mean something for it however they got there. Each rule gives a step of
-the table in ``lifecycle.py``, or none.
+Each rule looks at the kernels of the current attempt together, however they got there, and yields one
+transition of the table in ``transitions.py``, or None.
 """
 
 from __future__ import annotations
@@ -14,258 +14,274 @@ from moorage.common.model.cluster import MAIN
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
-from moorage.manager.lifecycle.transitions import (
-    ORDER,
-    Event,
-    KernelFacts,
-    Move,
-    SessionFacts,
-    after,
-    deadline_s,
-)
+from moorage.manager.lifecycle.deadlines import deadline_s
+from moorage.manager.lifecycle.kernels import STATUS_ORDER
+from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
+from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
 
-# These give the session a new kernel, and let the old one go.
-AGAIN = frozenset({Event.RETRY, Event.REQUEUE, Event.PREEMPT})
+# Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node failure.
+PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
+PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
+BACKOFF_MAX_S = 300.0
 
 
-def _move(facts: SessionFacts, event: Event, lost_grace_s: float, reason: Reason, **more: object) -> Move:
-    new = after(facts.status, event)
-    if event in AGAIN:
-        more["subs"] = facts.spec.size - 1
-    if new is Status.TERMINATING or event in AGAIN:
-        more.setdefault("kernels_to", Status.TERMINATING)
-    return Move(
-        facts.session_id,
-        facts.status,
-        facts.revision,
+def stop_session(
+    session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float
+) -> Transition | None:
+    """The transition for a stop, which every status accepts; None if the session is ending or has ended."""
+    if session.status in TERMINAL or session.status is Status.TERMINATING:
+        return None
+    return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor)
+
+
+def preempt_session(
+    session: SessionSnapshot, mode: str, preemptor: str, lost_grace_s: float
+) -> Transition | None:
+    """The transition that frees resources for ``preemptor`` (a session's id).
+
+    ``mode`` "requeue" returns the session to the queue, "end" stops it; either way its own stop_grace_s
+    applies. None if it holds no resources any more, or if all its kernels have ended.
+    """
+    if not _holds_resources(session):
+        return None
+    event = Event.STOP if mode == "end" else Event.PREEMPT
+    detail = f"for session {preemptor}, which has a higher priority"
+    return _transition(session, event, lost_grace_s, Reason.PREEMPTED, detail=detail, actor="scheduler")
+
+
+def drain_session(
+    session: SessionSnapshot, agent_id: str, actor: str, lost_grace_s: float
+) -> Transition | None:
+    """The transition for a session that is still on an agent at the agent's drain deadline.
+
+    A batch session with ``retries`` returns to the queue. Every other session is stopped; endpoints create
+    replacement replicas.
+    """
+    if not _holds_resources(session):
+        return None
+    requeue = session.spec.type is SessionType.BATCH and session.spec.retries > 0
+    event = Event.PREEMPT if requeue else Event.STOP
+    detail = f"agent {agent_id} was drained"
+    return _transition(session, event, lost_grace_s, Reason.AGENT_DRAINED, detail=detail, actor=actor)
+
+
+def reconcile_session(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
+    """The transition that a session's kernels and deadline call for now. The first rule that matches wins."""
+    overdue = session.deadline_at is not None and now >= session.deadline_at
+    if session.status in TERMINAL:
+        return None
+    if session.status is Status.PENDING:
+        return _reconcile_pending(session, overdue, lost_grace_s)
+    if all(kernel.status in TERMINAL for kernel in session.kernels):
+        return _all_kernels_ended(session, lost_grace_s)
+    if session.status is Status.TERMINATING:
+        return _abandon(session, lost_grace_s) if overdue else None
+    main, lost = _main_kernel(session.kernels), _lost_sub_kernels(session)
+    if main.status in TERMINAL:
+        event = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
+        return _kernel_failed(session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event)
+    if lost and not (session.status is Status.RUNNING and _may_degrade(session.spec)):
+        reason = lost[0].reason or Reason.KERNEL_GONE
+        return _kernel_failed(session, reason, _describe_loss(lost[0]), lost_grace_s)
+    if overdue:
+        if session.status is Status.RUNNING:
+            reason = Reason.TIMEOUT if session.spec.timeout_s is not None else Reason.MAX_LIFETIME
+            event = Event.FAIL if reason is Reason.TIMEOUT else Event.STOP
+            return _transition(session, event, lost_grace_s, reason)
+        detail = f"no kernel became ready while the session was {session.status}"
+        return _kernel_failed(session, Reason.START_TIMEOUT, detail, lost_grace_s)
+    return _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, lost_grace_s)
+
+
+def _transition(
+    session: SessionSnapshot, event: Event, lost_grace_s: float, reason: Reason, **fields: object
+) -> Transition:
+    new = next_status(session.status, event)
+    if event in NEW_ATTEMPT:
+        fields["sub_kernels"] = session.spec.size - 1
+    if new is Status.TERMINATING or event in NEW_ATTEMPT:
+        fields.setdefault("kernel_status", Status.TERMINATING)
+    return Transition(
+        session.session_id,
+        session.status,
+        session.revision,
         event,
         new,
         reason,
-        deadline_s=deadline_s(new, facts.spec, lost_grace_s),
-        **more,  # type: ignore[arg-type]
+        deadline_s=deadline_s(new, session.spec, lost_grace_s),
+        **fields,  # type: ignore[arg-type]
     )
 
 
-def stop(facts: SessionFacts, actor: str, reason: Reason, lost_grace_s: float) -> Move | None:
-    """The move for a stop, which is accepted in every status; None where it is ending or has ended."""
-    if facts.status in TERMINAL or facts.status is Status.TERMINATING:
-        return None
-    return _move(facts, Event.STOP, lost_grace_s, reason, actor=actor)
+def _holds_resources(session: SessionSnapshot) -> bool:
+    ended = all(kernel.status in TERMINAL for kernel in session.kernels)
+    return session.status in (*STARTING, Status.RUNNING) and not ended
 
 
-def preempt(facts: SessionFacts, how: str, cause: str, lost_grace_s: float) -> Move | None:
-    """The move that makes room for ``cause`` (a session): ``how`` is to requeue it or to end it. None for one
-    that holds nothing any more, or whose end is only to be written down. Its own grace holds either way."""
-    ended = all(kernel.status in TERMINAL for kernel in facts.kernels)
-    if facts.status not in (*STARTING, Status.RUNNING) or ended:
-        return None
-    event = Event.STOP if how == "end" else Event.PREEMPT
-    words = f"for session {cause}, of higher priority"
-    return _move(facts, event, lost_grace_s, Reason.PREEMPTED, detail=words, actor="scheduler")
-
-
-def drain(facts: SessionFacts, agent_id: str, actor: str, lost_grace_s: float) -> Move | None:
-    """The move for what is left on an agent at the deadline of its drain. A batch session that may be run
-    again (``retries``) goes back into the queue; all else is stopped, and endpoints make other replicas."""
-    if facts.status not in (*STARTING, Status.RUNNING) or all(
-        kernel.status in TERMINAL for kernel in facts.kernels
-    ):
-        return None
-    again = facts.spec.type is SessionType.BATCH and facts.spec.retries > 0
-    event = Event.PREEMPT if again else Event.STOP
-    return _move(
-        facts, event, lost_grace_s, Reason.AGENT_DRAINED, detail=f"agent {agent_id} is emptied", actor=actor
-    )
-
-
-def judge(facts: SessionFacts, now: datetime, lost_grace_s: float) -> Move | None:
-    """What a session's kernels and deadline mean for it now: the joint rules, first match wins."""
-    late = facts.deadline_at is not None and now >= facts.deadline_at
-    kernels = facts.kernels
-    if facts.status in (Status.PENDING, *TERMINAL):
-        return _waiting(facts, late, lost_grace_s) if facts.status is Status.PENDING else None
-    if all(k.status in TERMINAL for k in kernels):
-        return _ended(facts, lost_grace_s)
-    if facts.status is Status.TERMINATING:
-        return _give_up(facts, lost_grace_s) if late else None
-    main, lost = _main(kernels), _lost(facts)
-    if main.status in TERMINAL:
-        well = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
-        return _failed(facts, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, well)
-    if lost and not (facts.status is Status.RUNNING and _may_degrade(facts.spec)):
-        return _failed(facts, lost[0].reason or Reason.KERNEL_GONE, _of(lost[0]), lost_grace_s)
-    if late:
-        if facts.status is Status.RUNNING:
-            reason = Reason.TIMEOUT if facts.spec.timeout_s is not None else Reason.MAX_LIFETIME
-            return _move(facts, Event.FAIL if reason is Reason.TIMEOUT else Event.STOP, lost_grace_s, reason)
-        return _failed(facts, Reason.START_TIMEOUT, f"no kernel was ready in {facts.status}", lost_grace_s)
-    return _degrade(facts, lost, now, lost_grace_s) if lost else _advance(facts, lost_grace_s)
-
-
-def _main(kernels: Sequence[KernelFacts]) -> KernelFacts:
+def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
     return next(kernel for kernel in kernels if kernel.hostname == MAIN)
 
 
-def _lost(facts: SessionFacts) -> list[KernelFacts]:
-    """The subs of a cluster that have ended although they should not have. In a batch session one may be done
-    before main1 is."""
-    done = Reason.EXIT_ZERO if facts.spec.type is SessionType.BATCH else None
-    ended = [kernel for kernel in facts.kernels if kernel.status in TERMINAL and kernel.hostname != MAIN]
-    return [kernel for kernel in ended if kernel.reason is not done]
+def _lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
+    """Sub kernels of a cluster that ended although they should not have. In a batch session a sub kernel may
+    finish before main1 does."""
+    expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
+    ended = [kernel for kernel in session.kernels if kernel.status in TERMINAL and kernel.hostname != MAIN]
+    return [kernel for kernel in ended if kernel.reason is not expected]
 
 
 def _may_degrade(spec: SessionSpec) -> bool:
     return spec.cluster is not None and spec.cluster.on_kernel_loss == "degrade"
 
 
-def _of(kernel: KernelFacts) -> str:
-    """What is known of the end of a sub."""
+def _describe_loss(kernel: KernelSnapshot) -> str:
     return f"{kernel.hostname}: {kernel.detail or REASONS[kernel.reason].text or 'it is gone'}"
 
 
 def _degrade(
-    facts: SessionFacts, lost: Sequence[KernelFacts], now: datetime, lost_grace_s: float
-) -> Move | None:
-    """It goes on, and says without whom: once for each that is lost. How long it may run stays as it was."""
-    words = f"without {'; without '.join(map(_of, lost))}"
-    if words == facts.detail:
+    session: SessionSnapshot, lost: Sequence[KernelSnapshot], now: datetime, lost_grace_s: float
+) -> Transition | None:
+    """The session continues without the lost kernels. Recorded once per loss; its run time limit stays."""
+    detail = f"without {'; without '.join(map(_describe_loss, lost))}"
+    if detail == session.detail:
         return None
-    left = None if facts.deadline_at is None else (facts.deadline_at - now).total_seconds()
+    remaining_s = None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
     reason = lost[-1].reason or Reason.KERNEL_GONE
-    return replace(_move(facts, Event.DEGRADED, lost_grace_s, reason, detail=words), deadline_s=left)
+    degraded = _transition(session, Event.DEGRADED, lost_grace_s, reason, detail=detail)
+    return replace(degraded, deadline_s=remaining_s)
 
 
-def _waiting(facts: SessionFacts, late: bool, lost_grace_s: float) -> Move | None:
-    if facts.broken and facts.spec.dependency_failed == "end":
-        cause = Reason.DEPENDENCY_FAILED
-        return _move(facts, Event.DEPENDENCY_FAILED, lost_grace_s, cause, detail=facts.broken)
-    if late:
-        return _move(facts, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
-    if facts.attempt - facts.requeued_from > 1 and facts.untried_agents < facts.spec.agents_needed:
-        left = "too few agents are" if facts.untried_agents else "no other agent is"
-        words = "; ".join(filter(None, (facts.detail, f"{left} left to try")))
-        return _move(facts, Event.FAIL, lost_grace_s, facts.reason, detail=words)
+def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: float) -> Transition | None:
+    if session.failed_dependencies and session.spec.dependency_failed == "end":
+        event, reason = Event.DEPENDENCY_FAILED, Reason.DEPENDENCY_FAILED
+        return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)
+    if overdue:
+        return _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
+    retrying = session.attempt - session.requeued_from > 1
+    if retrying and session.untried_agents < session.spec.agents_needed:
+        too_few = "too few agents are" if session.untried_agents else "no other agent is"
+        detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
+        return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
     return None
 
 
-def _advance(facts: SessionFacts, lost_grace_s: float) -> Move | None:
-    live = [ORDER.index(kernel.status) for kernel in facts.kernels if kernel.status not in TERMINAL]
-    least, most = ORDER[min(live)], ORDER[max(live)]
-    if facts.status in STARTING and least is Status.RUNNING:
-        return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
-    if facts.status in (Status.SCHEDULED, Status.PREPARING) and most in (Status.CREATING, Status.RUNNING):
-        return _move(facts, Event.CREATING, lost_grace_s, Reason.NONE)
-    if facts.status is Status.SCHEDULED and most is Status.PREPARING:
-        return _move(facts, Event.PREPARING, lost_grace_s, Reason.NONE)
+def _advance(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
+    """READY needs every kernel; earlier steps follow the kernel that is furthest ahead."""
+    live = [STATUS_ORDER.index(kernel.status) for kernel in session.kernels if kernel.status not in TERMINAL]
+    last, first = STATUS_ORDER[min(live)], STATUS_ORDER[max(live)]
+    if session.status in STARTING and last is Status.RUNNING:
+        return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
+    before_creating = session.status in (Status.SCHEDULED, Status.PREPARING)
+    if before_creating and first in (Status.CREATING, Status.RUNNING):
+        return _transition(session, Event.CREATING, lost_grace_s, Reason.NONE)
+    if session.status is Status.SCHEDULED and first is Status.PREPARING:
+        return _transition(session, Event.PREPARING, lost_grace_s, Reason.NONE)
     return None
 
 
-def _failed(
-    facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float, else_: Event = Event.FAIL
-) -> Move:
-    """A kernel ended or a start took too long, and something of the session may still be alive."""
-    if may_requeue(facts, reason):
-        return _requeue(facts, reason, detail, lost_grace_s)
-    if may_retry(facts, reason):
-        return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail)
-    return _move(facts, else_, lost_grace_s, reason, detail=detail)
+def _kernel_failed(
+    session: SessionSnapshot, reason: Reason, detail: str, lost_grace_s: float, final: Event = Event.FAIL
+) -> Transition:
+    """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the event if
+    the session is neither requeued nor retried."""
+    if may_requeue(session, reason):
+        return _requeue(session, reason, detail, lost_grace_s)
+    event = Event.RETRY if may_retry(session, reason) else final
+    return _transition(session, event, lost_grace_s, reason, detail=detail)
 
 
-def may_retry(facts: SessionFacts, reason: Reason) -> bool:
-    """Only a start is retried, only for reasons that another agent may mend, and only if there is one (of a
-    multi-node cluster: enough)."""
-    if facts.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
-        return False  # its program ran, faster than anybody saw: that is its result
+def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
+    """Only a start is retried, only for reasons that another agent may not have, and only while enough other
+    agents exist (one, or as many as a multi-node cluster needs)."""
+    if session.spec.type is SessionType.BATCH and reason in PROGRAM_FAILED:
+        return False  # the program ran and ended between two reports: that is the session's result
     return (
-        facts.status in STARTING
+        session.status in STARTING
         and REASONS[reason].retryable
-        and facts.attempt - facts.requeued_from < facts.spec.max_attempts
-        and facts.other_agents >= facts.spec.agents_needed
+        and session.attempt - session.requeued_from < session.spec.max_attempts
+        and session.other_agents >= session.spec.agents_needed
     )
 
 
-# What a batch session's program did, as against what was done to it (a stop, a timeout) or to its node.
-PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
-PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
-LONGEST_PAUSE_S = 300.0
+def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
+    """A batch program that failed, or that its agent reports gone (the node restarted), is run again up to
+    ``retries`` times, on any agent. Failed starts are counted separately (``may_retry``).
 
-
-def may_requeue(facts: SessionFacts, reason: Reason) -> bool:
-    """A program that failed, or that its agent says is gone (the node restarted), is run again as often as
-    ``retries`` says, on any agent; starts that failed are counted apart (``may_retry``). What was lost with
-    its agent may run still, and is not run a second time beside itself."""
-    gone = reason is Reason.KERNEL_GONE and not may_retry(facts, reason)
+    A program lost with its agent may still be running and is never started a second time beside itself.
+    """
+    gone = reason is Reason.KERNEL_GONE and not may_retry(session, reason)
     return (
-        facts.spec.type is SessionType.BATCH
-        and facts.status in (*STARTING, Status.RUNNING)
+        session.spec.type is SessionType.BATCH
+        and session.status in (*STARTING, Status.RUNNING)
         and (reason in PROGRAM_FAILED or gone)
-        and facts.requeues < facts.spec.retries
+        and session.requeues < session.spec.retries
     )
 
 
-def pause_s(spec: SessionSpec, requeues: int) -> float:
-    """Seconds before the run that follows the first and ``requeues`` others: it doubles."""
-    return min(LONGEST_PAUSE_S, spec.retry_backoff_s * 2.0**requeues)
+def backoff_s(spec: SessionSpec, requeues: int) -> float:
+    """Exponential backoff before the next run, in seconds, after ``requeues`` earlier requeues."""
+    return min(BACKOFF_MAX_S, spec.retry_backoff_s * 2.0**requeues)
 
 
-def _requeue(facts: SessionFacts, reason: Reason, detail: str, lost_grace_s: float) -> Move:
-    pause = pause_s(facts.spec, facts.requeues)
-    nth = f"retry {facts.requeues + 1} of {facts.spec.retries}, not before {pause:g} s from now"
-    words = f"{detail}; {nth}" if detail else nth
-    wait = facts.spec.pending_timeout_s
+def _requeue(session: SessionSnapshot, reason: Reason, detail: str, lost_grace_s: float) -> Transition:
+    backoff = backoff_s(session.spec, session.requeues)
+    retry = f"retry {session.requeues + 1} of {session.spec.retries}, not before {backoff:g} s from now"
+    detail = f"{detail}; {retry}" if detail else retry
+    timeout = session.spec.pending_timeout_s
     return replace(
-        _move(facts, Event.REQUEUE, lost_grace_s, reason, detail=words, pause_s=pause),
-        deadline_s=None if wait is None else wait + pause,  # its patience is for the scheduler alone
+        _transition(session, Event.REQUEUE, lost_grace_s, reason, detail=detail, backoff_s=backoff),
+        # The backoff does not count against pending_timeout_s, which limits the wait for the scheduler.
+        deadline_s=None if timeout is None else timeout + backoff,
     )
 
 
-def _ended(facts: SessionFacts, lost_grace_s: float) -> Move:
-    """Every kernel has ended: why, and was that well? Of a cluster main1 tells."""
-    if _ran_unseen(facts):
-        return _move(facts, Event.READY, lost_grace_s, Reason.NONE)
-    main = _main(facts.kernels)
-    if facts.status is Status.TERMINATING:  # the reason for stopping explains more than how the stop went
-        reason, detail = facts.reason or main.reason, facts.detail
+def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transition:
+    """Every kernel has ended. In a cluster, main1 determines the reason and the result."""
+    if _ran_between_reports(session):
+        return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
+    main = _main_kernel(session.kernels)
+    if session.status is Status.TERMINATING:  # why it was stopped explains more than how its kernels ended
+        reason, detail = session.reason or main.reason, session.detail
     else:
         reason, detail = main.reason or Reason.KERNEL_GONE, main.detail
-        if may_requeue(facts, reason):
-            return replace(_requeue(facts, reason, detail, lost_grace_s), kernels_to=None)
-        if may_retry(facts, reason):
-            return _move(facts, Event.RETRY, lost_grace_s, reason, detail=detail, kernels_to=None)
-    bad = REASONS[reason].failure
-    if reason is Reason.EXIT_ZERO and facts.spec.type is SessionType.INFERENCE:
-        bad, detail = True, detail or "an engine should not end by itself"
-    return _finish(facts, reason, detail, bad, lost_grace_s, None)
+        if may_requeue(session, reason):
+            return replace(_requeue(session, reason, detail, lost_grace_s), kernel_status=None)
+        if may_retry(session, reason):
+            return _transition(session, Event.RETRY, lost_grace_s, reason, detail=detail, kernel_status=None)
+    failed = REASONS[reason].failure
+    if reason is Reason.EXIT_ZERO and session.spec.type is SessionType.INFERENCE:
+        failed, detail = True, detail or "an inference engine must not exit by itself"
+    return _finish(session, reason, detail, failed, lost_grace_s, None)
 
 
-def _ran_unseen(facts: SessionFacts) -> bool:
-    """Its program came and went between two reports. It did run, and that is written down before its end."""
+def _ran_between_reports(session: SessionSnapshot) -> bool:
+    """The program started and ended between two reports. RUNNING is recorded before its end is."""
     return (
-        facts.spec.type is SessionType.BATCH
-        and facts.status in STARTING
-        and _main(facts.kernels).reason in PROGRAM_RAN
+        session.spec.type is SessionType.BATCH
+        and session.status in STARTING
+        and _main_kernel(session.kernels).reason in PROGRAM_RAN
     )
 
 
-def _give_up(facts: SessionFacts, lost_grace_s: float) -> Move:
-    reason = facts.reason or Reason.STOP_TIMEOUT
-    detail = "it did not end in time after a stop: given up, its devices stay fenced until its agent is heard"
-    return _finish(facts, reason, detail, REASONS[reason].failure, lost_grace_s, Status.TERMINATED)
+def _abandon(session: SessionSnapshot, lost_grace_s: float) -> Transition:
+    reason = session.reason or Reason.STOP_TIMEOUT
+    detail = "the stop timed out; the devices stay fenced until the agent reports that the kernels are gone"
+    return _finish(session, reason, detail, REASONS[reason].failure, lost_grace_s, Status.TERMINATED)
 
 
 def _finish(
-    facts: SessionFacts,
+    session: SessionSnapshot,
     reason: Reason,
     detail: str,
-    bad: bool,
+    failed: bool,
     lost_grace_s: float,
-    kernels_to: Status | None,
-) -> Move:
-    result = None
-    ran_its_course = bad
-    if facts.spec.type is SessionType.BATCH:
-        # A batch session that ran and failed has a result; ERROR is for one that could not be run.
-        result = Result.FAILED if bad else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
-        ran_its_course = bad and reason not in (Reason.EXIT_NONZERO, Reason.TIMEOUT)
-    event = Event.FAILED if ran_its_course else Event.ENDED
-    return _move(facts, event, lost_grace_s, reason, detail=detail, result=result, kernels_to=kernels_to)
+    kernel_status: Status | None,
+) -> Transition:
+    result, event = None, Event.FAILED if failed else Event.ENDED
+    if session.spec.type is SessionType.BATCH:
+        result = Result.FAILED if failed else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
+        if reason in (Reason.EXIT_NONZERO, Reason.TIMEOUT):
+            event = Event.ENDED  # the program ran and has a result; ERROR is for sessions that could not run
+    return _transition(
+        session, event, lost_grace_s, reason, detail=detail, result=result, kernel_status=kernel_status
+    )

@@ -1,21 +1,21 @@
 """The manager's background loops. Each tick looks at the whole truth, decides by a pure function, writes."""
 
 from moorage.manager.loops.decision_recorder import DecisionRecorder
-from moorage.manager.loops.drain_controller import Drainer
-from moorage.manager.loops.garbage_collector import Sweeper
+from moorage.manager.loops.drain_controller import DrainController
+from moorage.manager.loops.garbage_collector import GarbageCollector
 from moorage.manager.loops.leader import Leader
-from moorage.manager.loops.replica_controller import ReplicaKeeper
+from moorage.manager.loops.replica_controller import ReplicaController
 from moorage.manager.loops.scheduler import Scheduler
-from moorage.manager.loops.session_controller import Lifekeeper
-from moorage.manager.loops.usage_writer import UsageKeeper
+from moorage.manager.loops.session_controller import SessionController
+from moorage.manager.loops.usage_writer import UsageWriter
 
 __all__ = [
     "DecisionRecorder",
-    "Drainer",
+    "DrainController",
+    "GarbageCollector",
     "Leader",
-    "Lifekeeper",
-    "ReplicaKeeper",
+    "ReplicaController",
     "Scheduler",
-    "Sweeper",
-    "UsageKeeper",
+    "SessionController",
+    "UsageWriter",
 ]

@@ -1,4 +1,4 @@
-"""What is left on an agent at the deadline of its drain: the shell around ``judging.drain``."""
+"""Drain controller: at the deadline of an agent's drain, moves the sessions that are still on it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.manager.lifecycle.reconcile import drain
+from moorage.manager.lifecycle.reconcile import drain_session
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
-log = structlog.get_logger("moorage.drainer")
+log = structlog.get_logger("moorage.drain")
 
 
-class Drainer:
-    """Replicas are replaced before, by the replica keeper; what begins after a deadline is seen here, too."""
+class DrainController:
+    """The replica controller replaces replicas before the deadline. Sessions that start after the deadline
+    are moved here, too."""
 
     def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
         self._store, self._leader, self._lost_grace_s = store, leader, lost_grace_s
-        self.loop = Loop("drainer", self._tick, interval_s=1.0, clock=clock)
+        self.loop = Loop("drain", self.run_once, interval_s=1.0, clock=clock)
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         if self._leader.term is None:
             return
         left = {session: (agent, actor) for session, agent, actor in await self._store.left_on_drained()}
@@ -28,7 +29,9 @@ class Drainer:
             return
         facts, _ = await self._store.unsettled(left)
         moves = [
-            m for one in facts if (m := drain(one, *left[one.session_id], self._lost_grace_s)) is not None
+            m
+            for one in facts
+            if (m := drain_session(one, *left[one.session_id], self._lost_grace_s)) is not None
         ]
         for move in moves:
             log.info("session leaves a drained agent", id=move.session_id, step=move.event)

@@ -10,7 +10,7 @@ from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 
-log = structlog.get_logger("moorage.sweeper")
+log = structlog.get_logger("moorage.gc")
 
 HISTORY_DAYS = 30
 AUDIT_DAYS = 365
@@ -19,7 +19,7 @@ CHECK_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
 
 
-class Sweeper:
+class GarbageCollector:
     """Judges silence only after it has itself been listening for as long: a manager that was away, or whose
     database was, must not blame the agents for it."""
 
@@ -43,9 +43,9 @@ class Sweeper:
         self._last_tick = 0.0
         self._decisions, self._usage_s = decisions, usage_s
         self._forgot_at = self._checked_at = self._shrank_at = clock.monotonic()
-        self.loop = Loop("sweeper", self._tick, interval_s=self._interval_s, clock=clock)
+        self.loop = Loop("gc", self.run_once, interval_s=self._interval_s, clock=clock)
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         now = self._clock.monotonic()
         gap, self._last_tick = now - self._last_tick, now
         if self._leader.term is None or gap > self._interval_s * 3 or self.loop.failures:

@@ -24,13 +24,13 @@ class Leader:
         self._holder = clock.new_id()
         self._term: int | None = None
         self._trusted_until = 0.0
-        self.loop = Loop("leader", self._tick, interval_s=TTL_S / 3, clock=clock)
+        self.loop = Loop("leader", self.run_once, interval_s=TTL_S / 3, clock=clock)
 
     @property
     def term(self) -> int | None:
         return self._term if self._clock.monotonic() < self._trusted_until else None
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         started = self._clock.monotonic()
         term = await self._store.take_lease(self._holder, TTL_S)
         if term is not None:
@@ -41,7 +41,7 @@ class Leader:
         self._term = term
 
     async def __aenter__(self) -> Leader:
-        await self._tick()
+        await self.run_once()
         await self.loop.__aenter__()
         return self
 

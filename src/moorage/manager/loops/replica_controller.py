@@ -8,25 +8,25 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.manager.loops.leader import Leader
-from moorage.manager.serving.replicas import EndpointFacts, plan_replicas
+from moorage.manager.serving.replicas import EndpointSnapshot, plan_replicas
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.replicas")
 
 
-class ReplicaKeeper:
+class ReplicaController:
     def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
         self._store, self._leader, self._clock = store, leader, clock
-        self.loop = Loop("replicas", self._tick, interval_s=1.0, clock=clock)
+        self.loop = Loop("replicas", self.run_once, interval_s=1.0, clock=clock)
         store.notifier.on(Topic.ENDPOINTS, self.loop.nudge)
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         for endpoint in await self._store.endpoint_facts():
             if self._leader.term is None:
                 return
             await self._reconcile(endpoint)
 
-    async def _reconcile(self, endpoint: EndpointFacts) -> None:
+    async def _reconcile(self, endpoint: EndpointSnapshot) -> None:
         plan = plan_replicas(endpoint, self._clock.now())
         for session_id in plan.stop:
             log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=plan.stop_reason)

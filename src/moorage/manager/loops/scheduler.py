@@ -33,10 +33,10 @@ class Scheduler:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._recorder = recorder
         self._selectors, self._planners = Selectors(), PlannerCache()
-        self.loop = Loop("scheduler", self._tick, interval_s=2.0, clock=clock, rest=2.0)
+        self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, rest=2.0)
         store.notifier.on(Topic.PENDING, self.loop.nudge)
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         for group, policy in await self._store.groups_with_pending():
             term = self._leader.term
             if term is None:

@@ -1,4 +1,4 @@
-"""Sessions follow their kernels, and no status lasts too long: the shell around ``judging.judge``."""
+"""Session controller: reconciles sessions with their kernels and their deadlines."""
 
 from __future__ import annotations
 
@@ -9,58 +9,64 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
-from moorage.manager.lifecycle.reconcile import judge
+from moorage.manager.lifecycle.reconcile import reconcile_session
 from moorage.manager.store import Store
 
-log = structlog.get_logger("moorage.lifekeeper")
+log = structlog.get_logger("moorage.sessions")
 
 
-# Everything is looked at so often; in between, what this manager has changed itself, at once.
-LOOK_S = 0.8
-# And so often also at those that run, should what another manager changed have been lost with it.
-LOOK_DEEP_S = 4.0
+# Interval of the scan for all sessions that need reconciling. Sessions whose kernels this manager has changed
+# are reconciled at once.
+SCAN_S = 0.8
+# Interval of the full scan, which includes RUNNING sessions: it recovers notifications that were lost with
+# another manager.
+FULL_SCAN_S = 4.0
 
 
-class Lifekeeper:
-    """Runs in every manager: moves are compare-and-swap, so two that judge alike do no harm."""
+class SessionController:
+    """Runs in every manager. Transitions are compare-and-swap, so concurrent controllers do no harm."""
 
     def __init__(self, store: Store, clock: Clock, lost_grace_s: float) -> None:
         self._store, self._clock, self._lost_grace_s = store, clock, lost_grace_s
-        self._touched: set[SessionId] = set()
-        self._looked_at: float | None = None
-        self._looked_deep_at = 0.0
-        self.loop = Loop("lifekeeper", self._tick, interval_s=1.0, clock=clock, rest=2.0)
-        store.notifier.on_kernels(self._heard)
+        self._changed: set[SessionId] = set()
+        self._scanned_at: float | None = None
+        self._full_scan_at = 0.0
+        self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, rest=2.0)
+        store.notifier.on_kernels(self._kernels_changed)
 
-    def _heard(self, sessions: Collection[SessionId] | None) -> None:
-        self._touched.update(sessions or ())
+    def _kernels_changed(self, sessions: Collection[SessionId] | None) -> None:
+        self._changed.update(sessions or ())
         self.loop.nudge()
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         now = self._clock.monotonic()
-        # First those that it was told of: to look for others takes as long as to judge these.
-        await self._judge_touched()
-        if self._looked_at is None or now - self._looked_at >= LOOK_S:
-            deep = self._looked_at is None or now - self._looked_deep_at >= LOOK_DEEP_S
-            self._looked_at = None  # until the look has succeeded
-            await self._judge(None, deep=deep)
-            self._looked_at = now
+        # First the changed ones: the scan for others takes as long as reconciling these.
+        await self._reconcile_changed()
+        if self._scanned_at is None or now - self._scanned_at >= SCAN_S:
+            deep = self._scanned_at is None or now - self._full_scan_at >= FULL_SCAN_S
+            self._scanned_at = None  # until the scan has succeeded
+            await self._reconcile(None, deep=deep)
+            self._scanned_at = now
             if deep:
-                self._looked_deep_at = now
+                self._full_scan_at = now
 
-    async def _judge_touched(self) -> None:
-        touched, self._touched = self._touched, set()
+    async def _reconcile_changed(self) -> None:
+        changed, self._changed = self._changed, set()
         try:
-            if touched:
-                await self._judge(touched)
-            touched = set()
+            if changed:
+                await self._reconcile(changed)
+            changed = set()
         finally:
-            # Those that run are only looked for in a deep look: what was told of them must not be lost.
-            self._touched |= touched
+            # Only a full scan finds RUNNING sessions, so a failed attempt must not lose their notification.
+            self._changed |= changed
 
-    async def _judge(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
-        facts, now = await self._store.unsettled(among, deep=deep)
-        moves = [move for one in facts if (move := judge(one, now, self._lost_grace_s)) is not None]
+    async def _reconcile(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
+        sessions, now = await self._store.unsettled(among, deep=deep)
+        moves = [
+            move
+            for session in sessions
+            if (move := reconcile_session(session, now, self._lost_grace_s)) is not None
+        ]
         if not moves:
             return
         for move in moves:
@@ -68,5 +74,5 @@ class Lifekeeper:
                 "session", id=move.session_id, step=move.event, status=move.new, reason=move.reason or None
             )
         await self._store.move_all(moves)
-        # A move may make the next one possible (a kernel that is ready before its start was seen).
-        self._heard([move.session_id for move in moves])
+        # A transition may enable the next one (a kernel that became ready before its start was observed).
+        self._kernels_changed([move.session_id for move in moves])

@@ -24,20 +24,20 @@ EVERY_S, TOTALS_EVERY_S = 1.0, 15.0
 _WAITING, _AT_ONCE = 20_000, 2_000
 
 
-class UsageKeeper:
+class UsageWriter:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
         self._newest: dict[AgentId, UsageReport] = {}
         self._minutes: deque[tuple[UsageReport, KernelMinute]] = deque(maxlen=_WAITING)
         self._totalled_at = clock.monotonic() - TOTALS_EVERY_S
-        self.loop = Loop("usage", self._tick, interval_s=EVERY_S, clock=clock)
+        self.loop = Loop("usage", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def take(self, report: UsageReport) -> None:
         self._metrics.usage_taken(dropped=report.agent_id in self._newest)
         self._newest[report.agent_id] = report
         self._minutes.extend((report, minute) for minute in report.minutes)
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         reports, self._newest = list(self._newest.values()), {}
         try:
             if reports:

@@ -29,7 +29,7 @@ _PEM = serialization.Encoding.PEM
 
 
 @dataclass(frozen=True)
-class Sealed:
+class EncryptedAuthority:
     """As it is kept: PEM, the key encrypted."""
 
     certificate: str
@@ -47,7 +47,7 @@ class Asked:
 class Authority:
     """Raises ``ConfigError`` when ``secret`` does not open it."""
 
-    def __init__(self, sealed: Sealed, secret: str) -> None:
+    def __init__(self, sealed: EncryptedAuthority, secret: str) -> None:
         self.certificate = sealed.certificate
         self._loaded = x509.load_pem_x509_certificate(sealed.certificate.encode())
         try:
@@ -61,7 +61,7 @@ class Authority:
         self._key = cast(ec.EllipticCurvePrivateKey, key)
 
     @staticmethod
-    def make(secret: str, now: datetime) -> Sealed:
+    def make(secret: str, now: datetime) -> EncryptedAuthority:
         """A new one, sealed with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Moorage links")])
@@ -74,7 +74,7 @@ class Authority:
         )
         seal = serialization.BestAvailableEncryption(secret.encode())
         kept = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, seal)
-        return Sealed(certificate.public_bytes(_PEM).decode(), kept.decode())
+        return EncryptedAuthority(certificate.public_bytes(_PEM).decode(), kept.decode())
 
     @cached_property
     def fingerprint(self) -> bytes:

@@ -17,7 +17,7 @@ from moorage.manager.store.store import Store
 _SEED_BYTES = 32
 
 
-class Enrolment:
+class Registration:
     """``life``: of a peer's certificate. ``link``: the address of the gRPC link as peers should dial it,
     without a host if that is the one at which they reached the API."""
 

@@ -34,7 +34,7 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.versions import incompatibility
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.authentication import Caller
-from moorage.manager.rpc.report_interval import Pace
+from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.rpc.report_validation import find_problem
 from moorage.manager.store import ReportRefused, Store
 
@@ -60,7 +60,7 @@ class _Refused(Exception):
         super().__init__(words)
 
 
-class Attached:
+class AgentStream:
     """One agent's stream: what was sent to it, and what waits to be."""
 
     def __init__(self, first: Report, taking: asyncio.Lock, caller: Caller) -> None:
@@ -136,7 +136,7 @@ class Attached:
         return named if all(kernels <= named for kernels in later) else None
 
 
-class Links:
+class AgentLinks:
     """All attached agents of this manager; the newest stream of an agent replaces its older one. Which that
     is the store knows, for all managers: a stream speaks here once its first report was taken in.
 
@@ -146,8 +146,8 @@ class Links:
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
-        self._pace = Pace()
-        self._attached: dict[AgentId, Attached] = {}
+        self._pace = ReportInterval()
+        self._attached: dict[AgentId, AgentStream] = {}
         self._dirty: set[AgentId] = set()
         self._taking: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
         # Agents that may forget what they reported ended, and what will see to them.
@@ -156,20 +156,20 @@ class Links:
         self._said: dict[str, str] = {}
         self._unpolled: list[AgentId] = []
         self._polled_at = clock.monotonic()
-        self.loop = Loop("orders", self._tick, interval_s=POLL_S / PARTS, clock=clock, rest=2.0)
+        self.loop = Loop("orders", self.run_once, interval_s=POLL_S / PARTS, clock=clock, rest=2.0)
         store.notifier.on_orders(self._heard)
 
-    def get(self, agent_id: str) -> Attached | None:
+    def get(self, agent_id: str) -> AgentStream | None:
         return self._attached.get(AgentId(agent_id))
 
-    def all(self) -> list[Attached]:
+    def all(self) -> list[AgentStream]:
         return list(self._attached.values())
 
     def _heard(self, agents: Collection[AgentId] | None) -> None:
         self._dirty.update(self._attached if agents is None else agents)
         self.loop.nudge()
 
-    async def _tick(self) -> None:
+    async def run_once(self) -> None:
         waited = self._clock.monotonic() - self._polled_at
         if waited >= 0.8 * POLL_S / PARTS:
             self._polled_at += waited
@@ -235,15 +235,15 @@ class Links:
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _admit(self, first: Report, caller: Caller) -> Attached:
+    def _admit(self, first: Report, caller: Caller) -> AgentStream:
         """A stream that may come to speak for its agent: that is for the store to say."""
         _check(first)
         agent_id = first.info.agent_id
-        attached = Attached(first, self._taking.setdefault(agent_id, asyncio.Lock()), caller)
+        attached = AgentStream(first, self._taking.setdefault(agent_id, asyncio.Lock()), caller)
         attached.check(first)
         return attached
 
-    def _take_over(self, attached: Attached) -> None:
+    def _take_over(self, attached: AgentStream) -> None:
         """Its first report was taken in, so no other stream speaks for the agent any more."""
         older = self._attached.get(attached.agent_id)
         if older is not None:
@@ -259,7 +259,7 @@ class Links:
         self._attached[attached.agent_id] = attached
         self._metrics.set_links(len(self._attached))
 
-    def _leave(self, attached: Attached) -> None:
+    def _leave(self, attached: AgentStream) -> None:
         if not attached.heard:
             return
         if self._attached.get(attached.agent_id) is attached:
@@ -269,7 +269,7 @@ class Links:
 
     async def _serve(
         self,
-        attached: Attached,
+        attached: AgentStream,
         first: Report,
         reports: AsyncIterator[agent_pb2.Report],
         context: Context,
@@ -298,7 +298,7 @@ class Links:
             while len(self._said) > 1000:
                 del self._said[next(iter(self._said))]
 
-    async def _observe(self, attached: Attached, report: Report) -> bool:
+    async def _observe(self, attached: AgentStream, report: Report) -> bool:
         """False: a newer stream speaks for this agent here, and nothing was changed. Raises ``_Refused`` if
         one does elsewhere."""
         async with attached.taking:
@@ -317,7 +317,7 @@ class Links:
         self._metrics.report_taken()
         return True
 
-    async def _read(self, attached: Attached, reports: AsyncIterator[agent_pb2.Report]) -> None:
+    async def _read(self, attached: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
             async for wire in reports:
                 message = codec.report_from_wire(wire)
@@ -337,7 +337,7 @@ class Links:
         finally:
             attached.nudged.set()
 
-    async def _write(self, attached: Attached, reader: asyncio.Task[None], context: Context) -> None:
+    async def _write(self, attached: AgentStream, reader: asyncio.Task[None], context: Context) -> None:
         while not reader.done() and self._attached.get(attached.agent_id) is attached:
             attached.nudged.clear()
             requests, attached.requests = attached.requests, []

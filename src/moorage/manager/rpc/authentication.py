@@ -49,7 +49,7 @@ class Caller:
         return ""
 
 
-class Admission:
+class LinkAuthenticator:
     """Lets callers in, and ends the calls of those that were revoked. ``token``: the link token, where the
     link has no TLS; None where it has, and the certificate says who calls."""
 

@@ -22,7 +22,7 @@ from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.resources import KernelView, SessionView
-from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
 
 log = structlog.get_logger("moorage.exec")
@@ -34,7 +34,7 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH)
 
 
-class Conversation:
+class RunningCommand:
     """One command, as the side of its user sees it."""
 
     def __init__(self, agent_id: str) -> None:
@@ -68,10 +68,10 @@ class Conversation:
         return None
 
 
-class ExecBroker:
-    def __init__(self, links: Links, clock: Clock) -> None:
+class CommandBroker:
+    def __init__(self, links: AgentLinks, clock: Clock) -> None:
         self._links, self._clock = links, clock
-        self._open: dict[str, Conversation] = {}
+        self._open: dict[str, RunningCommand] = {}
 
     def check(self, session: SessionView) -> None:
         """Whether commands may be run in it now, in whichever of its kernels. Raises ``Conflict``, and
@@ -107,7 +107,9 @@ class ExecBroker:
         return KernelId(kernel.id), agent_id
 
     @asynccontextmanager
-    async def open(self, session: SessionView, spec: ExecSpec, *, actor: str) -> AsyncIterator[Conversation]:
+    async def open(
+        self, session: SessionView, spec: ExecSpec, *, actor: str
+    ) -> AsyncIterator[RunningCommand]:
         """Run it; leaving hangs it up. Raises as ``check``, and ``AgentUnreachable`` for no answer."""
         self.check(session)
         kernel_id, agent_id = self._kernel(session, spec.kernel)
@@ -117,7 +119,7 @@ class ExecBroker:
             self._clock.new_id(), kernel_id, tuple(spec.command), spec.tty, spec.stdin,
             spec.size.rows, spec.size.cols, spec.env,
         )  # fmt: skip
-        conversation = self._open[request.request_id] = Conversation(agent_id)
+        conversation = self._open[request.request_id] = RunningCommand(agent_id)
         say = log.bind(session=session.name, session_id=session.id, actor=actor, request=request.request_id)
         # Who ran what, and when, wherever: the arguments may hold secrets, but who audits must see them.
         say.info("command run in a session", command=spec.command, tty=spec.tty, agent=agent_id)
@@ -172,7 +174,7 @@ def _newest(session: SessionView) -> dict[str, KernelView]:
     return {k.hostname: k for k in session.kernels if k.attempt == session.attempt}
 
 
-async def _read(conversation: Conversation, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
+async def _read(conversation: RunningCommand, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
     with suppress(*_BROKEN):  # who reads is told by the end of the outputs
         async for message in outputs:
             await conversation.outputs.put(message)
@@ -180,7 +182,7 @@ async def _read(conversation: Conversation, outputs: AsyncIterator[agent_pb2.Exe
                 return
 
 
-async def _write(conversation: Conversation, context: Any) -> None:
+async def _write(conversation: RunningCommand, context: Any) -> None:
     with suppress(*_BROKEN):
         while (message := await conversation.inputs.get()) is not None:
             await context.write(message)

@@ -16,7 +16,7 @@ from moorage.common.model.errors import AgentUnreachable, NotFound
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
-from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.logs")
@@ -28,7 +28,7 @@ LOOK_AGAIN_S = 0.5
 
 
 class LogBroker:
-    def __init__(self, store: Store, links: Links, clock: Clock) -> None:
+    def __init__(self, store: Store, links: AgentLinks, clock: Clock) -> None:
         self._store, self._links, self._clock = store, links, clock
         self._readers: dict[str, Pipe[bytes | NotFound]] = {}
 

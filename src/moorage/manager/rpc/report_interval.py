@@ -15,7 +15,7 @@ REST, LEAST_S, LONGEST_S = 4.0, 0.03, 0.4
 NEWEST = 0.05
 
 
-class Pace:
+class ReportInterval:
     def __init__(self) -> None:
         self._waits_s = 0.0
 

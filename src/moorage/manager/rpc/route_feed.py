@@ -16,7 +16,7 @@ from moorage.manager.store import Store, Topic
 log = structlog.get_logger("moorage.feed")
 
 
-class Feed:
+class RouteFeed:
     """Looks at the routes when something changed (and every 2 s), numbers new content, tells all watchers."""
 
     def __init__(self, store: Store, clock: Clock) -> None:

@@ -22,12 +22,12 @@ from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import InvalidInput, StartupError, StoreUnavailable
 from moorage.common.model.usage import UsageReport
 from moorage.common.views.peers import PeerKind
-from moorage.manager.pki.registration import Enrolment, ManagerCertificate
-from moorage.manager.rpc.agent_link import Links
-from moorage.manager.rpc.authentication import Admission, Caller
-from moorage.manager.rpc.commands import ExecBroker
+from moorage.manager.pki.registration import ManagerCertificate, Registration
+from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
+from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
-from moorage.manager.rpc.route_feed import Feed
+from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")
@@ -60,18 +60,18 @@ class LinkServer(
     def __init__(
         self,
         address: str,
-        admission: Admission,
-        enrolment: Enrolment | None,
+        admission: LinkAuthenticator,
+        registration: Registration | None,
         certificate: ManagerCertificate | None,
-        links: Links,
+        links: AgentLinks,
         logs: LogBroker,
-        execs: ExecBroker,
+        execs: CommandBroker,
         workspaces: WorkspaceBroker,
-        feed: Feed,
+        feed: RouteFeed,
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
-        self._admission, self._enrolment, self._certificate = admission, enrolment, certificate
+        self._admission, self._enrolment, self._certificate = admission, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces = workspaces
         self._server: grpc.aio.Server | None = None
@@ -117,12 +117,12 @@ class LinkServer(
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         caller = await self._admit(context, "agent", "proxy")
-        enrolment = self._enrolment
-        if caller.peer is None or enrolment is None:
+        registration = self._enrolment
+        if caller.peer is None or registration is None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this link has no TLS: nothing to renew")
             raise AssertionError("aborted")
         try:
-            certificate = await enrolment.renew(caller.peer_id, caller.peer, request.csr)
+            certificate = await registration.renew(caller.peer_id, caller.peer, request.csr)
         except InvalidInput as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except StoreUnavailable as error:
@@ -130,7 +130,7 @@ class LinkServer(
         if certificate is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
         log.info("certificate renewed", kind=caller.peer.kind, name=caller.peer.name)
-        now_ms = round(enrolment.now().timestamp() * 1000)
+        now_ms = round(registration.now().timestamp() * 1000)
         return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
 
     async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:

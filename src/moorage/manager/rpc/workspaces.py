@@ -11,7 +11,7 @@ from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import AgentId
 from moorage.common.views.resources import WorkspaceList, WorkspaceView
-from moorage.manager.rpc.agent_link import Links
+from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
 
 # To list is to look at every file: a node with many is slow.
@@ -19,7 +19,7 @@ ANSWER_S = 15.0
 
 
 class WorkspaceBroker:
-    def __init__(self, links: Links, clock: Clock) -> None:
+    def __init__(self, links: AgentLinks, clock: Clock) -> None:
         self._links, self._clock = links, clock
         self._asked: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 

@@ -21,7 +21,7 @@ _NOT_ITS_FAULT = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KER
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaFacts:
+class ReplicaSnapshot:
     """``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is given up.
     ``agent_drained``: its agent is to be emptied, so it is stopped once another one is ready in its place."""
 
@@ -36,14 +36,14 @@ class ReplicaFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointFacts:
+class EndpointSnapshot:
     endpoint_id: EndpointId
     name: str
     spec: EndpointSpec
     wanted: int
     changed_at: datetime
     deleted: bool
-    replicas: tuple[ReplicaFacts, ...]  # newest first: all live ones, and some that ended
+    replicas: tuple[ReplicaSnapshot, ...]  # newest first: all live ones, and some that ended
     owner: Owner = NOBODY
 
 
@@ -58,7 +58,7 @@ class ReplicaPlan:
     retry_at: datetime | None = None
 
 
-def failures_in_a_row(replicas: Sequence[ReplicaFacts], since: datetime) -> list[ReplicaFacts]:
+def failures_in_a_row(replicas: Sequence[ReplicaSnapshot], since: datetime) -> list[ReplicaSnapshot]:
     """Those that failed since the endpoint was last changed and since one was stable; newest first."""
     failed = []
     for r in replicas:
@@ -74,13 +74,13 @@ def failures_in_a_row(replicas: Sequence[ReplicaFacts], since: datetime) -> list
     return failed
 
 
-def _not_its_fault(r: ReplicaFacts) -> bool:
+def _not_its_fault(r: ReplicaSnapshot) -> bool:
     if r.reason is Reason.KERNEL_GONE:
         return r.ready_at is not None
     return r.reason in _NOT_ITS_FAULT
 
 
-def plan_replicas(endpoint: EndpointFacts, now: datetime) -> ReplicaPlan:
+def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     """What to start and what to stop, so that as many are live as are wanted."""
     live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
     if endpoint.deleted:
@@ -105,7 +105,7 @@ def plan_replicas(endpoint: EndpointFacts, now: datetime) -> ReplicaPlan:
 
 
 def _replaced(
-    drained: Sequence[ReplicaFacts], healthy: Sequence[ReplicaFacts], wanted: int
+    drained: Sequence[ReplicaSnapshot], healthy: Sequence[ReplicaSnapshot], wanted: int
 ) -> tuple[SessionId, ...]:
     """Of those on agents that are emptied: what nobody would miss. One that is not ready serves nobody."""
     ready = sum(r.status is Status.RUNNING for r in healthy)
@@ -114,7 +114,7 @@ def _replaced(
     return (*idle, *(r.session_id for r in serving[max(0, wanted - ready) :]))
 
 
-def endpoint_status(endpoint: EndpointFacts) -> EndpointStatus:
+def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
     """What people see: computed, never stored."""
     if endpoint.deleted:
         return EndpointStatus.STOPPED

@@ -17,8 +17,8 @@ from moorage.common.model.status import TERMINAL, EndpointStatus, Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import Owner
 from moorage.manager.serving.replicas import (
-    EndpointFacts,
-    ReplicaFacts,
+    EndpointSnapshot,
+    ReplicaSnapshot,
     endpoint_status,
     failures_in_a_row,
     plan_replicas,
@@ -112,7 +112,7 @@ class Endpoints:
         self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
         return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
 
-    async def endpoint_facts(self) -> list[EndpointFacts]:
+    async def endpoint_facts(self) -> list[EndpointSnapshot]:
         """All that the replica keeper must look at."""
         found = await self._db.fetch(SQL["endpoints_to_reconcile"])
         replicas = await self._replicas(found)
@@ -156,8 +156,8 @@ class Endpoints:
         )
 
 
-def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> EndpointFacts:
-    return EndpointFacts(
+def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> EndpointSnapshot:
+    return EndpointSnapshot(
         EndpointId(row["id"]),
         row["name"],
         EndpointSpec.model_validate(row["spec"]),
@@ -165,7 +165,7 @@ def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> End
         row["changed_at"],
         row["deleted_at"] is not None,
         tuple(
-            ReplicaFacts(
+            ReplicaSnapshot(
                 SessionId(r["id"]),
                 Status(r["status"]),
                 r["created_at"],

@@ -1,8 +1,8 @@
 """What must always hold in the database, as checks that look at all of it, and what may be mended.
 
-The seeded world, the tests with faults, the sweeper and ``moorage db check`` use the same ones. A check is
-one statement that gives the rows which break it. Only what follows from the rest of the database is mended:
-a counter, and what a kernel holds that was seen to end. All else is shown, for a person to judge.
+The seeded world, the tests with faults, the garbage collector and ``moorage db check`` use the same ones. A
+check is one statement that gives the rows which break it. Only what follows from the rest of the database
+is mended: a counter, and what a kernel holds that was seen to end. All else is shown, for a person to judge.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Drift:
 
 _ENDED = (Status.TERMINATED, Status.ERROR)
 _ON = (*(s for s in Status if s in STARTING), Status.RUNNING)
-# A kernel may be ahead of its session (the lifekeeper follows), never behind it.
+# A kernel may be ahead of its session (the session controller follows), never behind it.
 GOES_WITH: Mapping[Status, tuple[Status, ...]] = {
     Status.PENDING: (Status.PENDING,),
     **{status: (*_ON, *_ENDED) for status in STARTING},

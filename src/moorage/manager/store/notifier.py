@@ -36,7 +36,7 @@ class Topic(StrEnum):
     PENDING = "pending"  # something waits, or room has come: the scheduler
     WAITING = "waiting"  # these sessions came to wait, or wait no more, or otherwise
     CAPACITY = "capacity"  # these agents have more or less room, or are otherwise not as they were
-    KERNELS = "kernels"  # kernels of these sessions changed: the lifekeeper
+    KERNELS = "kernels"  # kernels of these sessions changed: the session controller
     ORDERS = "orders"  # what these agents should run may have changed: the links
     ROUTES = "routes"  # what proxies should know may have changed: the feed
     KEYS = "keys"  # an API key was made or revoked: who remembers keys forgets them

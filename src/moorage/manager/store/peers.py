@@ -12,7 +12,7 @@ import asyncpg
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
 from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, PeerKind, PeerView
-from moorage.manager.pki.authority import Sealed
+from moorage.manager.pki.authority import EncryptedAuthority
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -44,7 +44,7 @@ class Peers:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._peer_line = db.line()
 
-    async def authority(self, make: Callable[[], Sealed]) -> Sealed:
+    async def authority(self, make: Callable[[], EncryptedAuthority]) -> EncryptedAuthority:
         """The CA of the links; the first manager that asks makes it."""
         found = await self._db.fetchrow(SQL["authority_find"])
         if found is None:
@@ -52,7 +52,7 @@ class Peers:
             rows = await self._peer_line.fetch(SQL["authority_keep"], made.certificate, made.key)
             # Another manager kept its own between our two looks, and this statement could not see it yet.
             found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
-        return Sealed(found["certificate"], found["key"])
+        return EncryptedAuthority(found["certificate"], found["key"])
 
     async def create_join_token(self, spec: JoinTokenSpec, verifier: str, *, actor: str) -> JoinTokenView:
         """``verifier``: the token's public key, in hex. Raises ``InvalidInput`` for an expiry in the past,

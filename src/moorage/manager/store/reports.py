@@ -19,7 +19,7 @@ from moorage.common.link.messages import AgentInfo, Report
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import TERMINAL, ObservedState, Status
-from moorage.manager.lifecycle.transitions import KernelChange, kernel_changes
+from moorage.manager.lifecycle import KernelChange, kernel_changes
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic

@@ -17,7 +17,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, SessionType, Status
 from moorage.common.views import resources
-from moorage.manager.lifecycle.transitions import KernelFacts, SessionFacts
+from moorage.manager.lifecycle import KernelSnapshot, SessionSnapshot
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
 from moorage.manager.scheduling.core.model import Allocation, Running
 from moorage.manager.store import cluster_rows
@@ -107,14 +107,14 @@ def _spec(text: str) -> SessionSpec:
     return SessionSpec.model_validate_json(text)
 
 
-def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
+def session_facts(rows: Iterable[Row]) -> list[SessionSnapshot]:
     """From rows joined session × kernel, ordered by session."""
     found = []
     for _, group in groupby(rows, key=lambda r: r["id"]):
         members = list(group)
         row = members[0]
         kernels = tuple(
-            KernelFacts(
+            KernelSnapshot(
                 KernelId(m["kernel_id"]),
                 Status(m["kernel_status"]),
                 Reason(m["kernel_reason"]),
@@ -126,7 +126,7 @@ def session_facts(rows: Iterable[Row]) -> list[SessionFacts]:
             for m in members
         )
         found.append(
-            SessionFacts(
+            SessionSnapshot(
                 SessionId(row["id"]),
                 Status(row["status"]),
                 row["revision"],

@@ -12,7 +12,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import REASONS
 from moorage.common.views import resources
-from moorage.manager.lifecycle.transitions import TAKE_ORDERS_S
+from moorage.manager.lifecycle.deadlines import APPLY_ORDERS_S
 from moorage.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, refusal_message
 from moorage.manager.scheduling.core.messages import unmet_message
 from moorage.manager.scheduling.core.model import Quota
@@ -150,7 +150,7 @@ class Planning:
             [p.revision for p in places],
             [p.kernel_id for p in places],
             [p.agent_id for p in places],
-            [TAKE_ORDERS_S for _ in places],
+            [APPLY_ORDERS_S for _ in places],
             [kernel_id for kernel_id, _ in takes],
             [t.slot for _, t in takes],
             [t.device_id for _, t in takes],

@@ -24,9 +24,9 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
 from moorage.common.views import resources
-from moorage.manager.identity.keys import Once, Owner
-from moorage.manager.lifecycle import transitions
-from moorage.manager.pki.ssh_keys import KeyPair, key_pair
+from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.lifecycle.deadlines import deadline_s
+from moorage.manager.pki.ssh_keys import SshKeyPair, derive_key_pair
 from moorage.manager.store import cluster_rows, rows
 from moorage.manager.store.batch_writer import Coalescer
 from moorage.manager.store.database import Database
@@ -48,10 +48,10 @@ class _New:
     owner: Owner
     kernel_id: str
     secret: str
-    once: Once | None
+    idempotency_key: IdempotencyKey | None
     asked: str | None
     subs: tuple[cluster_rows.Sub, ...] = ()
-    keys: KeyPair | None = None
+    keys: SshKeyPair | None = None
 
 
 class Creates:
@@ -82,22 +82,22 @@ class Creates:
         return self._made(new, await self._creates.submit(new))
 
     async def _create_once(
-        self, spec: SessionSpec, actor: str, owner: Owner, once: Once
+        self, spec: SessionSpec, actor: str, owner: Owner, idempotency_key: IdempotencyKey
     ) -> resources.SessionView | SessionId:
         """The session made now, or the id of the one that was made under this key before."""
-        new = self._new(spec, actor, owner, None, once)
+        new = self._new(spec, actor, owner, None, idempotency_key)
         try:
             row = await self._creates.submit(new)
         except asyncpg.UniqueViolationError:  # somebody else has just used the key
             row = None
         if row is not None and not row["seen"] and (row["created_at"] is not None or _refusal(new, row)):
             return self._made(new, row)
-        before = await self._db.fetchrow(SQL["idempotency_find"], once.scope, once.key)
+        before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
             raise _name_taken(new.name)
         if before["asked"] != new.asked:
             raise Conflict(
-                f"the Idempotency-Key {once.key!r} was used before with another request",
+                f"the Idempotency-Key {idempotency_key.key!r} was used before with another request",
                 next_step="make a new key for each new request, or send the same request unchanged",
             )
         return SessionId(before["session_id"])
@@ -112,17 +112,17 @@ class Creates:
         actor: str,
         owner: Owner,
         endpoint_id: EndpointId | None,
-        once: Once | None,
+        idempotency_key: IdempotencyKey | None,
     ) -> _New:
         made = self._clock.new_id()
         name = spec.name or f"{spec.type}-{made[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()
-        asked = _digest(spec) if once else None
+        asked = _digest(spec) if idempotency_key else None
         slots = cluster_rows.total_slots(spec)
-        new = _New(made, name, spec, slots, endpoint_id, actor, owner, kernel, secret, once, asked)
+        new = _New(made, name, spec, slots, endpoint_id, actor, owner, kernel, secret, idempotency_key, asked)
         if spec.cluster is None:
             return new
-        keys = key_pair(self._clock.secret(32), f"moorage-{made}")
+        keys = derive_key_pair(self._clock.secret(32), f"moorage-{made}")
         return replace(new, subs=cluster_rows.subs_of(spec, self._clock), keys=keys)
 
     def _made(self, new: _New, row: Any) -> resources.SessionView:
@@ -184,11 +184,11 @@ class Creates:
             [json.dumps(i.slots) for i in items],
             [i.endpoint_id for i in items],
             [i.actor for i in items],
-            [transitions.deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
+            [deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
             [i.kernel_id for i in items],
             [i.secret for i in items],
-            [i.once.scope if i.once else None for i in items],
-            [i.once.key if i.once else None for i in items],
+            [i.idempotency_key.scope if i.idempotency_key else None for i in items],
+            [i.idempotency_key.key if i.idempotency_key else None for i in items],
             [i.asked for i in items],
             [i.owner.user for i in items],
             [i.owner.project for i in items],

@@ -18,9 +18,9 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
 from moorage.common.views import resources
-from moorage.manager.identity.keys import Once, Owner
-from moorage.manager.lifecycle import reconcile
-from moorage.manager.lifecycle.transitions import Move, SessionFacts
+from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.lifecycle import SessionSnapshot, Transition, preempt_session, stop_session
+from moorage.manager.lifecycle.transitions import NEW_ATTEMPT
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import rows, tables
 from moorage.manager.store.batch_writer import Coalescer
@@ -39,16 +39,16 @@ class Sessions(Creates):
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
         super().__init__(db, notifier, clock, lost_grace_s)
         self._move_line, self._look_line = db.line(), db.line()
-        self._moves: Coalescer[Move, bool] = Coalescer("move", self._write_moves, clock)
+        self._moves: Coalescer[Transition, bool] = Coalescer("move", self._write_moves, clock)
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, once: Once, owner: Owner | None = None
+        self, spec: SessionSpec, *, actor: str, idempotency_key: IdempotencyKey, owner: Owner | None = None
     ) -> tuple[resources.SessionView, bool]:
         """As ``create_session``, and safe to send again: then the session that was made before, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        made = await self._create_once(spec, actor, owner or Owner(actor), once)
+        made = await self._create_once(spec, actor, owner or Owner(actor), idempotency_key)
         return (await self.get_session(made), True) if isinstance(made, str) else (made, False)
 
     # -- look --
@@ -133,8 +133,8 @@ class Sessions(Creates):
         among: Collection[SessionId] | None = None,
         *,
         deep: bool = True,
-    ) -> tuple[list[SessionFacts], datetime]:
-        """Sessions that the lifekeeper must judge, and the time by the clock that set their deadlines.
+    ) -> tuple[list[SessionSnapshot], datetime]:
+        """Sessions to reconcile, and the time by the clock that set their deadlines.
 
         ``among``: only these, without looking for others. ``deep``: also those that nothing moves by itself,
         and of which ``Notifier.notify_kernels`` tells sooner.
@@ -152,7 +152,7 @@ class Sessions(Creates):
         # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
         for _ in range(20):
             facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], [session_id]))
-            move = reconcile.stop(facts[0], actor, reason, self._lost_grace_s) if facts else None
+            move = stop_session(facts[0], actor, reason, self._lost_grace_s) if facts else None
             if move is None or await self.move(move):
                 break
         return await self.get_session(session_id)
@@ -164,7 +164,7 @@ class Sessions(Creates):
         moves = []
         for one in facts:
             victim = causes[one.session_id]
-            move = reconcile.preempt(one, victim.how, victim.for_session, self._lost_grace_s)
+            move = preempt_session(one, victim.how, victim.for_session, self._lost_grace_s)
             if move is not None:
                 moves.append(move)
         done = await self.move_all(moves)
@@ -174,11 +174,11 @@ class Sessions(Creates):
         )
         return done
 
-    async def move(self, move: Move) -> bool:
+    async def move(self, move: Transition) -> bool:
         """Write one step; False: it was stale, and nothing changed."""
         return await self._moves.submit(move)
 
-    async def move_all(self, moves: Sequence[Move]) -> int:
+    async def move_all(self, moves: Sequence[Transition]) -> int:
         """Write many, each on its own merits. Returns how many held; raises what refused the first."""
         answers = await self._moves.submit_all(moves)
         for answer in answers:
@@ -186,17 +186,17 @@ class Sessions(Creates):
                 raise answer
         return sum(answer is True for answer in answers)
 
-    async def _write_moves(self, moves: Sequence[Move]) -> Sequence[bool]:
+    async def _write_moves(self, moves: Sequence[Transition]) -> Sequence[bool]:
         # One move of a session per statement: of two, Postgres would take either, and not say which. The one
         # that looked last has its chance; the other was decided upon what is no longer so.
-        newest: dict[SessionId, Move] = {}
+        newest: dict[SessionId, Transition] = {}
         for move in moves:
             rival = newest.setdefault(move.session_id, move)
             if move.revision > rival.revision:
                 newest[move.session_id] = move
         items = list(newest.values())
-        again = [i.event in reconcile.AGAIN for i in items]
-        subs = [(i.session_id, n) for i in items for n in range(1, i.subs + 1)]
+        again = [i.event in NEW_ATTEMPT for i in items]
+        subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
         found = await self._move_line.fetch(
             SQL["session_move"],
             [i.session_id for i in items],
@@ -208,11 +208,11 @@ class Sessions(Creates):
             [i.detail for i in items],
             [i.actor for i in items],
             [i.result for i in items],
-            [i.kernels_to for i in items],
+            [i.kernel_status for i in items],
             [i.deadline_s for i in items],
             [self._clock.new_id() if a else None for a in again],
             [self._clock.secret() if a else None for a in again],
-            [i.pause_s for i in items],
+            [i.backoff_s for i in items],
             [session_id for session_id, _ in subs],
             [n for _, n in subs],
             [self._clock.new_id() for _ in subs],
@@ -231,7 +231,7 @@ class Sessions(Creates):
         return [move.session_id in done and newest[move.session_id] is move for move in moves]
 
 
-def _topics(move: Move, row: Any) -> set[Topic]:
+def _topics(move: Transition, row: Any) -> set[Topic]:
     """Who must look again. That room has come is told by the report that shows it, not by the move."""
     topics = set()
     if Status.RUNNING in (move.old, move.new) and (row["type"] != SessionType.BATCH or row["offers"]):

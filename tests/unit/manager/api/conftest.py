@@ -12,7 +12,7 @@ from memory_store import MemoryLogs, MemoryStore
 from served_api import MAX_BODY, Api
 
 from moorage.common.aio.clock import ManualClock
-from moorage.manager.api import ApiDeps, ApiStore, LogSource, build_runner
+from moorage.manager.api import ApiServices, ApiStore, LogSource, build_runner
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def api() -> AsyncIterator[Api]:
     async def check() -> dict[str, str]:
         return checks
 
-    deps = ApiDeps(
+    deps = ApiServices(
         store=store,
         logs=logs,
         execs=served.execs,

@@ -30,7 +30,7 @@ from moorage.common.views.resources import (
     QuotaView,
     SessionView,
 )
-from moorage.manager.identity.keys import ApiKey, Once, Owner
+from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
 _V = TypeVar("_V")
 
@@ -46,7 +46,7 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
         self.broken = False
         self.lookups = 0
         self.sessions: list[SessionView] = []
-        self.once: dict[Once, tuple[SessionSpec, SessionView]] = {}
+        self.idempotency_key: dict[IdempotencyKey, tuple[SessionSpec, SessionView]] = {}
         self.moves: dict[str, list[HistoryEntry]] = {}
         self.endpoints: dict[str, EndpointView] = {}
         self.groups = {"default": GroupOptions()}
@@ -95,16 +95,16 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
         return view
 
     async def create_session_once(
-        self, spec: SessionSpec, *, actor: str, owner: Owner, once: Once
+        self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
     ) -> tuple[SessionView, bool]:
         await self.ping()
-        if once in self.once:
-            asked, view = self.once[once]
+        if idempotency_key in self.idempotency_key:
+            asked, view = self.idempotency_key[idempotency_key]
             if asked != spec:
-                raise Conflict(f"the Idempotency-Key {once.key!r} was used before")
+                raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
             return view, True
         view = await self.create_session(spec, actor=actor, owner=owner)
-        self.once[once] = (spec, view)
+        self.idempotency_key[idempotency_key] = (spec, view)
         return view, False
 
     async def never_fits(self, spec: SessionSpec) -> list[str]:

@@ -6,8 +6,8 @@ WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
         $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[])
-    AS i(id, old, revision, new, event, reason, detail, actor, result, kernels_to, deadline_s, next_kernel, secret,
-         pause_s)
+    AS i(id, old, revision, new, event, reason, detail, actor, result, kernel_status, deadline_s, next_kernel, secret,
+         backoff_s)
 ), locked AS (
     SELECT i.*, s.attempt FROM sessions s JOIN input i ON s.id = i.id
     WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
@@ -20,13 +20,13 @@ WITH input AS (
         attempt = s.attempt + (i.next_kernel IS NOT NULL)::int,
         requeues = s.requeues + (i.event = 'requeue')::int,
         requeued_from = CASE WHEN i.event IN ('requeue', 'preempt') THEN s.attempt ELSE s.requeued_from END,
-        not_before = now() + make_interval(secs => i.pause_s),
+        not_before = now() + make_interval(secs => i.backoff_s),
         hold = NULL, retries = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.retries END,
         bypassed = CASE WHEN i.new = 'PENDING' THEN 0 ELSE s.bypassed END
     FROM locked i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision
     RETURNING s.id, s.revision, i.attempt AS old_attempt, i.old, i.new, i.event, i.reason, i.detail, i.actor,
-              i.kernels_to, i.next_kernel, i.secret, s.type, s.endpoint_id,
+              i.kernel_status, i.next_kernel, i.secret, s.type, s.endpoint_id,
               coalesce(s.spec -> 'ports', '[]') <> '[]' AS offers
 ), noted AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, reason, actor, detail)
@@ -34,13 +34,13 @@ WITH input AS (
     FROM moved m
 ), ended AS (
     UPDATE kernels k SET
-        status = CASE WHEN k.status = 'PENDING' THEN 'CANCELLED' ELSE m.kernels_to END,
+        status = CASE WHEN k.status = 'PENDING' THEN 'CANCELLED' ELSE m.kernel_status END,
         status_since = now(),
         reason = CASE WHEN k.reason = '' THEN m.reason ELSE k.reason END
     FROM moved m
     WHERE k.session_id = m.id AND k.attempt = m.old_attempt
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
-      AND (m.kernels_to IS NOT NULL OR k.status = 'PENDING')
+      AND (m.kernel_status IS NOT NULL OR k.status = 'PENDING')
     RETURNING k.session_id, k.agent_id
 ), fresh AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)

@@ -1,4 +1,4 @@
--- The sessions that the lifekeeper must look at: on their way, or with a passed deadline (indexes sessions_moving,
+-- The sessions that the session controller must look at: on their way, or with a passed deadline (indexes sessions_moving,
 -- sessions_deadline). With $1 also what its own manager tells it of otherwise: running ones with an ended kernel
 -- (sessions_running), and those that wait for another try though too few agents are left for one (sessions_pending),
 -- or though what they depend on has ended otherwise (sessions_dependent).

@@ -1,4 +1,4 @@
-"""When the lifekeeper looks at what: everything now and then, what it was told of at once."""
+"""Session controller: changed sessions are reconciled at once, all others by scans."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from moorage.manager.store import Store
 from .conftest import FakeAgent, schedule
 
 
-@pytest.mark.parametrize("look_s", [0.0, 3600.0], ids=["everything is looked at", "only what it was told of"])
-async def test_what_it_was_told_of_is_judged_at_the_next_tick(
-    store: Store, monkeypatch: pytest.MonkeyPatch, look_s: float
+@pytest.mark.parametrize("scan_s", [0.0, 3600.0], ids=["with scans", "notifications only"])
+async def test_changed_sessions_are_reconciled_by_the_next_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch, scan_s: float
 ) -> None:
-    """Also of sessions that run, which a look at everything leaves to the rare deep one."""
-    keeper = session_controller.Lifekeeper(store, SystemClock(), 120)
-    await keeper._tick()  # a deep look, of which there is no second one here
-    monkeypatch.setattr(session_controller, "LOOK_S", look_s)
-    monkeypatch.setattr(session_controller, "LOOK_DEEP_S", 3600.0)
+    """Includes RUNNING sessions, which only the rare full scan finds."""
+    controller = session_controller.SessionController(store, SystemClock(), 120)
+    await controller.run_once()  # the only full scan of this test
+    monkeypatch.setattr(session_controller, "SCAN_S", scan_s)
+    monkeypatch.setattr(session_controller, "FULL_SCAN_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
     made = await store.create_session(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")
@@ -33,5 +33,5 @@ async def test_what_it_was_told_of_is_judged_at_the_next_tick(
     ):
         agent.see(made.kernels[0].id, state, **more)
         await agent.report()
-        await keeper._tick()
+        await controller.run_once()
         assert (await store.get_session(made.id)).status is status

@@ -1,0 +1,51 @@
+"""Stored state of a session and its kernels, as read for one reconciliation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.model.cluster import MAIN
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSnapshot:
+    """A kernel of a session's current attempt, as stored."""
+
+    kernel_id: KernelId
+    status: Status
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    exit_code: int | None = None
+    agent_id: AgentId | None = None
+    hostname: str = MAIN
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSnapshot:
+    """A live session, as stored, with the kernels of its current attempt.
+
+    ``other_agents``: ALIVE agents of its resource group on which this run of its program has not failed yet.
+    ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry may wait for it.
+    ``requeues``: how often its program was requeued. ``requeued_from``: the last attempt of the run before,
+    or 0. ``failed_dependencies``: dependencies that did not end as required, in prose; "" if there are none.
+    """
+
+    session_id: SessionId
+    status: Status
+    revision: int
+    attempt: int
+    spec: SessionSpec
+    kernels: tuple[KernelSnapshot, ...]
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    deadline_at: datetime | None = None
+    other_agents: int = 0
+    untried_agents: int = 0
+    requeues: int = 0
+    requeued_from: int = 0
+    failed_dependencies: str = ""
