@@ -1,8 +1,8 @@
-"""What playing agents costs: idle agents with their heartbeats, and kernels begun and ended in bulk.
+"""Cost of the fleet simulator: idle agents with their heartbeats, and kernels started and ended in bulk.
 
-A stub of the manager in this process gives orders to `moorage simulate` in another, over real gRPC, and
-counts what it reports. The stub stores nothing: what is measured is the player. The played fleet must not be
-the bottleneck of a benchmark of the manager.
+A stub manager in this process gives orders to `moorage simulate` in another over real gRPC, and counts the
+reports. The stub stores nothing, so the simulator is measured. It must not be the bottleneck of a benchmark
+of the manager.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from moorage.common.model.status import ObservedState, SessionType
 TOKEN = "bench"
 
 
-class Seat:
-    """One attached agent: what it is ordered, and since when."""
+class ConnectedAgent:
+    """The orders of one agent, and when each kernel was ordered."""
 
-    def __init__(self, stub: Stub) -> None:
-        self.stub, self.ordered, self.since = stub, dict[KernelId, KernelSpec](), dict[KernelId, float]()
+    def __init__(self, stub: StubManager) -> None:
+        self.stub, self.orders = stub, dict[KernelId, KernelSpec]()
+        self.ordered_at: dict[KernelId, float] = {}
         self.dirty = asyncio.Event()
         self.dirty.set()
 
 
-class Stub(agent_pb2_grpc.AgentLinkServicer):
-    """Orders kernels, withdraws those that ended, counts."""
+class StubManager(agent_pb2_grpc.AgentLinkServicer):
+    """Orders kernels, withdraws the orders of those that ended, and counts."""
 
     def __init__(self) -> None:
-        self.seats: list[Seat] = []
+        self.agents: list[ConnectedAgent] = []
         self.reports = self.ready = self.ended = self.bytes = 0
         self.ready_s: list[float] = []
         self._generations, self._ids = itertools.count(1), itertools.count(1)
@@ -58,86 +59,86 @@ class Stub(agent_pb2_grpc.AgentLinkServicer):
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port("127.0.0.1:0")
 
-    async def __aenter__(self) -> Stub:
+    async def __aenter__(self) -> StubManager:
         await self._server.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self._server.stop(grace=0)
 
-    def order(self, seat: Seat) -> None:
+    def order(self, agent: ConnectedAgent) -> None:
         kernel_id = KernelId(f"01990000-0000-7000-8000-{next(self._ids):012x}")
-        seat.ordered[kernel_id] = KernelSpec(
+        agent.orders[kernel_id] = KernelSpec(
             kernel_id, SessionId(kernel_id), "bench", SessionType.BATCH, "process", "custom", "bench",
             command=("true",), slots={"cpu": 1000, "mem": 1 << 30, "cuda.device": 1},
             devices=(DeviceGrant("cuda.device", f"GPU-{kernel_id[-4:]}", 1000),), secret="a" * 32,
         )  # fmt: skip
-        seat.since[kernel_id] = time.perf_counter()
-        seat.dirty.set()
+        agent.ordered_at[kernel_id] = time.perf_counter()
+        agent.dirty.set()
 
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        seat, listening = Seat(self), ReportsIn()
-        writer = asyncio.create_task(self._write(seat, context))
-        self.seats.append(seat)
+        agent, incoming = ConnectedAgent(self), ReportsIn()
+        writer = asyncio.create_task(self._write(agent, context))
+        self.agents.append(agent)
         states: dict[str, str] = {}
         try:
             async for wire in reports:
                 self.reports += 1
                 self.bytes += wire.ByteSize()
-                listening.take(codec.report_from_wire(wire))
+                incoming.take(codec.report_from_wire(wire))
                 for kernel in wire.kernels:
-                    self._saw(seat, states, kernel.kernel_id, kernel.state)
+                    self._observe(agent, states, kernel.kernel_id, kernel.state)
                 for kernel_id in wire.gone:
                     states.pop(kernel_id, None)
         finally:
-            self.seats.remove(seat)
+            self.agents.remove(agent)
             writer.cancel()
 
-    def _saw(self, seat: Seat, states: dict[str, str], kernel_id: str, state: str) -> None:
+    def _observe(self, agent: ConnectedAgent, states: dict[str, str], kernel_id: str, state: str) -> None:
         before, states[kernel_id] = states.get(kernel_id), state
         if state != before and state == ObservedState.RUNNING:
             self.ready += 1
-            if (since := seat.since.pop(KernelId(kernel_id), None)) is not None:
-                self.ready_s.append(time.perf_counter() - since)
+            if (ordered_at := agent.ordered_at.pop(KernelId(kernel_id), None)) is not None:
+                self.ready_s.append(time.perf_counter() - ordered_at)
         if state != before and state == ObservedState.EXITED:
             self.ended += 1
-            seat.ordered.pop(KernelId(kernel_id), None)
-            seat.dirty.set()
+            agent.orders.pop(KernelId(kernel_id), None)
+            agent.dirty.set()
 
-    async def _write(self, seat: Seat, context: Any) -> None:
+    async def _write(self, agent: ConnectedAgent, context: Any) -> None:
         out = OrdersOut()
         while True:
-            await seat.dirty.wait()
-            seat.dirty.clear()
-            orders = Orders(next(self._generations), tuple(seat.ordered.values()))
+            await agent.dirty.wait()
+            agent.dirty.clear()
+            orders = Orders(next(self._generations), tuple(agent.orders.values()))
             await context.write(codec.manager_message_to_wire(out.next(orders)))
 
 
-async def attached(stub: Stub, agents: int) -> float:
-    begun = time.perf_counter()
+async def wait_until_connected(stub: StubManager, agents: int) -> float:
+    started = time.perf_counter()
     async with asyncio.timeout(120):
-        while len(stub.seats) < agents:
+        while len(stub.agents) < agents:
             await asyncio.sleep(0.05)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
-async def drive(stub: Stub, per_s: float, seconds: float) -> None:
-    """Order kernels evenly, one agent after the other."""
-    turn, begun, done = itertools.cycle(list(stub.seats)), time.perf_counter(), 0
-    while (passed := time.perf_counter() - begun) < seconds:
+async def drive(stub: StubManager, per_s: float, seconds: float) -> None:
+    """Order kernels at an even rate, round robin over the agents."""
+    turns, started, ordered = itertools.cycle(list(stub.agents)), time.perf_counter(), 0
+    while (passed := time.perf_counter() - started) < seconds:
         due = int(passed * per_s)
-        for _ in range(due - done):
-            stub.order(next(turn))
-        done = due
+        for _ in range(due - ordered):
+            stub.order(next(turns))
+        ordered = due
         await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager
-async def fleet(stub: Stub, agents: int, more: list[str]) -> AsyncIterator[int]:
+async def fleet(stub: StubManager, agents: int, options: list[str]) -> AsyncIterator[int]:
     with tempfile.TemporaryDirectory() as home:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "moorage", "simulate", "--agents", str(agents), "--output", "json",
-            "--manager", f"127.0.0.1:{stub.port}", "--link-token", TOKEN, "--home", home, *more,
+            "--manager", f"127.0.0.1:{stub.port}", "--link-token", TOKEN, "--home", home, *options,
             env=os.environ | {"MOORAGE_COMMON__LOG_LEVEL": "error"}, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -153,38 +154,38 @@ def rss_mib(pid: int) -> float:
 
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {"agents": args.agents}
-    async with Stub() as stub, fleet(stub, args.agents, ["--run-s", "1", *args.more]) as pid:
-        found["attach_s"] = await attached(stub, args.agents)
+    results: dict[str, Any] = {"agents": args.agents}
+    async with StubManager() as stub, fleet(stub, args.agents, ["--run-s", "1", *args.options]) as pid:
+        results["connect_s"] = await wait_until_connected(stub, args.agents)
         await asyncio.sleep(3)
-        found["rss_mib"] = rss_mib(pid)
+        results["rss_mib"] = rss_mib(pid)
         for name, per_s, seconds in (
             ("idle", 0.0, args.idle_s),
             *((f"{r:g}/s", r, args.s) for r in args.rates),
         ):
             stub.ready = stub.ended = stub.reports = stub.bytes = 0
             stub.ready_s.clear()
-            cpu, own, begun = cpu_s(pid), cpu_s(os.getpid()), time.perf_counter()
+            cpu, own_cpu, started = cpu_s(pid), cpu_s(os.getpid()), time.perf_counter()
             if per_s:
                 await drive(stub, per_s, seconds)
             else:
                 await asyncio.sleep(seconds)
-            passed, cpu = time.perf_counter() - begun, cpu_s(pid) - cpu
-            waits = sorted(stub.ready_s) or [0.0]
-            found[name] = {
+            passed, cpu = time.perf_counter() - started, cpu_s(pid) - cpu
+            ready_s = sorted(stub.ready_s) or [0.0]
+            results[name] = {
                 "starts_per_s": stub.ready / passed,
                 "ends_per_s": stub.ended / passed,
                 "reports_per_s": stub.reports / passed,
                 "bytes_per_report": stub.bytes / max(stub.reports, 1),
                 "cores": cpu / passed,
                 "cpu_us_per_kernel": cpu / stub.ready * 1e6 if stub.ready else None,
-                "stub_cores": (cpu_s(os.getpid()) - own) / passed,
-                "ready_ms_p50": statistics.median(waits) * 1000,
-                "ready_ms_p99": waits[int(len(waits) * 0.99)] * 1000,
+                "stub_cores": (cpu_s(os.getpid()) - own_cpu) / passed,
+                "ready_ms_p50": statistics.median(ready_s) * 1000,
+                "ready_ms_p99": ready_s[int(len(ready_s) * 0.99)] * 1000,
                 "rss_mib": rss_mib(pid),
             }
             await asyncio.sleep(2)
-    return found
+    return results
 
 
 def main() -> None:
@@ -196,17 +197,19 @@ def main() -> None:
     parser.add_argument("--s", type=float, default=8, help="seconds per rate")
     parser.add_argument("--idle-s", type=float, default=10)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "simulate.json")
-    parser.add_argument("more", nargs="*", help="after --: more options of `moorage simulate`")
+    parser.add_argument("options", nargs="*", help="after --: further options of `moorage simulate`")
     args = parser.parse_args()
-    about = machine()
-    found = asyncio.run(measure(args))
-    print(machine_line(about))
-    print(f"{found['agents']} agents: attached in {found['attach_s']:.1f} s, {found['rss_mib']:.0f} MiB")
+    host = machine()
+    results = asyncio.run(measure(args))
+    print(machine_line(host))
+    print(
+        f"{results['agents']} agents: connected in {results['connect_s']:.1f} s, {results['rss_mib']:.0f} MiB"
+    )
     print(
         "| kernels ordered | started/s | ended/s | reports/s | cores | CPU us per kernel | ready p50/p99 ms |"
     )
     print("|---|---|---|---|---|---|---|")
-    for name, row in found.items():
+    for name, row in results.items():
         if isinstance(row, dict):
             each = f"{row['cpu_us_per_kernel']:.0f}" if row["cpu_us_per_kernel"] else "-"
             print(
@@ -215,7 +218,7 @@ def main() -> None:
                 f"| {row['ready_ms_p50']:.1f} / {row['ready_ms_p99']:.1f} |"
             )
     args.json.parent.mkdir(exist_ok=True)
-    args.json.write_text(json.dumps({"machine": about} | found, indent=2) + "\n")
+    args.json.write_text(json.dumps({"machine": host} | results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from moorage.agent.runtimes.docker import (
     PulledImages,
 )
 from moorage.agent.runtimes.docker.labels import load_label_signer
-from moorage.agent.runtimes.fake import FakeWorld
+from moorage.agent.runtimes.fake import FakeNode
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -46,10 +46,10 @@ class Bench(Protocol):
 
 class FakeBench:
     def __init__(self, folder: Path) -> None:
-        self._logs, self._world = LogStore(folder / "logs"), FakeWorld()
+        self._logs, self._node = LogStore(folder / "logs"), FakeNode()
 
     def runtime(self) -> Runtime:
-        return FakeRuntime(self._logs, self._world)
+        return FakeRuntime(self._logs, self._node)
 
     def launch(
         self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, says: str = ""

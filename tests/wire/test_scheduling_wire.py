@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from played_manager import played
+from simulated_fleet import manager_with_fleet
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions, QuotaLimits
@@ -25,7 +25,7 @@ CLOCK = SystemClock()
 @pytest_asyncio.fixture
 async def client(empty_database: str, tmp_path: Path) -> AsyncIterator[Client]:
     """Of a manager with one played agent of four devices, attached."""
-    async with played(empty_database, tmp_path, within_s=60) as (made, _, _):
+    async with manager_with_fleet(empty_database, tmp_path, within_s=60) as (made, _, _):
         yield made
 
 

@@ -1,10 +1,10 @@
-"""Kernels that are only pretended, for simulations, benchmarks and the conformance suite's second opinion.
+"""Runtime whose kernels are simulated, for tests, demonstrations and benchmarks.
 
-A kernel's environment scripts it: ``FAKE_START_S`` (seconds until it runs, 0), ``FAKE_RUN_S`` (seconds until
-it ends by itself; default 1 for batch, never for others), ``FAKE_EXIT_CODE`` (0), ``FAKE_IGNORE_TERM`` (1:
-ends only when killed) and ``FAKE_LOG`` (what it writes). Of what it is said to use: ``FAKE_CPU`` (processors,
-0), ``FAKE_MEMORY``, ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices), ``FAKE_RX``, ``FAKE_TX`` (bytes
-a second).
+A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0), ``FAKE_RUN_S`` (seconds
+until it exits on its own; default 1 for batch, never for other types), ``FAKE_EXIT_CODE`` (0),
+``FAKE_IGNORE_TERM`` (1: it exits only when killed) and ``FAKE_LOG`` (its output). The usage that it reports:
+``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices),
+``FAKE_RX`` and ``FAKE_TX`` (bytes per second).
 """
 
 from __future__ import annotations
@@ -25,40 +25,63 @@ from moorage.agent.runtimes.base import (
 )
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.fake_execution import FakeExecution
+from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
-_SIGTERM, _SIGKILL = -15, -9
 
-
-@dataclass
 class _Kernel:
-    launch: Launch
-    state: ObservedState = ObservedState.CREATING
-    exit_code: int | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    begun: float = 0.0
-    executions: list[FakeExecution] = field(default_factory=list)
+    def __init__(self, launch: Launch, script: KernelScript) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.launch = launch
+        self.simulated = SimulatedKernel(script, self._loop.time())
+        self.changed = asyncio.Event()
+        self.executions: list[FakeExecution] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.advance(self._loop.time())
 
-    def move(self, state: ObservedState, exit_code: int | None = None) -> None:
-        if self.state is ObservedState.EXITED:
-            return
-        self.state, self.exit_code = state, exit_code
+    @property
+    def state(self) -> ObservedState:
+        return self.simulated.state
+
+    def advance(self, now: float) -> None:
+        before = self.state
+        self.simulated.advance(now)
+        if self.state is not before:
+            self._announce()
+        self._set_timer()
+
+    def stop(self, grace_s: float) -> None:
+        self.simulated.stop(self._loop.time(), grace_s)
+        self.advance(self._loop.time())
+
+    def kill(self) -> None:
+        if self.simulated.alive:
+            self.simulated.kill(self._loop.time())
+            self._announce()
+            self._set_timer()
+
+    def _announce(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
-        if state is ObservedState.EXITED:
-            for timer in self.timers:
-                timer.cancel()
+        if not self.simulated.alive:
             for execution in self.executions:
-                execution.end(_SIGKILL)
+                execution.end(SIGKILL)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # The loop may call a timer slightly early: the model is advanced to the time that was asked for.
+        at = self.simulated.next_change
+        self._timer = None if at is None else self._loop.call_at(at, self.advance, at)
 
 
 @dataclass
-class FakeWorld:
-    """What outlives an agent: two runtimes over one world are one agent before and after a restart."""
+class FakeNode:
+    """The kernels of a node. It outlives an agent: two runtimes over one node are an agent before and after a
+    restart."""
 
     kernels: dict[KernelId, _Kernel] = field(default_factory=dict)
 
@@ -66,8 +89,8 @@ class FakeWorld:
 class FakeRuntime:
     name = "fake"
 
-    def __init__(self, logs: LogStore, world: FakeWorld | None = None) -> None:
-        self._logs, self.world = logs, world or FakeWorld()
+    def __init__(self, logs: LogStore, node: FakeNode | None = None) -> None:
+        self._logs, self._node = logs, node or FakeNode()
 
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
@@ -77,32 +100,22 @@ class FakeRuntime:
 
     async def create(self, launch: Launch) -> Handle:
         handle = Handle(self.name, {"kernel_id": launch.kernel_id})
-        if launch.kernel_id in self.world.kernels:
+        if launch.kernel_id in self._node.kernels:
             return handle
-        start_s, run_s, code = _script(launch.env)
-        _counters(launch.env, 0.0)
-        kernel = self.world.kernels[launch.kernel_id] = _Kernel(launch)
+        script = _script_from(launch.env)
+        _counters(launch.env, 0.0)  # refuse a malformed number now
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (folder / "kernel.log").write_text(text)
-        loop = asyncio.get_running_loop()
-        kernel.begun = loop.time()
-        if start_s > 0:
-            kernel.timers.append(loop.call_later(start_s, kernel.move, ObservedState.RUNNING))
-        else:
-            kernel.move(ObservedState.RUNNING)
-        if run_s is not None:
-            kernel.timers.append(loop.call_later(start_s + run_s, kernel.move, ObservedState.EXITED, code))
+        self._node.kernels[launch.kernel_id] = _Kernel(launch, script)
         return handle
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
         kernel = self._kernel(handle)
-        return (
-            RuntimeObservation(kernel.state, kernel.exit_code)
-            if kernel
-            else RuntimeObservation(ObservedState.GONE)
-        )
+        if kernel is None:
+            return RuntimeObservation(ObservedState.GONE)
+        return RuntimeObservation(kernel.state, kernel.simulated.exit_code)
 
     async def wait(self, handle: Handle, seen: ObservedState) -> None:
         kernel = self._kernel(handle)
@@ -111,36 +124,33 @@ class FakeRuntime:
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
         kernel = self._kernel(handle)
-        if kernel is None:
-            return
-        if kernel.launch.env.get("FAKE_IGNORE_TERM") == "1":
-            later = asyncio.get_running_loop().call_later(
-                grace_s, kernel.move, ObservedState.EXITED, _SIGKILL
-            )
-            kernel.timers.append(later)
-        else:
-            kernel.move(ObservedState.EXITED, _SIGTERM)
+        if kernel is not None:
+            kernel.stop(grace_s)
 
     async def destroy(self, handle: Handle) -> None:
-        kernel = self.world.kernels.pop(KernelId(handle.state["kernel_id"]), None)
+        kernel = self._node.kernels.pop(KernelId(handle.state["kernel_id"]), None)
         if kernel is not None:
-            kernel.move(ObservedState.EXITED, _SIGKILL)
+            kernel.kill()
 
     async def find(self) -> dict[KernelId, Handle]:
         return {
             kernel_id: Handle(
                 self.name, {"kernel_id": kernel_id}, port=kernel.launch.port, apps=kernel.launch.apps
             )
-            for kernel_id, kernel in self.world.kernels.items()
+            for kernel_id, kernel in self._node.kernels.items()
         }
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        now, there = asyncio.get_running_loop().time(), self.world.kernels
-        return {k: _counters(there[k].launch.env, now - there[k].begun) for k in handles if k in there}
+        now, kernels = asyncio.get_running_loop().time(), self._node.kernels
+        return {
+            kernel_id: _counters(kernel.launch.env, now - kernel.simulated.created_at)
+            for kernel_id in handles
+            if (kernel := kernels.get(kernel_id)) is not None
+        }
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
         return self._logs.read(
-            KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._lives(handle)
+            KernelId(handle.state["kernel_id"]), tail_lines, follow, lambda: self._alive(handle)
         )
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
@@ -149,27 +159,32 @@ class FakeRuntime:
     async def exec(self, handle: Handle, command: Command) -> Execution:
         kernel = self._kernel(handle)
         if kernel is None or kernel.state is not ObservedState.RUNNING:
-            raise ExecFailed("no command can be run in it: it does not run")
+            raise ExecFailed("no command can be run in the kernel: it is not running")
         execution = FakeExecution(command, kernel.launch.env)
         kernel.executions.append(execution)
         return execution
 
     def _kernel(self, handle: Handle) -> _Kernel | None:
-        return self.world.kernels.get(KernelId(handle.state["kernel_id"]))
+        return self._node.kernels.get(KernelId(handle.state["kernel_id"]))
 
-    def _lives(self, handle: Handle) -> bool:
+    def _alive(self, handle: Handle) -> bool:
         kernel = self._kernel(handle)
-        return kernel is not None and kernel.state is not ObservedState.EXITED
+        return kernel is not None and kernel.simulated.alive
 
 
-def _script(env: dict[str, str]) -> tuple[float, float | None, int]:
-    run_s = None
+def _script_from(env: dict[str, str]) -> KernelScript:
     try:
+        run_s = None
         if "FAKE_RUN_S" in env:
             run_s = float(env["FAKE_RUN_S"])
         elif env.get("MOORAGE_SESSION_TYPE") == "batch":
             run_s = 1.0
-        return float(env.get("FAKE_START_S", "0")), run_s, int(env.get("FAKE_EXIT_CODE", "0"))
+        return KernelScript(
+            start_s=float(env.get("FAKE_START_S", "0")),
+            run_s=run_s,
+            exit_code=int(env.get("FAKE_EXIT_CODE", "0")),
+            stop_s=None if env.get("FAKE_IGNORE_TERM") == "1" else 0.0,
+        )
     except ValueError as error:
         raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None
 

@@ -1,4 +1,4 @@
-"""``moorage simulate``: many played agents in one process."""
+"""``moorage simulate``: a fleet of simulated agents in one process."""
 
 from __future__ import annotations
 
@@ -28,62 +28,68 @@ from moorage.server.commands.options import (
 from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
-    from moorage.simulator.fleet import Cast, Script, Simulation
+    from moorage.simulator.fleet import FleetConfig, FleetSimulation, KernelProfile
 
-_LINE_EVERY_S = 5.0
-_SAME_AGAIN_S = 30.0
+_PROGRESS_EVERY_S = 5.0
+_REPEAT_LOG_AFTER_S = 30.0
 
 
-def _share(help: str) -> Any:
+def _probability(help: str) -> Any:
     return typer.Option(min=0, max=1, metavar="P", show_default="as --faults", help=help)
 
 
-def _every(help: str) -> Any:
-    return typer.Option(min=0, metavar="SECONDS", show_default="as --faults", help=help)
+def _interval(help: str) -> Any:
+    return typer.Option(min=0, metavar="SECONDS", show_default="as --faults", help=f"{help} 0: never.")
 
 
 @app.command()
 def simulate(
-    agents: Annotated[int, typer.Option(min=1, max=100_000, help="How many agents.")] = 10,
-    gpus: Annotated[int, typer.Option(min=0, max=1024, help="GPUs of each.")] = 8,
-    model: Annotated[str, typer.Option(help="What the GPUs are.")] = "H100",
-    cpu: Annotated[str | None, typer.Option(help="CPUs of each; none: 256.")] = None,
-    mem: Annotated[str | None, typer.Option(help="Memory of each; none: 2048GiB.")] = None,
-    start_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Until a kernel is ready.")] = "5..50",
-    run_s: Annotated[str, typer.Option(metavar="LOW..HIGH", help="How long a batch kernel runs.")] = "1..10",
-    forever: Annotated[bool, typer.Option("--forever", help="Batch kernels run until stopped, too.")] = False,
-    stop_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="How long a stop takes.")] = "1..20",
-    faults: Annotated[str, typer.Option(help="none, light or heavy; the options below change it.")] = "none",
-    fail_start: Annotated[float | None, _share("Of kernels: it cannot be started.")] = None,
-    fail_run: Annotated[float | None, _share("Of kernels: it ends with 1, or crashes.")] = None,
-    hang_stop: Annotated[float | None, _share("Of stops: only the kill ends it.")] = None,
-    lose_report: Annotated[float | None, _share("Of reports: it repeats the one before.")] = None,
-    disconnect_every: Annotated[float | None, _every("One agent is cut off; 0: never.")] = None,
-    die_every: Annotated[float | None, _every("One agent dies and comes back; 0: never.")] = None,
-    reboot: Annotated[float | None, _share("Of deaths: its kernels are gone, too.")] = None,
-    lose_ledger: Annotated[float | None, _share("Of the others: it forgot its kernels.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed and orders: the same fates.")] = 0,
-    serve: Annotated[bool, typer.Option("--serve", help="Answer requests, in one word.")] = False,
+    agents: Annotated[int, typer.Option(min=1, max=100_000, help="Number of agents.")] = 10,
+    gpus: Annotated[int, typer.Option(min=0, max=1024, help="GPUs per agent.")] = 8,
+    model: Annotated[str, typer.Option(help="GPU model.")] = "H100",
+    cpu: Annotated[str | None, typer.Option(help="CPUs per agent.", show_default="256")] = None,
+    mem: Annotated[str | None, typer.Option(help="Memory per agent.", show_default="2048GiB")] = None,
+    start_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Time until a kernel runs.")] = "5..50",
+    run_s: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Run time of a batch kernel.")] = "1..10",
+    forever: Annotated[bool, typer.Option("--forever", help="Run batch kernels until stopped, too.")] = False,
+    stop_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Time from stop to exit.")] = "1..20",
+    faults: Annotated[
+        str, typer.Option(help="none, light or heavy; the options below override it.")
+    ] = "none",
+    fail_start: Annotated[float | None, _probability("A kernel cannot be started.")] = None,
+    fail_run: Annotated[float | None, _probability("A kernel exits with 1, or crashes.")] = None,
+    hang_stop: Annotated[float | None, _probability("A kernel ignores SIGTERM.")] = None,
+    lose_report: Annotated[float | None, _probability("A report repeats the one before it.")] = None,
+    disconnect_every: Annotated[float | None, _interval("An agent loses its connection.")] = None,
+    die_every: Annotated[float | None, _interval("An agent dies and restarts.")] = None,
+    reboot: Annotated[float | None, _probability("A death takes the node's kernels with it.")] = None,
+    lose_checkpoint: Annotated[float | None, _probability("Any other death loses the checkpoint.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed: with the same orders, the same outcomes.")] = 0,
+    serve: Annotated[bool, typer.Option("--serve", help="Answer model requests with one word.")] = False,
     for_s: Annotated[float | None, typer.Option("--for", metavar="SECONDS", help="Then stop.")] = None,
-    ramp_s: Annotated[float | None, typer.Option(help="Over which the agents come; none: 2 ms each.")] = None,
-    settle_ms: Annotated[float, typer.Option(min=0, help="How long news wait for company.")] = 10,
-    runtimes: Annotated[str, typer.Option(help="Offered, with commas.")] = "process,fake",
-    engines: Annotated[str, typer.Option(help="Offered, with commas.")] = "custom,llamacpp,vllm",
-    prefix: Annotated[str, typer.Option(help="Of the agents' names.")] = "sim-",
-    output: Annotated[str, typer.Option("--output", "-o", help="The summary: text or json.")] = "text",
-    manager: Annotated[str | None, typer.Option(help="The manager's gRPC address.")] = None,
-    resource_group: Annotated[str | None, typer.Option(help="The group that they belong to.")] = None,
-    link_token: Annotated[str | None, typer.Option(help="The manager's; better in a file.")] = None,
+    ramp_s: Annotated[
+        float | None, typer.Option(help="Time over which the agents connect.", show_default="2 ms per agent")
+    ] = None,
+    coalesce_ms: Annotated[float, typer.Option(min=0, help="Coalescing window for reports.")] = 10,
+    runtimes: Annotated[str, typer.Option(help="Runtimes, separated by commas.")] = "process,fake",
+    engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "custom,llamacpp,vllm",
+    prefix: Annotated[str, typer.Option(help="Prefix of the agents' names.")] = "sim-",
+    output: Annotated[str, typer.Option("--output", "-o", help="Summary as text or json.")] = "text",
+    manager: Annotated[str | None, typer.Option(help="gRPC address of the manager.")] = None,
+    resource_group: Annotated[str | None, typer.Option(help="Resource group of the agents.")] = None,
+    link_token: Annotated[
+        str | None, typer.Option(help="The manager's link token; safer in a file than on the command line.")
+    ] = None,
     config: ConfigFile = None,
     home: HomeDir = None,
     sets: Overrides = None,
 ) -> None:
-    """Play many agents: real links to the manager, kernels that are only scripted. For tests and benchmarks.
+    """Run simulated agents with real links to the manager and scripted kernels, for tests and benchmarks.
 
-    A session may say what its kernels shall do, in its env: SIM_START_MS, SIM_RUN_S (or "forever"), SIM_EXIT,
-    SIM_STOP_MS, SIM_FAIL_START=1. Progress goes to stderr.
+    A session's env can set the behavior of its kernels: SIM_START_MS, SIM_RUN_S (or "forever"), SIM_EXIT,
+    SIM_STOP_MS, SIM_FAIL_START=1. Progress is written to stderr, the summary to stdout.
     """
-    given = dict(locals())
+    options = dict(locals())
     loaded = load_settings(
         config, home, sets,
         agent__manager=manager, agent__resource_group=resource_group, common__link_token=link_token,
@@ -91,104 +97,112 @@ def simulate(
     start = bootstrap(loaded)
     if output not in ("text", "json"):
         raise ConfigError(f"--output {output!r} is not allowed", next_step="use text or json")
-    _say_once(start.clock)
-    run_and_exit(_play(_simulation(start, given), start, for_s, output))
+    _limit_repeated_logs(start.clock)
+    run_and_exit(_run_until_stopped(_simulation(start, options), start, for_s, output))
 
 
-def _simulation(start: Bootstrap, given: dict[str, Any]) -> Simulation:
+def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
     try:
-        from moorage.simulator.fleet import PRESETS, Simulation
+        from moorage.simulator.fleet import PRESETS, FleetSimulation
     except ImportError as error:
         raise missing_extra("agent", error) from error
 
-    if (preset := PRESETS.get(given["faults"])) is None:
+    if (preset := PRESETS.get(options["faults"])) is None:
         raise ConfigError(
-            f"--faults {given['faults']!r} is not allowed", next_step=f"use {', '.join(PRESETS)}"
+            f"--faults {options['faults']!r} is not allowed", next_step=f"use {', '.join(PRESETS)}"
         )
-    named = {
+    fields = {
         "fail_start": "fail_start", "fail_run": "fail_run", "hang_stop": "hang_stop",
         "lose_report": "lose_report", "disconnect_every": "disconnect_every_s", "die_every": "die_every_s",
-        "reboot": "reboot", "lose_ledger": "lose_ledger",
+        "reboot": "reboot", "lose_checkpoint": "lose_checkpoint",
     }  # fmt: skip
-    own = {field: given[option] for option, field in named.items() if given[option] is not None}
+    overrides = {field: options[option] for option, field in fields.items() if options[option] is not None}
     agent = start.loaded.settings.agent
-    return Simulation(
-        _cast(given), _script(given), replace(preset, **own), agent, clock=start.clock, token=start.token
+    return FleetSimulation(
+        _fleet(options),
+        _profile(options),
+        replace(preset, **overrides),
+        agent,
+        clock=start.clock,
+        token=start.token,
     )
 
 
-def _cast(given: dict[str, Any]) -> Cast:
-    from moorage.simulator.fleet import Cast
+def _fleet(options: dict[str, Any]) -> FleetConfig:
+    from moorage.simulator.fleet import FleetConfig
 
-    agents, ramp_s = given["agents"], given["ramp_s"]
-    return Cast(
+    agents, ramp_s = options["agents"], options["ramp_s"]
+    return FleetConfig(
         agents=agents,
-        gpus=given["gpus"],
-        model=given["model"],
-        cpu=None if given["cpu"] is None else parse_amount("cpu", given["cpu"]),
-        mem=None if given["mem"] is None else parse_amount("mem", given["mem"]),
-        prefix=given["prefix"],
-        runtimes=_words(given["runtimes"], "--runtimes"),
-        engines=_words(given["engines"], "--engines"),
-        seed=given["seed"],
+        gpus=options["gpus"],
+        model=options["model"],
+        cpu=None if options["cpu"] is None else parse_amount("cpu", options["cpu"]),
+        mem=None if options["mem"] is None else parse_amount("mem", options["mem"]),
+        prefix=options["prefix"],
+        runtimes=_split(options["runtimes"], "--runtimes"),
+        engines=_split(options["engines"], "--engines"),
+        seed=options["seed"],
         ramp_s=agents * 0.002 if ramp_s is None else ramp_s,
-        settle_s=given["settle_ms"] / 1000,
-        serve=given["serve"],
+        coalesce_s=options["coalesce_ms"] / 1000,
+        serve=options["serve"],
     )
 
 
-def _script(given: dict[str, Any]) -> Script:
-    from moorage.simulator.fleet import Script, parse_range
+def _profile(options: dict[str, Any]) -> KernelProfile:
+    from moorage.simulator.fleet import KernelProfile, parse_range
 
-    return Script(
-        start_s=parse_range(given["start_ms"], 0.001, "--start-ms"),
-        run_s=None if given["forever"] else parse_range(given["run_s"], 1, "--run-s"),
-        stop_s=parse_range(given["stop_ms"], 0.001, "--stop-ms"),
+    return KernelProfile(
+        start_s=parse_range(options["start_ms"], 0.001, "--start-ms"),
+        run_s=None if options["forever"] else parse_range(options["run_s"], 1, "--run-s"),
+        stop_s=parse_range(options["stop_ms"], 0.001, "--stop-ms"),
     )
 
 
-def _words(text: str, option: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        raise ConfigError(f"{option} {text!r} names none", next_step="write names with commas between them")
-    return words
+def _split(text: str, option: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ConfigError(f"{option} {text!r} is empty", next_step="write names separated by commas")
+    return names
 
 
-async def _play(simulation: Simulation, start: Bootstrap, for_s: float | None, output: str) -> int:
+async def _run_until_stopped(
+    simulation: FleetSimulation, start: Bootstrap, for_s: float | None, output: str
+) -> int:
     from moorage.server.process import shutdown_event
-    from moorage.simulator.fleet import Progress, summary
+    from moorage.simulator.fleet import Progress, summarize
 
-    clock, tally, stopped = start.clock, simulation.tally, shutdown_event()
-    begun = clock.monotonic()
+    clock, statistics, stopped = start.clock, simulation.statistics, shutdown_event()
+    started = clock.monotonic()
     async with simulation:
         gc.freeze_startup_objects()
-        progress = Progress(tally, begun)
+        progress = Progress(statistics, started)
         while not stopped.is_set():
-            left_s = _LINE_EVERY_S if for_s is None else begun + for_s - clock.monotonic()
+            left_s = _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()
             if left_s < 0.01:
                 break
             try:
-                async with asyncio.timeout(min(left_s, _LINE_EVERY_S)):
+                async with asyncio.timeout(min(left_s, _PROGRESS_EVERY_S)):
                     await stopped.wait()
             except TimeoutError:
-                if left_s >= _LINE_EVERY_S:
+                if left_s >= _PROGRESS_EVERY_S:
                     print(progress.line(clock.monotonic()), file=sys.stderr, flush=True)
-        passed = clock.monotonic() - begun
-        done = tally.as_dict()
-        text = summary(tally, passed)
-    print(json.dumps({"seconds": round(passed, 3)} | done) if output == "json" else text, flush=True)
+        seconds = clock.monotonic() - started
+        # Before the simulation ends all kernels.
+        counters, text = statistics.as_dict(), summarize(statistics, seconds)
+    print(json.dumps({"seconds": round(seconds, 3)} | counters) if output == "json" else text, flush=True)
     return 0
 
 
-def _say_once(clock: Clock) -> None:
-    """A thousand agents meet the same trouble at the same moment: it is said once in a while."""
-    said: dict[tuple[object, object], float] = {}
+def _limit_repeated_logs(clock: Clock) -> None:
+    """Log the same event for the same cause at most every 30 s: a thousand agents meet it at the same
+    moment."""
+    logged_at: dict[tuple[object, object], float] = {}
 
-    def once(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        now, what = clock.monotonic(), (event.get("event"), event.get("why"))
-        if now - said.get(what, -_SAME_AGAIN_S) < _SAME_AGAIN_S:
+    def drop_repeated(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        now, key = clock.monotonic(), (event.get("event"), event.get("why"))
+        if now - logged_at.get(key, -_REPEAT_LOG_AFTER_S) < _REPEAT_LOG_AFTER_S:
             raise structlog.DropEvent
-        said[what] = now
+        logged_at[key] = now
         return event
 
-    structlog.configure(processors=[once, *structlog.get_config()["processors"]])
+    structlog.configure(processors=[drop_repeated, *structlog.get_config()["processors"]])

@@ -1,9 +1,9 @@
-"""Agents that are only played, by the thousand in one process: real links, scripted kernels, faults."""
+"""Fleet simulator: thousands of simulated agents in one process, with real links to a manager."""
 
 from moorage.simulator.fleet.faults import PRESETS, Faults
-from moorage.simulator.fleet.fleet import Cast, Simulation
-from moorage.simulator.fleet.script import Range, Script, parse_range
-from moorage.simulator.fleet.statistics import Progress, Tally, summary
+from moorage.simulator.fleet.profile import KernelProfile, Range, parse_range
+from moorage.simulator.fleet.simulation import FleetConfig, FleetSimulation
+from moorage.simulator.fleet.statistics import Progress, Statistics, summarize
 
-__all__ = ["PRESETS", "Cast", "Faults", "Progress", "Range", "Script", "Simulation", "Tally", "parse_range",
-           "summary"]  # fmt: skip
+__all__ = ["PRESETS", "Faults", "FleetConfig", "FleetSimulation", "KernelProfile", "Progress", "Range",
+           "Statistics", "parse_range", "summarize"]  # fmt: skip

@@ -1,20 +1,21 @@
-"""What goes wrong in a simulation, and how often."""
+"""Faults of a fleet simulation and their rates. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moorage.simulator.fleet.script import Range
+from moorage.simulator.fleet.profile import Range
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """``fail_start``, ``fail_run``, ``hang_stop``: see ``Script``. ``lose_report``: probability that a report
-    with news repeats the one before it.
+    """Probabilities: ``fail_start``, ``fail_run`` and ``hang_stop`` as in ``KernelProfile``; ``lose_report``:
+    a report with changes repeats the one before it.
 
-    Every ``disconnect_every_s`` and ``die_every_s`` seconds (0: never), on average and over all agents, one
-    loses its connection or dies. The dead one is away for ``down_s``. Then with probability ``reboot`` its
-    kernels are gone with the node; else with probability ``lose_ledger`` it has forgotten those that run.
+    ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which one agent
+    loses its connection or its process dies; 0: never. A dead agent is away for ``down_s``. With probability
+    ``reboot`` its kernels are gone with the node; otherwise, with probability ``lose_checkpoint``, the agent
+    comes back without memory of the kernels that still run.
     """
 
     fail_start: float = 0.0
@@ -24,7 +25,7 @@ class Faults:
     disconnect_every_s: float = 0.0
     die_every_s: float = 0.0
     reboot: float = 0.0
-    lose_ledger: float = 0.0
+    lose_checkpoint: float = 0.0
     down_s: Range = field(default=Range(0.5, 5))
 
 
@@ -32,10 +33,10 @@ PRESETS = {
     "none": Faults(),
     "light": Faults(
         fail_start=0.01, fail_run=0.02, hang_stop=0.01, lose_report=0.01, disconnect_every_s=10,
-        die_every_s=60, reboot=0.2, lose_ledger=0.1,
+        die_every_s=60, reboot=0.2, lose_checkpoint=0.1,
     ),
     "heavy": Faults(
         fail_start=0.1, fail_run=0.1, hang_stop=0.05, lose_report=0.1, disconnect_every_s=1,
-        die_every_s=3, reboot=0.3, lose_ledger=0.2,
+        die_every_s=3, reboot=0.3, lose_checkpoint=0.2,
     ),
 }  # fmt: skip

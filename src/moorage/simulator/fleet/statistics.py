@@ -1,4 +1,4 @@
-"""What a simulation has done so far, in numbers."""
+"""Statistics of a fleet simulation, its progress line and its summary. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from moorage.common.model.status import ObservedState
 
 
 @dataclass
-class Tally:
-    """``states``: kernels there now, by state. ``ended``: by reason code, "stopped" where the manager's wish
-    was the only one. ``faults``: injected so far, by kind."""
+class Statistics:
+    """Counters since the start; ``connected`` and ``states`` are current values. ``states``: kernels by
+    state. ``ended``: kernels by reason code, "stopped" for those that only the manager's order ended.
+    ``faults``: injected faults by kind."""
 
     agents: int = 0
-    attached: int = 0
-    created: int = 0  # kernels begun
-    ready: int = 0  # kernels that came to RUNNING
+    connected: int = 0
+    created: int = 0
+    ready: int = 0  # kernels that reached RUNNING
     reports: int = 0
     states: Counter[ObservedState] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
 
-    def moved(self, before: ObservedState | None, after: ObservedState | None) -> None:
+    def move(self, before: ObservedState | None, after: ObservedState | None) -> None:
         if before is not None:
             self.states[before] -= 1
         if after is not None:
@@ -31,7 +32,7 @@ class Tally:
     def as_dict(self) -> dict[str, object]:
         return {
             "agents": self.agents,
-            "attached": self.attached,
+            "connected": self.connected,
             "created": self.created,
             "ready": self.ready,
             "reports": self.reports,
@@ -42,38 +43,39 @@ class Tally:
 
 
 class Progress:
-    """One line now and then: ``line`` tells what came since the line before."""
+    """Progress lines; the rates in each are since the line before."""
 
-    def __init__(self, tally: Tally, since: float) -> None:
-        self._tally, self._begun, self._last_at = tally, since, since
+    def __init__(self, statistics: Statistics, since: float) -> None:
+        self._statistics, self._started_at, self._last_at = statistics, since, since
         self._created = self._reports = 0
 
     def line(self, now: float) -> str:
-        """``now`` as of the clock's ``monotonic``."""
-        tally, passed = self._tally, max(now - self._last_at, 1e-9)
-        starts, reports = (tally.created - self._created) / passed, (tally.reports - self._reports) / passed
-        self._last_at, self._created, self._reports = now, tally.created, tally.reports
+        """``now``: the clock's ``monotonic``, in seconds, as ``since``."""
+        statistics, passed = self._statistics, max(now - self._last_at, 1e-9)
+        starts = (statistics.created - self._created) / passed
+        reports = (statistics.reports - self._reports) / passed
+        self._last_at, self._created, self._reports = now, statistics.created, statistics.reports
         parts = [
-            f"{now - self._begun:6.0f} s  {tally.attached}/{tally.agents} agents",
+            f"{now - self._started_at:6.0f} s  {statistics.connected}/{statistics.agents} agents",
             f"{starts:.0f} starts/s",
             f"{reports:.0f} reports/s",
-            "kernels " + (_counts({s.value.lower(): n for s, n in tally.states.items() if n}) or "none"),
+            "kernels " + (_format({s.value.lower(): n for s, n in statistics.states.items() if n}) or "none"),
         ]
-        if tally.faults:
-            parts.append("faults " + _counts(tally.faults))
+        if statistics.faults:
+            parts.append("faults " + _format(statistics.faults))
         return "  ".join(parts)
 
 
-def summary(tally: Tally, seconds: float) -> str:
-    rate = tally.created / max(seconds, 1e-9)
+def summarize(statistics: Statistics, seconds: float) -> str:
+    rate, ended = statistics.created / max(seconds, 1e-9), sum(statistics.ended.values())
     lines = [
-        f"{tally.agents} agents for {seconds:.1f} s: {tally.created} kernels begun ({rate:.1f}/s), "
-        f"{tally.ready} became ready, {sum(tally.ended.values())} ended, {tally.reports} reports",
-        "ended: " + (_counts(tally.ended) or "none"),
-        "faults: " + (_counts(tally.faults) or "none"),
+        f"{statistics.agents} agents for {seconds:.1f} s: {statistics.created} kernels created "
+        f"({rate:.1f}/s), {statistics.ready} ready, {ended} ended, {statistics.reports} reports",
+        "ended: " + (_format(statistics.ended) or "none"),
+        "faults: " + (_format(statistics.faults) or "none"),
     ]
     return "\n".join(lines)
 
 
-def _counts(counts: Counter[str] | dict[str, int]) -> str:
+def _format(counts: Counter[str] | dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -15,7 +15,7 @@ import agent_harness as h
 import asyncpg
 import pytest
 import pytest_asyncio
-from played_manager import played
+from simulated_fleet import manager_with_fleet
 from typer.testing import CliRunner
 
 from moorage.cli import app
@@ -78,7 +78,7 @@ class World:
 
 @pytest_asyncio.fixture
 async def world(empty_database: str, tmp_path: Path) -> AsyncIterator[World]:
-    async with played(empty_database, tmp_path, within_s=110) as (client, url, key):
+    async with manager_with_fleet(empty_database, tmp_path, within_s=110) as (client, url, key):
         yield World(client, url, key, empty_database)
 
 

@@ -1,6 +1,6 @@
-"""Where played kernels pretend to listen: one port that answers for all of them, or one that refuses.
+"""Listeners of simulated kernels: one port that answers for all of them, or one that refuses connections.
 
-Both are async context managers that give the port, and raise ``StartupError`` where there is none to be had.
+Both are async context managers that yield the port. They raise ``StartupError`` when no port can be bound.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from moorage.common.model.errors import StartupError
 
-_WORD = "aye"
+_ANSWER = "aye"
 
 
 def _bind(host: str) -> socket.socket:
@@ -22,8 +22,8 @@ def _bind(host: str) -> socket.socket:
     except OSError as error:
         sock.close()
         raise StartupError(
-            f"the simulation cannot have a port at {host}: {error}",
-            next_step="set agent.address to an address of this machine",
+            f"the simulation cannot bind a port on {host}: {error}",
+            next_step="set agent.address to an address of this host",
         ) from None
     return sock
 
@@ -32,8 +32,8 @@ def _port(sock: socket.socket) -> int:
     return int(sock.getsockname()[1])
 
 
-class Refusing:
-    """A port that is taken and not listened on: nobody else gets it, and whoever calls is refused."""
+class RefusingPort:
+    """A bound port without a listener: no other process gets it, and connections to it are refused."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -48,8 +48,8 @@ class Refusing:
         self._sock.close()
 
 
-class Answering:
-    """A server that answers every chat or completion with one word, in OpenAI's shapes, streamed if asked."""
+class StubModelServer:
+    """Answers every chat or text completion with one word, in OpenAI's format, streamed on request."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -59,7 +59,7 @@ class Answering:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", _chat)
         app.router.add_post("/v1/completions", _completion)
-        app.router.add_get("/{path:.*}", _well)
+        app.router.add_get("/{path:.*}", _health)
         sock = _bind(self._host)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
@@ -71,37 +71,37 @@ class Answering:
         await self._runner.cleanup()
 
 
-async def _well(request: web.Request) -> web.Response:
+async def _health(request: web.Request) -> web.Response:
     return web.json_response({"status": "ok"})
 
 
 async def _chat(request: web.Request) -> web.StreamResponse:
-    message = {"role": "assistant", "content": _WORD}
-    return await _answer(request, "chat.completion", {"message": message}, {"delta": message})
+    message = {"role": "assistant", "content": _ANSWER}
+    return await _respond(request, "chat.completion", {"message": message}, {"delta": message})
 
 
 async def _completion(request: web.Request) -> web.StreamResponse:
-    return await _answer(request, "text_completion", {"text": _WORD}, {"text": _WORD})
+    return await _respond(request, "text_completion", {"text": _ANSWER}, {"text": _ANSWER})
 
 
-async def _answer(
-    request: web.Request, kind: str, whole: dict[str, object], piece: dict[str, object]
+async def _respond(
+    request: web.Request, kind: str, choice: dict[str, object], delta: dict[str, object]
 ) -> web.StreamResponse:
     try:
-        asked = await request.json()
+        body = await request.json()
     except json.JSONDecodeError:
-        asked = None
-    if not isinstance(asked, dict):
+        body = None
+    if not isinstance(body, dict):
         return web.json_response({"error": {"message": "the body is not a JSON object"}}, status=400)
-    frame = {"id": "played", "created": 0, "model": str(asked.get("model", ""))}
-    end = {"index": 0, "finish_reason": "stop"}
-    if not asked.get("stream"):
+    frame = {"id": "simulated", "created": 0, "model": str(body.get("model", ""))}
+    base = {"index": 0, "finish_reason": "stop"}
+    if not body.get("stream"):
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        return web.json_response(frame | {"object": kind, "choices": [end | whole], "usage": usage})
+        return web.json_response(frame | {"object": kind, "choices": [base | choice], "usage": usage})
     stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await stream.prepare(request)
     chunk = frame | {"object": "chat.completion.chunk" if kind == "chat.completion" else kind}
-    data = json.dumps(chunk | {"choices": [end | piece]})
+    data = json.dumps(chunk | {"choices": [base | delta]})
     await stream.write(f"data: {data}\n\ndata: [DONE]\n\n".encode())
     await stream.write_eof()
     return stream

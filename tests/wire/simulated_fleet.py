@@ -1,4 +1,4 @@
-"""A real manager with one played agent of four devices, attached."""
+"""A real manager with one simulated agent of four devices."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, ManagerSettings
 from moorage.manager import Manager
 from moorage.sdk import Client
-from moorage.simulator.fleet import Cast, Faults, Range, Script, Simulation
+from moorage.simulator.fleet import Faults, FleetConfig, FleetSimulation, KernelProfile, Range
 
 CLOCK = SystemClock()
 
 
 @asynccontextmanager
-async def played(dsn: str, home: Path, within_s: float) -> AsyncIterator[tuple[Client, str, str]]:
-    """Its client, address and first key. What is done with it must not take longer than ``within_s``."""
+async def manager_with_fleet(dsn: str, home: Path, within_s: float) -> AsyncIterator[tuple[Client, str, str]]:
+    """Yields a client, the manager's URL and its first key. The body has ``within_s`` seconds to finish."""
     settings = ManagerSettings(dsn=dsn, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=home) as manager:
         agents = AgentSettings(manager=manager.link_address, report_interval_s=0.5)
-        script = Script(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.1))
-        playing = Simulation(Cast(agents=1, gpus=4), script, Faults(), agents, clock=CLOCK, token=h.TOKEN)
+        profile = KernelProfile(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.1))
+        fleet = FleetSimulation(
+            FleetConfig(agents=1, gpus=4), profile, Faults(), agents, clock=CLOCK, token=h.TOKEN
+        )
         assert manager.first_key is not None
         url = f"http://{manager.api_address}"
-        async with playing, Client(url, manager.first_key) as client, asyncio.timeout(within_s):
+        async with fleet, Client(url, manager.first_key) as client, asyncio.timeout(within_s):
             while not await client.list_agents():
                 await asyncio.sleep(0.01)
             yield client, url, manager.first_key

@@ -1,0 +1,95 @@
+"""Model of a simulated kernel: a script of its behavior, and the state that follows from it. Pure.
+
+The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their kernels on
+this model. Times are seconds on the caller's clock; the model reads none. A caller with timers advances the
+model at ``next_change``; a caller that polls advances it before it looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from moorage.common.model.status import ObservedState
+
+SIGTERM, SIGKILL = -15, -9  # as exit codes
+
+
+@dataclass(frozen=True, slots=True)
+class KernelScript:
+    """Behavior of one kernel. Durations are in seconds.
+
+    ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is stopped. ``exit_code``: of an
+    exit on its own. ``stop_s``: from SIGTERM to its exit; None: it ignores SIGTERM and exits when killed.
+    ``hangs``: not even SIGKILL ends it, as behind a hanging driver. ``refusal``: why it cannot be started; ""
+    if it can.
+    """
+
+    start_s: float = 0.0
+    run_s: float | None = None
+    exit_code: int = 0
+    stop_s: float | None = 0.0
+    hangs: bool = False
+    refusal: str = ""
+
+
+class SimulatedKernel:
+    """``state`` is CREATING, RUNNING or EXITED. ``exit_code`` is None until it has exited, and for a kernel
+    that could not be started. ``hung`` starts as ``script.hangs``; clearing it lets a pending stop take
+    effect."""
+
+    __slots__ = ("_exit_code", "_exits_at", "_signal", "_stops_at", "created_at", "exit_code", "hung",
+                 "ready_at", "script", "state")  # fmt: skip
+
+    def __init__(self, script: KernelScript, now: float) -> None:
+        self.script, self.hung, self.created_at = script, script.hangs, now
+        self.state = ObservedState.CREATING
+        self.exit_code: int | None = None
+        self.ready_at = now + script.start_s
+        # Its exit on its own, and its exit because of a stop: the earlier one happens.
+        self._exits_at = inf
+        self._exit_code: int | None = script.exit_code
+        self._stops_at, self._signal = inf, SIGTERM
+        if script.refusal:
+            self._exits_at, self._exit_code = self.ready_at, None
+        elif script.run_s is not None:
+            self._exits_at = self.ready_at + script.run_s
+
+    @property
+    def alive(self) -> bool:
+        return self.state is not ObservedState.EXITED
+
+    @property
+    def next_change(self) -> float | None:
+        """When the state changes next unless it is stopped before; None: never."""
+        if not self.alive:
+            return None
+        at = min(self._exits_at, inf if self.hung else self._stops_at)
+        if self.state is ObservedState.CREATING:
+            at = min(at, self.ready_at)
+        return None if at == inf else at
+
+    def advance(self, now: float) -> None:
+        if not self.alive:
+            return
+        stops_at = inf if self.hung else self._stops_at
+        if now >= min(self._exits_at, stops_at):
+            self.state = ObservedState.EXITED
+            self.exit_code = self._exit_code if self._exits_at <= stops_at else self._signal
+        elif now >= self.ready_at:
+            self.state = ObservedState.RUNNING
+
+    def stop(self, now: float, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL after ``grace_s`` seconds. A later call can only bring its exit
+        forward."""
+        stop_s, code = self.script.stop_s, SIGTERM
+        if stop_s is None or stop_s > grace_s:
+            stop_s, code = grace_s, SIGKILL
+        if now + stop_s < self._stops_at:
+            self._stops_at, self._signal = now + stop_s, code
+
+    def kill(self, now: float) -> None:
+        """Send SIGKILL."""
+        if now < self._stops_at:
+            self._stops_at, self._signal = now, SIGKILL
+        self.advance(now)

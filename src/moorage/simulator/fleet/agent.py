@@ -1,0 +1,312 @@
+"""Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
+
+Unlike a real agent it sees every change of a kernel at once and keeps memory and observation in one record
+per kernel: that is what makes thousands of agents fit into one process. The deterministic simulation in
+``tests/sim`` has an agent that is killed between deciding and starting and looks only now and then; both run
+``agent.kernel.reconcile`` and ``SimulatedKernel``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.agent.engines import needs_port
+from moorage.agent.kernel import reconcile as policy
+from moorage.agent.kernel.outcome import Doom, Outcome, judge
+from moorage.agent.link.report_timing import AT_ONCE, HOUSEKEEPING, Changed, may_wait
+from moorage.agent.runtimes.simulated import SimulatedKernel
+from moorage.agent.state.checkpoint import Begun
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders, Report
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
+from moorage.simulator.fleet.profile import KernelProfile, Rng
+from moorage.simulator.fleet.statistics import Statistics
+
+CREATING, RUNNING, STOPPING = ObservedState.CREATING, ObservedState.RUNNING, ObservedState.STOPPING
+EXITED, GONE = ObservedState.EXITED, ObservedState.GONE
+_SHUTDOWN = Outcome(EXITED, None, Reason.AGENT_SHUTDOWN, "the simulation has ended")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The methods of an event loop that are used here."""
+
+    def time(self) -> float: ...
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> Timer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationContext:
+    """Shared by all agents of one simulation. ``port``: reported for every kernel that needs one.
+    ``coalesce_s``: coalescing window for reports, in seconds. ``lose_report``: probability that a report with
+    changes repeats the one before it."""
+
+    profile: KernelProfile
+    timers: Timers
+    clock: Clock
+    statistics: Statistics
+    port: int
+    coalesce_s: float = 0.01
+    lose_report: float = 0.0
+
+
+class _Kernel:
+    __slots__ = ("observation", "simulated", "spec", "timer")
+
+    def __init__(self, spec: KernelSpec, simulated: SimulatedKernel, observation: Observation) -> None:
+        self.spec, self.simulated, self.observation = spec, simulated, observation
+        self.timer: Timer | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.observation.state in policy.ENDED
+
+
+class SimulatedAgent:
+    """``changed`` is called when there is something new to report."""
+
+    def __init__(self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: Changed) -> None:
+        self.info, self._context, self._rng, self._changed = info, context, rng, changed
+        self.incarnation = context.clock.new_id()
+        # Kept when the agent dies, as a state directory would be.
+        self.streams = Begun(info.identity, int(context.clock.now().timestamp() * 1000)).streams()
+        self._newest = self._applied = 0  # generations: the newest seen, and the last applied by this process
+        self._orders: Orders | None = None
+        self._kernels: dict[KernelId, _Kernel] = {}
+        self._unknown: dict[KernelId, _Kernel] = {}  # they run, and the checkpoint that named them was lost
+        self._report: Report | None = None  # of the current state; None: to be built
+        self._reported: Report | None = None
+        self._coalescing: Timer | None = None
+        self._reconcile_due = False  # a kernel has ended since the last reconciliation
+        self._draining = False
+
+    # Called by the link.
+
+    def take(self, orders: Orders) -> bool:
+        if not policy.accepts(self._newest, orders):
+            return False
+        self._applied = self._newest = orders.generation
+        self._orders = orders
+        self._reconcile()
+        self._note_change(HOUSEKEEPING)
+        return True
+
+    def report(self) -> Report:
+        """The full state; or the report before it, when this one is to be lost."""
+        context, before = self._context, self._reported
+        context.statistics.reports += 1
+        if self._report is None:
+            observations = [kernel.observation for kernel in self._kernels.values()]
+            # A kernel that is left out would count as gone.
+            observations += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._unknown]
+            self._report = Report(
+                self.info, self.incarnation, self._applied, tuple(observations), self._draining
+            )
+        lossy = before is not None and before is not self._report and not self._draining
+        if lossy and context.lose_report and self._rng.random() < context.lose_report:
+            assert before is not None
+            context.statistics.faults["lost-report"] += 1
+            return before
+        self._reported = self._report
+        return self._report
+
+    async def logs(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
+        """Raises ``NotFound`` for a kernel that the agent does not have, or no longer has."""
+        kernel = self._kernels.get(request.kernel_id)
+        if kernel is None:
+            raise NotFound(f"this simulated agent has no kernel {request.kernel_id}")
+        last = kernel.observation
+        yield _log_of(kernel.spec, Outcome(last.state, last.exit_code, last.reason, last.detail)).encode()
+
+    # Faults and shutdown.
+
+    def die(self, *, reboot: bool = False, lose_checkpoint: bool = False) -> None:
+        """The agent's process ends, and a new one starts from the checkpoint.
+
+        ``reboot``: the node's kernels end too. ``lose_checkpoint``: the kernels keep running, and the new
+        process finds them without a record of them.
+        """
+        self.incarnation = self._context.clock.new_id()
+        self._orders, self._applied, self._reported, self._report = None, 0, None, None
+        if reboot:
+            for kernel in self._kernels.values():
+                if not kernel.ended:
+                    self._end(kernel, Outcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted"))
+            for kernel_id in list(self._unknown):
+                self._destroy(kernel_id)
+        elif lose_checkpoint:
+            self._newest = 0
+            for kernel_id, kernel in self._kernels.items():
+                if kernel.ended:
+                    self._context.statistics.move(kernel.observation.state, None)
+                else:
+                    self._unknown[kernel_id] = kernel
+            self._kernels.clear()
+
+    def drain(self) -> None:
+        """End all kernels at once and start no more."""
+        self._draining = True
+        for kernel in self._kernels.values():
+            if not kernel.ended:
+                self._end(kernel, _SHUTDOWN)
+        for kernel_id in list(self._unknown):
+            self._destroy(kernel_id)
+        self._note_change()
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for kernel in [*self._kernels.values(), *self._unknown.values()]:
+            self._cancel_timer(kernel)
+        if self._coalescing is not None:
+            self._coalescing.cancel()
+
+    # Reconciliation.
+
+    def _reconcile(self) -> None:
+        self._reconcile_due = False
+        checkpoint = {kernel_id: kernel.spec for kernel_id, kernel in self._kernels.items()}
+        observed = {kernel_id: kernel.observation.state for kernel_id, kernel in self._kernels.items()}
+        observed |= dict.fromkeys(self._unknown, ObservedState.UNKNOWN)
+        for action in policy.reconcile(self._orders, checkpoint, observed):
+            self._apply(action)
+
+    def _apply(self, action: policy.Action) -> None:
+        match action:
+            case policy.Create(spec):
+                self._create(spec)
+            case policy.Stop(kernel_id, grace_s):
+                self._stop(self._kernels[kernel_id], grace_s)
+            case policy.Forget(kernel_id):
+                self._context.statistics.move(self._kernels.pop(kernel_id).observation.state, None)
+                self._note_change(HOUSEKEEPING)
+            case policy.Adopt(spec):
+                self._kernels[spec.kernel_id] = self._unknown.pop(spec.kernel_id)
+            case policy.Destroy(kernel_id):
+                self._destroy(kernel_id)
+
+    def _create(self, spec: KernelSpec) -> None:
+        context = self._context
+        has_port = needs_port(spec)
+        observation = Observation(
+            spec.kernel_id,
+            spec.session_id,
+            CREATING,
+            host=self.info.address if has_port else "",
+            port=context.port if has_port else 0,
+        )
+        simulated = SimulatedKernel(context.profile.draw(spec, self._rng), context.timers.time())
+        kernel = self._kernels[spec.kernel_id] = _Kernel(spec, simulated, observation)
+        context.statistics.created += 1
+        context.statistics.move(None, CREATING)
+        self._note_change(may_wait(CREATING))
+        if self._draining:
+            self._end(kernel, _SHUTDOWN)
+        elif simulated.script.start_s > spec.start_timeout_s:
+            detail = f"it was not ready {spec.start_timeout_s:g} s after it was created"
+            late = Outcome(EXITED, None, Reason.START_TIMEOUT, detail)
+            kernel.timer = context.timers.call_later(spec.start_timeout_s, lambda: self._end(kernel, late))
+        else:
+            self._set_timer(kernel)
+
+    def _stop(self, kernel: _Kernel, grace_s: float) -> None:
+        if kernel.simulated.script.stop_s is None:
+            self._context.statistics.faults["hung-stop"] += 1
+        kernel.simulated.stop(self._context.timers.time(), grace_s)
+        self._observe(kernel, _in_state(kernel.observation, STOPPING))
+        self._set_timer(kernel)
+
+    def _destroy(self, kernel_id: KernelId) -> None:
+        kernel = self._unknown.pop(kernel_id)
+        self._cancel_timer(kernel)
+        if not kernel.ended:
+            self._context.statistics.ended["destroyed"] += 1
+        self._context.statistics.move(kernel.observation.state, None)
+
+    # Progress of one kernel.
+
+    def _set_timer(self, kernel: _Kernel) -> None:
+        self._cancel_timer(kernel)
+        at, timers = kernel.simulated.next_change, self._context.timers
+        if at is not None:
+            kernel.timer = timers.call_later(at - timers.time(), lambda: self._advance(kernel, at))
+
+    def _cancel_timer(self, kernel: _Kernel) -> None:
+        if kernel.timer is not None:
+            kernel.timer.cancel()
+            kernel.timer = None
+
+    def _advance(self, kernel: _Kernel, now: float) -> None:
+        """``now``: the time that the timer was set for; an event loop may call slightly before it."""
+        kernel.simulated.advance(now)
+        if not kernel.simulated.alive:
+            self._end(kernel, self._judge(kernel))
+            return
+        if kernel.observation.state is CREATING and kernel.simulated.state is RUNNING:
+            self._context.statistics.ready += 1
+            self._observe(kernel, _in_state(kernel.observation, RUNNING))
+        self._set_timer(kernel)
+
+    def _judge(self, kernel: _Kernel) -> Outcome:
+        simulated, faults = kernel.simulated, self._context.statistics.faults
+        stopped = kernel.observation.state is STOPPING
+        if not stopped and simulated.script.refusal:
+            faults["failed-start"] += 1
+            return Outcome(EXITED, None, Reason.CREATE_FAILED, simulated.script.refusal)
+        if not stopped and simulated.exit_code:
+            faults["failed-run"] += 1
+        doom = Doom() if stopped else None
+        return judge(EXITED, simulated.exit_code, oom=False, refused=False, detail="", doom=doom)
+
+    def _end(self, kernel: _Kernel, outcome: Outcome) -> None:
+        self._cancel_timer(kernel)
+        self._reconcile_due = True
+        self._context.statistics.ended[outcome.reason.value or "stopped"] += 1
+        last = kernel.observation
+        tail = _log_of(kernel.spec, outcome) if outcome.state is EXITED else ""
+        ended = Observation(
+            last.kernel_id, last.session_id, outcome.state, last.host, last.port,
+            outcome.exit_code, outcome.reason, outcome.detail, tail,
+        )  # fmt: skip
+        self._observe(kernel, ended)
+
+    def _observe(self, kernel: _Kernel, observation: Observation) -> None:
+        self._context.statistics.move(kernel.observation.state, observation.state)
+        kernel.observation = observation
+        self._note_change(may_wait(observation.state))
+
+    # Reports.
+
+    def _note_change(self, within_s: float = AT_ONCE) -> None:
+        self._report = None
+        if within_s > AT_ONCE:
+            self._changed(within_s)
+        elif self._coalescing is None:
+            self._coalescing = self._context.timers.call_later(self._context.coalesce_s, self._flush)
+
+    def _flush(self) -> None:
+        self._coalescing = None
+        if self._reconcile_due:
+            self._reconcile()
+        self._changed(AT_ONCE)
+
+
+def _in_state(last: Observation, state: ObservedState) -> Observation:
+    # dataclasses.replace would take a tenth of the CPU time that a kernel costs.
+    return Observation(last.kernel_id, last.session_id, state, last.host, last.port)
+
+
+def _log_of(spec: KernelSpec, outcome: Outcome) -> str:
+    text = f"simulated: session {spec.session_name}, kernel {spec.kernel_id}\n"
+    if outcome.state in policy.ENDED:
+        reason = outcome.reason.value or "stopped"
+        text += f"ended: exit code {outcome.exit_code}, {reason} {outcome.detail}".rstrip() + "\n"
+    return text
