@@ -1,7 +1,7 @@
 """Mutation runner: ``python -m tests.mutations [NAME ...]``.
 
-Applies one known fault at a time to a copy of the source and runs the tests that must notice it, with the number
-of examples that CI uses. Exits with 1 if a mutation survives or no longer applies.
+Applies one known fault at a time to a copy of the source and runs the tests that must notice it, with the
+number of examples that CI uses. Exits with 1 if a mutation survives or no longer applies.
 """
 
 from __future__ import annotations
