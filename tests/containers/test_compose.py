@@ -146,4 +146,4 @@ def test_the_file_is_used_as_it_says(project: Project) -> None:
     again = ("--url", url, "exec", "dev", "--", "python3", "-c", "print('still here')")
     until("they are back, and its container went on", lambda: project.moorage(*again) == "still here\n")
     assert "cannot see how full" not in project("logs", "agent")
-    assert "fed by the manager" in project("logs", "proxy")
+    assert "route feed connected" in project("logs", "proxy")

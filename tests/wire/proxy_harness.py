@@ -1,4 +1,4 @@
-"""What the proxy's tests put around it: a route feed over real gRPC, and engines over real HTTP."""
+"""Harness for tests of the proxy: a route feed over real gRPC, engines over real HTTP, and a client."""
 
 from __future__ import annotations
 
@@ -21,33 +21,36 @@ from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Targe
 from moorage.common.link.pb import routes_pb2_grpc
 from moorage.common.link.route_codec import routes_to_wire
 from moorage.common.model.ids import KernelId, SessionId
-from moorage.proxy import Proxy
+from moorage.proxy import Proxy, Timeouts
 
 TOKEN = "link-token"
 KEY = "client-key"
 AUTH = {"Authorization": f"Bearer {KEY}"}
-GRANT = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest())
+KEY_GRANT = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest())
 ENGINE_KEY = "engine-key"
 
 
-async def until(true: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 5.0) -> float:
-    """Poll until ``true()`` holds; the seconds that it took. Fails after ``within_s``."""
-    began = time.monotonic()
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 5.0) -> float:
+    """Poll until ``condition()`` holds, and return the elapsed seconds. Fails after ``within_s`` seconds."""
+    started_at = time.monotonic()
     while True:
-        answer = true()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return time.monotonic() - began
-        assert time.monotonic() - began < within_s, "it did not happen in time"
+        holds = condition()
+        if asyncio.iscoroutine(holds):
+            holds = await holds
+        if holds:
+            return time.monotonic() - started_at
+        assert time.monotonic() - started_at < within_s, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 
 
 class RouteServer(routes_pb2_grpc.RouteFeedServicer):
-    """The manager's side of the feed: sends the newest table to each watcher at once and at each change."""
+    """The manager's end of the route feed: sends the newest table at connect and at each change.
+
+    ``requests``: (proxy id, generation) of each watch request received.
+    """
 
     def __init__(self, table: RouteTable | None = None) -> None:
-        self.table, self.watchers, self.asked = table, 0, []
+        self.table, self.watchers, self.requests = table, 0, []
         self.address = "127.0.0.1:0"
         self._changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
@@ -79,7 +82,7 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer):
     async def Watch(self, request, context):
         if dict(context.invocation_metadata()).get("authorization") != f"Bearer {TOKEN}":
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
-        self.asked.append((request.proxy_id, request.have_generation))
+        self.requests.append((request.proxy_id, request.have_generation))
         self.watchers += 1
         sent = None
         try:
@@ -98,22 +101,23 @@ def target(name: str, port: int, *, key: str = ENGINE_KEY, draining: bool = Fals
 
 
 def routes(generation: int, **models: list[Target]) -> RouteTable:
-    """A table whose models are called like the keyword arguments (``_`` becomes ``-``)."""
+    """A route table with one model per keyword argument (``_`` becomes ``-``)."""
     return RouteTable(
         generation,
         tuple(ModelRoute(name.replace("_", "-"), 1_700_000_000, tuple(ts)) for name, ts in models.items()),
-        (GRANT,),
+        (KEY_GRANT,),
     )
 
 
-def proxy(manager: str, home: Path, **settings: Any) -> Proxy:
-    chosen = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "id": "test", "manager": manager}
+def proxy(manager: str, home: Path, *, timeouts: Timeouts | None = None, **settings: Any) -> Proxy:
+    defaults = {"listen": "127.0.0.1:0", "internal_listen": "127.0.0.1:0", "id": "test", "manager": manager}
     return Proxy(
-        ProxySettings(**(chosen | settings)),
+        ProxySettings(**(defaults | settings)),
         CommonSettings(),
         clock=SystemClock(),
         link_token=TOKEN,
         home=home,
+        timeouts=timeouts,
     )
 
 
@@ -129,28 +133,35 @@ class Client:
         return self.session.post(self.url + path, json=body, headers=AUTH | headers)
 
     async def status(self, model: str = "tiny") -> int:
-        async with self.post({"model": model}) as got:
-            await got.read()
-            return got.status
+        async with self.post({"model": model}) as response:
+            await response.read()
+            return response.status
 
     async def metrics(self) -> str:
-        async with self.session.get(self.internal + "/metrics") as answer:
-            return await answer.text()
+        async with self.session.get(self.internal + "/metrics") as response:
+            return await response.text()
+
+    async def has_generation(self, generation: int) -> bool:
+        """Whether the proxy serves by this generation of the route table."""
+        return await self.metric("moorage_proxy_table_generation") == generation
 
     async def metric(self, line: str) -> float:
-        """The value of one series, written as in the text format; 0 if it is not there."""
-        for found in (await self.metrics()).splitlines():
-            if found.startswith(line + " "):
-                return float(found.rpartition(" ")[2])
+        """The value of one series, named as in the text format. 0 if it is absent."""
+        for series in (await self.metrics()).splitlines():
+            if series.startswith(line + " "):
+                return float(series.rpartition(" ")[2])
         return 0.0
 
 
 @asynccontextmanager
-async def serving(home: Path, table: RouteTable, **settings: Any) -> AsyncIterator[Client]:
-    """A proxy that has taken in ``table`` from a real feed, and a client of it."""
+async def serving(home: Path, table: RouteTable, **options: Any) -> AsyncIterator[Client]:
+    """A proxy that has received ``table`` from a real feed, and a client of it.
+
+    ``options`` are settings of the proxy, and ``timeouts``.
+    """
     async with (
         RouteServer(table) as manager,
-        proxy(manager.address, home, **settings) as running,
+        proxy(manager.address, home, **options) as running,
         aiohttp.ClientSession() as session,
     ):
         await until(lambda: running.ready)
@@ -159,7 +170,7 @@ async def serving(home: Path, table: RouteTable, **settings: Any) -> AsyncIterat
 
 @asynccontextmanager
 async def engine(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
-    """A real HTTP server that answers everything with ``handler``; its port."""
+    """A real HTTP server that handles every request with ``handler``. Yields its port."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.2)
@@ -172,8 +183,8 @@ async def engine(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def raw_engine(answer: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
-    """A server that speaks bytes: ``answer`` gets each request's head, and the connection ends with it."""
+async def raw_server(respond: Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
+    """A TCP server. ``respond`` gets the head of each request; the connection closes when it returns."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -187,7 +198,7 @@ async def raw_engine(answer: Callable[[bytes, asyncio.StreamWriter], Awaitable[N
                 0,
             )
             await reader.readexactly(length)
-            await answer(head, writer)
+            await respond(head, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -201,18 +212,18 @@ async def raw_engine(answer: Callable[[bytes, asyncio.StreamWriter], Awaitable[N
 
 
 @asynccontextmanager
-async def alone(
+async def serving_one(
     home: Path,
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     *,
     generation: int = 1,
-    **settings: Any,
+    **options: Any,
 ) -> AsyncIterator[Client]:
-    """A proxy whose model ``tiny`` has one replica, ``handler``."""
+    """A proxy with one model ``tiny``, whose only replica is ``handler``."""
     async with engine(handler) as port:
         table = routes(generation, tiny=[target("k", port)])
-        async with serving(home, table, **settings) as c:
-            yield c
+        async with serving(home, table, **options) as client:
+            yield client
 
 
 def event(text: str) -> bytes:
@@ -231,8 +242,9 @@ SSE = {"Content-Type": "text/event-stream; charset=utf-8"}
 
 
 async def stream_of(request: web.Request, *chunks: bytes) -> web.StreamResponse:
-    answer = web.StreamResponse(headers=SSE)
-    await answer.prepare(request)
+    """Start an event stream with ``chunks``. The caller may write more."""
+    response = web.StreamResponse(headers=SSE)
+    await response.prepare(request)
     for chunk in chunks:
-        await answer.write(chunk)
-    return answer
+        await response.write(chunk)
+    return response

@@ -1,4 +1,4 @@
-"""Replicas that fail: who is asked next, and what the client is told."""
+"""Failing replicas: retries, ejection, and the errors that clients get. Shutdown of the proxy."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from proxy_harness import (
     AUTH,
     DONE,
     RouteServer,
-    alone,
     engine,
     event,
     proxy,
-    raw_engine,
+    raw_server,
     routes,
     serving,
+    serving_one,
     stream_of,
     target,
     until,
 )
 from tests.free_ports import free_port
 
-from moorage.proxy import service
+from moorage.proxy import Timeouts
 
 CHAT = {"model": "tiny", "messages": []}
 SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -38,101 +38,103 @@ async def fine(request: web.Request) -> web.Response:
     return web.json_response({"ok": True})
 
 
-async def failures(c, kind: str) -> float:
-    return await c.metric(f'moorage_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}')
+async def failures(client, kind: str) -> float:
+    return await client.metric(f'moorage_proxy_upstream_failures_total{{kind="{kind}",model="tiny"}}')
 
 
-async def test_a_refused_connection_goes_to_another_replica_and_then_rests(tmp_path):
+async def test_unreachable_replica_is_ejected_and_the_request_retried(tmp_path):
     async with engine(fine) as port:
         table = routes(1, tiny=[target("dead", free_port()), target("alive", port)])
-        async with serving(tmp_path, table) as c:
+        async with serving(tmp_path, table) as client:
             for _ in range(20):
-                async with c.post(CHAT) as got:
-                    assert got.status == 200
-                    assert got.headers["x-moorage-replica"] == "alive"
-            assert await failures(c, "connect") == 1  # it rests after the first
+                async with client.post(CHAT) as response:
+                    assert response.status == 200
+                    assert response.headers["x-moorage-replica"] == "alive"
+            assert await failures(client, "connect") == 1  # ejected after the first
 
 
-async def test_no_replica_can_be_reached(tmp_path):
+async def test_all_replicas_unreachable(tmp_path):
     table = routes(1, tiny=[target(f"dead{i}", free_port()) for i in range(5)])
-    async with serving(tmp_path, table) as c:
-        async with c.post(CHAT) as got:
-            error = (await got.json())["error"]
-        assert (got.status, error["code"], error["type"]) == (502, "upstream_error", "server_error")
+    async with serving(tmp_path, table) as client:
+        async with client.post(CHAT) as response:
+            error = (await response.json())["error"]
+        assert (response.status, error["code"], error["type"]) == (502, "upstream_error", "server_error")
         assert "3 tried" in error["message"]
-        assert await failures(c, "connect") == 3
-        assert await c.metric('moorage_proxy_in_flight{model="tiny"}') == 0
+        assert await failures(client, "connect") == 3
+        assert await client.metric('moorage_proxy_in_flight{model="tiny"}') == 0
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
-async def test_a_busy_replica_hands_over(tmp_path, status):
-    asked = 0
+async def test_busy_replica_is_retried_elsewhere(tmp_path, status):
+    requests = 0
 
     async def busy(request: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         return web.json_response({"error": {"message": "engine busy"}}, status=status)
 
     async with engine(busy) as a, engine(fine) as b:
-        async with serving(tmp_path, routes(1, tiny=[target("a", a), target("b", b)])) as c:
+        async with serving(tmp_path, routes(1, tiny=[target("a", a), target("b", b)])) as client:
             for _ in range(10):
-                async with c.post(CHAT) as got:
-                    assert got.status == 200
-            assert asked == await failures(c, "busy") > 0
-        # With nobody else to ask, the engine's own words pass.
+                async with client.post(CHAT) as response:
+                    assert response.status == 200
+            assert requests == await failures(client, "busy") > 0
+        # With no other replica, the engine's own error passes.
         table = routes(1, tiny=[target("a", a)])
-        async with serving(tmp_path / "alone", table) as c, c.post(CHAT) as got:
-            assert got.status == status
-            assert await got.json() == {"error": {"message": "engine busy"}}
+        async with serving(tmp_path / "alone", table) as client, client.post(CHAT) as response:
+            assert response.status == status
+            assert await response.json() == {"error": {"message": "engine busy"}}
 
 
 @pytest.mark.parametrize("status", [400, 404, 422, 500])
-async def test_the_engines_own_errors_pass_and_nobody_else_is_asked(tmp_path, status):
-    asked = 0
+async def test_engine_errors_pass_without_a_retry(tmp_path, status):
+    requests = 0
 
-    async def refuse(request: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+    async def reject(request: web.Request) -> web.Response:
+        nonlocal requests
+        requests += 1
         return web.json_response({"detail": "engine says no"}, status=status)
 
-    async with engine(refuse) as a, engine(refuse) as b:
+    async with engine(reject) as a, engine(reject) as b:
         table = routes(1, tiny=[target("a", a), target("b", b)])
-        async with serving(tmp_path, table) as c, c.post(CHAT) as got:
-            assert got.status == status
-            assert await got.json() == {"detail": "engine says no"}
-    assert asked == 1
+        async with serving(tmp_path, table) as client, client.post(CHAT) as response:
+            assert response.status == status
+            assert await response.json() == {"detail": "engine says no"}
+    assert requests == 1
 
 
-async def test_an_engine_that_refuses_our_key_is_our_fault(tmp_path):
-    async def refuse(request: web.Request) -> web.Response:
+async def test_rejected_replica_key_is_a_gateway_error(tmp_path):
+    async def reject(request: web.Request) -> web.Response:
         return web.json_response({"error": "Unauthorized"}, status=401)
 
-    async with alone(tmp_path, refuse) as c, c.post(CHAT) as got:
-        assert (got.status, (await got.json())["error"]["code"]) == (502, "upstream_error")
+    async with serving_one(tmp_path, reject) as client, client.post(CHAT) as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
 
 
-async def test_a_replica_that_dies_before_its_first_byte_is_replaced_once(tmp_path):
-    asked = 0
+async def test_lost_connection_is_retried_once(tmp_path):
+    requests = 0
 
     async def die(head: bytes, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
-        if asked % 2:  # with the head already sent, or with nothing
+        nonlocal requests
+        requests += 1
+        if requests % 2:  # sometimes after the head, sometimes before it
             writer.write(SSE_HEAD)
             await writer.drain()
 
-    async with raw_engine(die) as dying, engine(fine) as port:
-        async with serving(tmp_path, routes(1, tiny=[target("dying", dying), target("alive", port)])) as c:
+    async with raw_server(die) as dying, engine(fine) as port:
+        async with serving(
+            tmp_path, routes(1, tiny=[target("dying", dying), target("alive", port)])
+        ) as client:
             for _ in range(10):
-                async with c.post(CHAT) as got:
-                    assert got.status == 200
-            assert asked > 0
-        asked = 0
+                async with client.post(CHAT) as response:
+                    assert response.status == 200
+            assert requests > 0
+        requests = 0
         many = [target(f"dying{i}", dying) for i in range(4)]
-        async with serving(tmp_path / "all", routes(1, tiny=many)) as c:
-            async with c.post(CHAT) as got:
-                assert (got.status, (await got.json())["error"]["code"]) == (502, "upstream_error")
-            assert asked == 2  # a request that kills engines must not kill them all
+        async with serving(tmp_path / "all", routes(1, tiny=many)) as client:
+            async with client.post(CHAT) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+            assert requests == 2  # a request that kills engines must not kill them all
 
 
 @pytest.mark.parametrize(
@@ -142,54 +144,54 @@ async def test_a_replica_that_dies_before_its_first_byte_is_replaced_once(tmp_pa
         (event("1") + b'data: {"half', event("1") + b'data: {"half\n\n'),
     ],
 )
-async def test_a_stream_whose_replica_dies_ends_with_an_error_and_without_done(tmp_path, sent, expected):
-    asked = 0
+async def test_interrupted_stream_ends_with_an_error_event(tmp_path, sent, expected):
+    requests = 0
 
     async def die(head: bytes, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         writer.write(SSE_HEAD + chunked(sent))
         await writer.drain()
 
-    async with raw_engine(die) as a, raw_engine(die) as b:
+    async with raw_server(die) as a, raw_server(die) as b:
         table = routes(1, tiny=[target("a", a), target("b", b)])
-        async with serving(tmp_path, table) as c:
-            for _ in range(5):  # on one connection: each answer ends as HTTP says
-                async with c.post({**CHAT, "stream": True}) as got:
-                    body = await got.read()
+        async with serving(tmp_path, table) as client:
+            for _ in range(5):  # on one connection: each response is complete as HTTP
+                async with client.post({**CHAT, "stream": True}) as response:
+                    body = await response.read()
             assert body.startswith(expected + b'data: {"error": {"message": ')
             assert b'"code": "upstream_error"' in body
             assert body.endswith(b"}}\n\n")
             assert b"[DONE]" not in body
-            assert asked == 5
-            assert await failures(c, "broken") == 5
+            assert requests == 5
+            assert await failures(client, "interrupted") == 5
 
 
-async def test_a_stream_that_was_complete_needs_no_error(tmp_path):
+async def test_stream_interrupted_after_done_is_complete(tmp_path):
     async def die(head: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(SSE_HEAD + chunked(event("1")) + chunked(DONE))
         await writer.drain()
 
-    async with raw_engine(die) as port:
+    async with raw_server(die) as port:
         table = routes(1, tiny=[target("k", port)])
-        async with serving(tmp_path, table) as c, c.post({**CHAT, "stream": True}) as got:
-            assert await got.read() == event("1") + DONE
+        async with serving(tmp_path, table) as client, client.post({**CHAT, "stream": True}) as response:
+            assert await response.read() == event("1") + DONE
 
 
 @pytest.mark.parametrize("framing", [b"Transfer-Encoding: chunked", b"Content-Length: 100"])
-async def test_any_other_answer_whose_replica_dies_is_visibly_broken(tmp_path, framing):
+async def test_other_interrupted_responses_are_visibly_incomplete(tmp_path, framing):
     async def die(head: bytes, writer: asyncio.StreamWriter) -> None:
         part = chunked(b'{"ok":') if b"chunked" in framing else b'{"ok":'
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + framing + b"\r\n\r\n" + part)
         await writer.drain()
 
-    async with raw_engine(die) as port, serving(tmp_path, routes(1, tiny=[target("k", port)])) as c:
-        async with c.post(CHAT) as got:
-            assert got.status == 200
+    async with raw_server(die) as port, serving(tmp_path, routes(1, tiny=[target("k", port)])) as client:
+        async with client.post(CHAT) as response:
+            assert response.status == 200
             with pytest.raises(aiohttp.ClientPayloadError):
-                await got.read()
-        # HTTP/1.0 has no framing but the connection's end: it must not look like a whole answer.
-        reader, writer = await asyncio.open_connection(*c.proxy.address)
+                await response.read()
+        # HTTP/1.0 marks the end of a body by closing the connection, which must not look complete.
+        reader, writer = await asyncio.open_connection(*client.proxy.address)
         writer.write(b"POST /v1/completions HTTP/1.0\r\nAuthorization: Bearer client-key\r\n")
         writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
         if b"chunked" in framing:
@@ -200,55 +202,55 @@ async def test_any_other_answer_whose_replica_dies_is_visibly_broken(tmp_path, f
         writer.close()
 
 
-async def test_a_silent_replica(tmp_path):
-    async def silent(request: web.Request) -> web.StreamResponse:
+async def test_idle_timeout(tmp_path):
+    async def stall(request: web.Request) -> web.StreamResponse:
         if (await request.json()).get("stream"):
             await stream_of(request, event("1"))
         await asyncio.sleep(30)
         raise AssertionError("the proxy did not give up")
 
-    async with engine(silent) as a, engine(silent) as b:
+    async with engine(stall) as a, engine(stall) as b:
         table = routes(1, tiny=[target("a", a), target("b", b)])
-        async with serving(tmp_path, table, read_idle_timeout_s=0.3) as c:
-            async with c.post(CHAT) as got:
-                error = (await got.json())["error"]
-            assert (got.status, error["code"]) == (504, "upstream_timeout")
+        async with serving(tmp_path, table, read_idle_timeout_s=0.3) as client:
+            async with client.post(CHAT) as response:
+                error = (await response.json())["error"]
+            assert (response.status, error["code"]) == (504, "upstream_timeout")
             assert "proxy.read_idle_timeout_s" in error["message"]
-            async with c.post({**CHAT, "stream": True}) as got:
-                body = await got.read()
+            async with client.post({**CHAT, "stream": True}) as response:
+                body = await response.read()
             assert body.startswith(event("1") + b'data: {"error"')
             assert b'"code": "upstream_timeout"' in body
             assert b"[DONE]" not in body
-            assert await failures(c, "silent") == 2
+            assert await failures(client, "idle-timeout") == 2
 
 
-async def test_an_orderly_stop_lets_streams_end(tmp_path):
-    go_on = asyncio.Event()
+async def test_shutdown_waits_for_streams(tmp_path):
+    resume = asyncio.Event()
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def respond(request: web.Request) -> web.StreamResponse:
         stream = await stream_of(request, event("1"))
-        await go_on.wait()
+        await resume.wait()
         await stream.write(DONE)
         return stream
 
     async with (
-        engine(answer) as port,
+        engine(respond) as port,
         RouteServer(routes(1, tiny=[target("k", port)])) as manager,
         aiohttp.ClientSession() as session,
         proxy(manager.address, tmp_path) as running,
     ):
         await until(lambda: running.ready)
         url = "http://{}:{}/v1/chat/completions".format(*running.address)
-        got = await session.post(url, json=CHAT, headers=AUTH)
-        await got.content.readany()
+        response = await session.post(url, json=CHAT, headers=AUTH)
+        await response.content.readany()
         stopping = asyncio.create_task(running.__aexit__())
-        await until(lambda: refused(*running.address))
-        go_on.set()
-        assert await got.read() == DONE
+        await until(lambda: is_refused(*running.address))
+        resume.set()
+        assert await response.read() == DONE
         await asyncio.wait_for(stopping, 2)
 
 
-async def refused(host: str, port: int) -> bool:
+async def is_refused(host: str, port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
@@ -257,16 +259,15 @@ async def refused(host: str, port: int) -> bool:
     return False
 
 
-async def test_a_stop_cuts_what_does_not_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(service, "_STOP_GRACE_S", 0.2)
-    left = asyncio.Event()
+async def test_shutdown_aborts_requests_after_the_grace_period(tmp_path):
+    cancelled = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
         stream = await stream_of(request, event("1"))
         try:
             await asyncio.sleep(30)
         finally:
-            left.set()
+            cancelled.set()
         return stream
 
     async with (
@@ -274,14 +275,14 @@ async def test_a_stop_cuts_what_does_not_end(tmp_path, monkeypatch):
         RouteServer(routes(1, tiny=[target("k", port)])) as manager,
         aiohttp.ClientSession() as session,
     ):
-        running = proxy(manager.address, tmp_path)
+        running = proxy(manager.address, tmp_path, timeouts=Timeouts(shutdown_s=0.2))
         await running.__aenter__()
         await until(lambda: running.ready)
         url = "http://{}:{}/v1/chat/completions".format(*running.address)
-        got = await session.post(url, json=CHAT, headers=AUTH)
-        await got.content.readany()
+        response = await session.post(url, json=CHAT, headers=AUTH)
+        await response.content.readany()
         async with asyncio.timeout(2):
             await running.__aexit__()
             with pytest.raises(aiohttp.ClientPayloadError):
-                await got.read()
-            await left.wait()
+                await response.read()
+            await cancelled.wait()

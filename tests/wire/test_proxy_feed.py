@@ -1,4 +1,4 @@
-"""The feed: the manager goes and comes back, the proxy restarts, tables change."""
+"""Route feed: reconnects, restarts of the proxy, the saved table, and waiting for newer tables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aiohttp import web
 from proxy_harness import (
     Client,
     RouteServer,
-    alone,
     engine,
     proxy,
     routes,
     serving,
+    serving_one,
     target,
     until,
 )
@@ -28,12 +28,11 @@ from tests.free_ports import free_port
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.link.messages import RouteTable
-from moorage.proxy import Proxy
-from moorage.proxy.control import feed
+from moorage.proxy import Proxy, Timeouts
 from moorage.proxy.control.saved_table import SavedTable
-from moorage.proxy.control.updates import WITHIN_S
 
 CHAT = {"model": "tiny", "messages": []}
+TABLE_UPDATE_S = Timeouts().table_update_s
 CONNECTED = "moorage_proxy_feed_connected"
 GENERATION = "moorage_proxy_table_generation"
 
@@ -42,190 +41,193 @@ async def fine(request: web.Request) -> web.Response:
     return web.json_response({"ok": True})
 
 
-async def test_the_manager_goes_away_and_comes_back(tmp_path):
-    async with alone(tmp_path, fine, generation=7) as c:
-        await c.manager.stop()
-        await until(lambda: _is(c, CONNECTED, 0))
-        assert await c.status() == 200
-        assert await c.metric(GENERATION) == 7
-        c.manager.table = routes(8, other=list(c.manager.table.models[0].targets))
-        await c.manager.start()
-        await until(lambda: _is(c, GENERATION, 8), 10)
-        assert c.manager.asked[-1] == ("test", 7)
-        assert await c.metric(CONNECTED) == 1
-        assert await c.status() == 404
-        assert await c.status("other") == 200
+async def test_feed_reconnects_to_the_manager(tmp_path):
+    async with serving_one(tmp_path, fine, generation=7) as client:
+        await client.manager.stop()
+        await until(lambda: has_value(client, CONNECTED, 0))
+        assert await client.status() == 200
+        assert await client.metric(GENERATION) == 7
+        client.manager.table = routes(8, other=list(client.manager.table.models[0].targets))
+        await client.manager.start()
+        await until(lambda: has_value(client, GENERATION, 8), 10)
+        assert client.manager.requests[-1] == ("test", 7)
+        assert await client.metric(CONNECTED) == 1
+        assert await client.status() == 404
+        assert await client.status("other") == 200
 
 
-async def _is(c: Client, name: str, value: float) -> bool:
-    return await c.metric(name) == value
+async def has_value(client: Client, name: str, value: float) -> bool:
+    return await client.metric(name) == value
 
 
-async def test_an_older_table_is_refused_with_a_way_out(tmp_path, capsys):
-    async with alone(tmp_path, fine, generation=7) as c:
-        await c.manager.publish(routes(3))
-        said = ""
+async def test_older_table_is_rejected_with_a_next_step(tmp_path, capsys):
+    async with serving_one(tmp_path, fine, generation=7) as client:
+        await client.manager.publish(routes(3))
+        log_output = ""
 
-        def refused() -> bool:
-            nonlocal said
-            said += "".join(capsys.readouterr())
-            return "older route table was refused" in said
+        def is_rejected() -> bool:
+            nonlocal log_output
+            log_output += "".join(capsys.readouterr())
+            return "rejected a route table older" in log_output
 
-        await until(refused)
-        assert "delete" in said
-        assert "routes.json" in said
-        assert await c.metric(GENERATION) == 7
-        assert await c.status() == 200
-        await c.manager.publish(routes(8, tiny=[]))
-        await until(lambda: _is(c, GENERATION, 8))
-        assert await c.status() == 503
+        await until(is_rejected)
+        assert "delete" in log_output
+        assert "routes.json" in log_output
+        assert await client.metric(GENERATION) == 7
+        assert await client.status() == 200
+        await client.manager.publish(routes(8, tiny=[]))
+        await until(lambda: has_value(client, GENERATION, 8))
+        assert await client.status() == 503
 
 
-async def test_a_restart_without_the_manager_serves_by_the_last_table(tmp_path):
+async def test_restart_without_the_manager_serves_by_the_saved_table(tmp_path):
     saved = tmp_path / "proxy-test" / "routes.json"
     async with engine(fine) as port:
-        async with serving(tmp_path, routes(7, tiny=[target("k", port)])) as c:
+        async with serving(tmp_path, routes(7, tiny=[target("k", port)])) as client:
             await until(saved.exists)
-            assert await c.status() == 200
+            assert await client.status() == 200
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
-        async with orphaned(tmp_path) as c:
-            assert c.proxy.ready
-            assert await c.status() == 200
-            assert await c.metric(GENERATION) == 7
-            assert await c.metric(CONNECTED) == 0
-        # A file that cannot be used is no reason not to start.
-        half_right = saved.read_text().replace('"models": [{', '"models": [7, {')
-        for broken in ("", "{", "[]", '{"format": 99}', half_right):
+        async with without_manager(tmp_path) as client:
+            assert client.proxy.ready
+            assert await client.status() == 200
+            assert await client.metric(GENERATION) == 7
+            assert await client.metric(CONNECTED) == 0
+        # An unusable file does not prevent the start.
+        partly_valid = saved.read_text().replace('"models": [{', '"models": [7, {')
+        for broken in ("", "{", "[]", '{"format": 99}', partly_valid):
             saved.write_text(broken)
-            async with orphaned(tmp_path) as c:
-                assert not c.proxy.ready
-                assert await c.status() == 503
+            async with without_manager(tmp_path) as client:
+                assert not client.proxy.ready
+                assert await client.status() == 503
 
 
 @asynccontextmanager
-async def orphaned(home: Path) -> AsyncIterator[Client]:
-    """A proxy whose manager is not there."""
-    nobody = RouteServer()
+async def without_manager(home: Path) -> AsyncIterator[Client]:
+    """A proxy whose manager is unreachable."""
+    stopped = RouteServer()
     async with (
         proxy(f"127.0.0.1:{free_port()}", home) as running,
         aiohttp.ClientSession() as session,
     ):
-        yield Client(running, session, nobody)
+        yield Client(running, session, stopped)
 
 
-async def test_tables_are_saved_as_they_come(tmp_path):
+async def test_every_table_is_saved(tmp_path):
     saved = tmp_path / "proxy-test" / "routes.json"
-    async with serving(tmp_path, routes(1)) as c:
+    async with serving(tmp_path, routes(1)) as client:
         for generation in (2, 3):
-            await c.manager.publish(routes(generation))
+            await client.manager.publish(routes(generation))
             await until(lambda g=generation: saved.exists() and f'"generation": {g}' in saved.read_text())
 
 
-async def test_a_home_that_cannot_be_written_does_not_stop_the_feed(tmp_path):
-    (tmp_path / "proxy-test").write_text("a file where the folder should be")
-    async with alone(tmp_path, fine) as c:
-        assert await c.status() == 200
-        await c.manager.publish(routes(2))
-        await until(lambda: _is(c, GENERATION, 2))
-        assert await c.metric(CONNECTED) == 1
+async def test_unwritable_home_does_not_stop_the_feed(tmp_path):
+    (tmp_path / "proxy-test").write_text("a file in the place of the directory")
+    async with serving_one(tmp_path, fine) as client:
+        assert await client.status() == 200
+        await client.manager.publish(routes(2))
+        await until(lambda: has_value(client, GENERATION, 2))
+        assert await client.metric(CONNECTED) == 1
 
 
-async def test_a_disk_that_hangs_does_not_hold_up_the_feed(tmp_path, monkeypatch):
-    let_go, stored = threading.Event(), []
+async def test_hanging_disk_does_not_delay_the_feed(tmp_path, monkeypatch):
+    release, stored = threading.Event(), []
 
     def store(self: SavedTable, table: RouteTable) -> None:
-        assert let_go.wait(10)
+        assert release.wait(10)
         stored.append(table.generation)
 
     monkeypatch.setattr(SavedTable, "store", store)
-    async with alone(tmp_path, fine) as c:
+    async with serving_one(tmp_path, fine) as client:
         for generation in (2, 3, 4):
-            await c.manager.publish(routes(generation))
-            await until(lambda g=generation: _is(c, GENERATION, g))
+            await client.manager.publish(routes(generation))
+            await until(lambda g=generation: has_value(client, GENERATION, g))
         assert stored == []
-        let_go.set()
-    assert stored == [1, 4]  # one at a time, and the newest before the proxy ends
+        release.set()
+    assert stored == [1, 4]  # one at a time, and the newest before shutdown
 
 
-async def test_a_disk_that_hangs_does_not_hold_up_the_end(tmp_path, monkeypatch, capsys):
-    let_go = threading.Event()
-    monkeypatch.setattr(SavedTable, "store", lambda saved, table: let_go.wait(20))
-    monkeypatch.setattr(feed, "_LAST_SAVE_S", 0.2)
-    async with asyncio.timeout(10), alone(tmp_path, fine) as c:
-        assert await c.status() == 200
+async def test_hanging_disk_does_not_delay_shutdown(tmp_path, monkeypatch, capsys):
+    release = threading.Event()
+    monkeypatch.setattr(SavedTable, "store", lambda saved, table: release.wait(20))
+    timeouts = Timeouts(last_save_s=0.2)
+    async with asyncio.timeout(10), serving_one(tmp_path, fine, timeouts=timeouts) as client:
+        assert await client.status() == 200
     assert "may not be saved" in "".join(capsys.readouterr())
-    let_go.set()
+    release.set()
 
 
-async def test_a_model_that_is_just_getting_ready_is_waited_for(tmp_path):
-    """Its user was told that it is ready, and the table that says so is on its way."""
-    async with engine(fine) as port, serving(tmp_path, routes(1, tiny=[], other=[])) as c:
-        asking, gone = (asyncio.gather(*(c.status(m) for _ in range(50))) for m in ("tiny", "other"))
+async def test_request_waits_for_a_model_that_becomes_ready(tmp_path):
+    """The API has reported the model as ready, and the table with its replica is on its way."""
+    async with engine(fine) as port, serving(tmp_path, routes(1, tiny=[], other=[])) as client:
+        pending, missing = (asyncio.gather(*(client.status(m) for _ in range(50))) for m in ("tiny", "other"))
         await asyncio.sleep(0.1)
-        await c.manager.publish(routes(2, tiny=[], other=[]))  # says nothing of it
+        await client.manager.publish(routes(2, tiny=[], other=[]))  # still without a replica
         await asyncio.sleep(0.1)
-        assert not asking.done()
-        await c.manager.publish(routes(3, tiny=[target("k", port)]))
-        assert await asking == [200] * 50
-        assert await gone == [404] * 50
-        assert await c.metric('moorage_proxy_requests_total{code="200",model="tiny"}') == 50
+        assert not pending.done()
+        await client.manager.publish(routes(3, tiny=[target("k", port)]))
+        assert await pending == [200] * 50
+        assert await missing == [404] * 50
+        assert await client.metric('moorage_proxy_requests_total{code="200",model="tiny"}') == 50
 
 
-async def test_who_leaves_while_a_model_gets_ready_is_not_waited_for(tmp_path):
-    async with serving(tmp_path, routes(1, tiny=[])) as c:
-        asking = asyncio.create_task(c.status())
+async def test_disconnect_ends_the_wait_for_a_model(tmp_path):
+    async with serving(tmp_path, routes(1, tiny=[])) as client:
+        pending = asyncio.create_task(client.status())
         await asyncio.sleep(0.1)
-        asking.cancel()
-        left = 'moorage_proxy_requests_total{code="499",model="-"}'
-        await until(lambda: _is(c, left, 1), WITHIN_S / 2)
+        pending.cancel()
+        disconnected = 'moorage_proxy_requests_total{code="499",model="-"}'
+        await until(lambda: has_value(client, disconnected, 1), TABLE_UPDATE_S / 2)
 
 
-async def test_a_model_that_is_not_ready_is_not_waited_for_long(tmp_path):
-    async with serving(tmp_path, routes(1, tiny=[])) as c:
-        asked_at = time.monotonic()
-        assert await c.status() == 503
-        assert WITHIN_S <= time.monotonic() - asked_at < WITHIN_S + 1
+async def test_wait_for_a_model_is_short(tmp_path):
+    async with serving(tmp_path, routes(1, tiny=[])) as client:
+        started_at = time.monotonic()
+        assert await client.status() == 503
+        assert TABLE_UPDATE_S <= time.monotonic() - started_at < TABLE_UPDATE_S + 1
 
 
-async def test_a_wrong_link_token_is_named(tmp_path, capsys):
+async def test_wrong_link_token_is_reported(tmp_path, capsys):
     async with RouteServer(routes(1)) as manager:
         settings = ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", manager=manager.address)
         async with Proxy(
             settings, CommonSettings(home=tmp_path), clock=SystemClock(), link_token="wrong"
         ) as running:
-            said = ""
+            log_output = ""
 
-            def named() -> bool:
-                nonlocal said
-                said += "".join(capsys.readouterr())
-                return "common.link_token" in said
+            def is_reported() -> bool:
+                nonlocal log_output
+                log_output += "".join(capsys.readouterr())
+                return "common.link_token" in log_output
 
-            await until(named)
+            await until(is_reported)
             assert not running.ready
 
 
-async def test_a_drained_replica_gets_nothing_new(tmp_path):
+async def test_draining_replica_gets_no_new_requests(tmp_path):
     async with engine(fine) as one, engine(fine) as other:
         table = routes(1, tiny=[target("a", one, draining=True), target("b", other)])
-        async with serving(tmp_path, table) as c:
+        async with serving(tmp_path, table) as client:
             for _ in range(10):
-                async with c.post(CHAT) as got:
-                    assert got.headers["x-moorage-replica"] == "b"
+                async with client.post(CHAT) as response:
+                    assert response.headers["x-moorage-replica"] == "b"
 
 
-async def test_series_of_models_that_went_away_go_too(tmp_path):
-    async with alone(tmp_path, fine) as c:
-        assert await c.status() == 200
-        assert 'model="tiny"' in await c.metrics()
-        await c.manager.publish(routes(2))
-        await until(lambda: _is(c, GENERATION, 2))
-        assert 'model="tiny"' not in await c.metrics()
+async def test_metrics_of_removed_models_are_removed(tmp_path):
+    async with serving_one(tmp_path, fine) as client:
+        assert await client.status() == 200
+        assert 'model="tiny"' in await client.metrics()
+        await client.manager.publish(routes(2))
+        await until(lambda: has_value(client, GENERATION, 2))
+        assert 'model="tiny"' not in await client.metrics()
 
 
-async def test_ready_says_what_it_stands_on(tmp_path):
-    async with alone(tmp_path, fine) as c, c.session.get(c.internal + "/readyz") as got:
-        assert got.status == 200
-        assert await got.json() == {
+async def test_readyz_lists_its_checks(tmp_path):
+    async with (
+        serving_one(tmp_path, fine) as client,
+        client.session.get(client.internal + "/readyz") as response,
+    ):
+        assert response.status == 200
+        assert await response.json() == {
             "status": "ok",
             "checks": {"route_table": "generation 1", "manager_feed": "connected"},
         }

@@ -1,7 +1,8 @@
-"""The app proxy: one OpenAI-compatible address for all models, by routes that the manager feeds."""
+"""App proxy: one OpenAI-compatible address for all models, with routes from the manager."""
 
 from __future__ import annotations
 
 from moorage.proxy.service import Proxy
+from moorage.proxy.timeouts import Timeouts
 
-__all__ = ["Proxy"]
+__all__ = ["Proxy", "Timeouts"]

@@ -1,4 +1,7 @@
-"""What the proxy counts, in a registry of its own. Labels are model names of the table, never user input."""
+"""Metrics of the proxy, in a registry of their own.
+
+Labels hold model names of the route table, never user input.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 NO_MODEL = "-"
-"""Label for requests that named no model of the table; no model can be called so."""
+"""Label of requests that named no model of the table. It is not a valid model name."""
 
 _DURATION = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
@@ -18,66 +21,67 @@ class Metrics:
         self.registry = registry = CollectorRegistry(auto_describe=True)
         self._requests = Counter(
             "moorage_proxy_requests",
-            "Requests answered; code 499: the client left first.",
+            "Requests by status code. Code 499: the client disconnected first.",
             ["model", "code"],
             registry=registry,
         )
         self._duration = Histogram(
             "moorage_proxy_request_duration_seconds",
-            "From the request's head to the end of the answer.",
+            "Time from the request's head to the end of the response.",
             ["model"],
             buckets=_DURATION,
             registry=registry,
         )
         self._first_byte = Histogram(
             "moorage_proxy_time_to_first_byte_seconds",
-            "From the request's head to the first byte of a replica's answer.",
+            "Time from the request's head to the first byte of a replica's response.",
             buckets=_DURATION,
             registry=registry,
         )
         self._overhead = Histogram(
             "moorage_proxy_overhead_seconds",
-            "Of that, time spent in the proxy and with replicas that failed.",
+            "Part of the time to first byte spent in the proxy and with replicas that failed.",
             buckets=_OVERHEAD,
             registry=registry,
         )
         self._in_flight = Gauge(
-            "moorage_proxy_in_flight", "Requests now with a replica.", ["model"], registry=registry
+            "moorage_proxy_in_flight", "Requests in flight at replicas.", ["model"], registry=registry
         )
         self._failures = Counter(
             "moorage_proxy_upstream_failures",
-            "Attempts at replicas that failed, by kind.",
+            "Failed attempts at replicas, by kind.",
             ["model", "kind"],
             registry=registry,
         )
         self.feed_connected = Gauge(
-            "moorage_proxy_feed_connected", "1 while the manager feeds routes.", registry=registry
+            "moorage_proxy_feed_connected", "1 while the manager feeds routes, else 0.", registry=registry
         )
         self.table_generation = Gauge(
-            "moorage_proxy_table_generation", "Generation of the routes in use.", registry=registry
+            "moorage_proxy_table_generation", "Generation of the route table in use.", registry=registry
         )
 
+        # Label values in use, by model: prometheus_client removes a series only by its full labels.
         self._codes: dict[str, set[str]] = {}
         self._kinds: dict[str, set[str]] = {}
 
-    def answered(self, model: str, code: int, duration_s: float) -> None:
+    def record_request(self, model: str, code: int, duration_s: float) -> None:
         self._codes.setdefault(model, set()).add(str(code))
         self._requests.labels(model, str(code)).inc()
         self._duration.labels(model).observe(duration_s)
 
-    def first_byte(self, after_s: float, overhead_s: float) -> None:
+    def record_first_byte(self, after_s: float, overhead_s: float) -> None:
         self._first_byte.observe(after_s)
         self._overhead.observe(overhead_s)
 
-    def in_flight(self, model: str, count: int) -> None:
+    def set_in_flight(self, model: str, count: int) -> None:
         self._in_flight.labels(model).set(count)
 
-    def upstream_failed(self, model: str, kind: str) -> None:
+    def record_upstream_failure(self, model: str, kind: str) -> None:
         self._kinds.setdefault(model, set()).add(kind)
         self._failures.labels(model, kind).inc()
 
-    def forget(self, models: Iterable[str]) -> None:
-        """Drop the series of models that no longer exist, or names would gather for ever."""
+    def remove_models(self, models: Iterable[str]) -> None:
+        """Remove the series of models that no longer exist. Otherwise series would accumulate."""
         for model in models:
             for code in self._codes.pop(model, ()):
                 self._requests.remove(model, code)

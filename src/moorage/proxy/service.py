@@ -1,4 +1,4 @@
-"""The app proxy as a whole: feed, data plane, and the internal address."""
+"""App proxy: composes the route feed, the request router, the data plane and the health endpoints."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.link.dial import RENEWAL_LOOK_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
-from moorage.proxy.control.feed import Feed
-from moorage.proxy.control.internal import internal_app
+from moorage.proxy.control.feed import RouteFeedClient
+from moorage.proxy.control.health import health_app
 from moorage.proxy.control.saved_table import SavedTable
-from moorage.proxy.core.request_router import Decider
+from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
-from moorage.proxy.planes.asyncio_plane import AiohttpPlane
+from moorage.proxy.planes.asyncio_plane import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
+from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
 
-# What runs at an orderly stop has so long to end.
-_STOP_GRACE_S = 5.0
-
 
 class Proxy:
-    """The app proxy. An async context manager: entered, it listens and follows the manager.
+    """The app proxy. An async context manager: while entered, it serves and follows the manager's routes.
 
-    ``address`` and ``internal_address`` are the (host, port) that were really bound. Entering raises
-    ``StartupError`` when one of them cannot be, and ``ConfigError`` where it is not told how to speak to the
-    manager. ``home``: the state directory; None: ``common.home``.
+    ``address`` and ``internal_address`` are the bound (host, port). ``home`` is the state directory, by
+    default ``common.home``. Entering raises ``StartupError`` if an address cannot be bound, and
+    ``ConfigError`` if the credentials for the manager are missing or unusable.
     """
 
     def __init__(
@@ -47,6 +45,7 @@ class Proxy:
         clock: Clock,
         link_token: str,
         home: Path | None = None,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
@@ -54,17 +53,18 @@ class Proxy:
         self._settings = settings
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self._token, self._clock = link_token, clock
-        folder = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
-        self._saved = SavedTable(self._home / folder / "routes.json")
-        dice = random.Random(clock.secret()).randrange
-        self._decider = Decider(settings, Metrics(), clock=clock, dice=dice)
-        self._plane: DataPlane = AiohttpPlane(self._decider, settings)
+        self._timeouts = timeouts or Timeouts()
+        directory = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
+        self._saved_table = SavedTable(self._home / directory / "routes.json")
+        randrange = random.Random(clock.secret()).randrange
+        self._router = RequestRouter(settings, Metrics(), randrange=randrange)
+        self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts)
         self._stack = AsyncExitStack()
 
     @property
     def ready(self) -> bool:
-        """Whether there is a route table to serve by."""
-        return self._decider.table is not None
+        """Whether the proxy has a route table."""
+        return self._router.table is not None
 
     async def __aenter__(self) -> Proxy:
         dialer = dialer_for(
@@ -76,20 +76,29 @@ class Proxy:
             home=self._home,
             clock=self._clock,
         )
-        feed = Feed(dialer, self._decider, self._saved, proxy_id=self.id, clock=self._clock)
-        if (table := self._saved.load()) is not None:
-            self._decider.adopt(table)
-            log.info("serving by saved routes until the manager answers", generation=table.generation)
+        feed = RouteFeedClient(
+            dialer,
+            self._router,
+            self._saved_table,
+            proxy_id=self.id,
+            clock=self._clock,
+            last_save_s=self._timeouts.last_save_s,
+        )
+        if (table := self._saved_table.load()) is not None:
+            self._router.update_table(table)
+            log.info(
+                "serving by the saved route table until the manager responds", generation=table.generation
+            )
         async with AsyncExitStack() as stack:
-            self.internal_address = await self._listen_internally(stack, feed)
+            self.internal_address = await self._listen_health(stack, feed)
             self.address = await self._listen()
-            stack.push_async_callback(self._plane.stop, _STOP_GRACE_S)
+            stack.push_async_callback(self._plane.stop, self._timeouts.shutdown_s)
             await stack.enter_async_context(
                 Loop("proxy.certificate", dialer.renew, interval_s=RENEWAL_LOOK_S, clock=self._clock)
             )
             await stack.enter_async_context(feed)
             self._stack = stack.pop_all()
-        log.info("proxy listens", address="{}:{}".format(*self.address), id=self.id)
+        log.info("proxy is listening", address="{}:{}".format(*self.address), id=self.id)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -102,9 +111,9 @@ class Proxy:
         except OSError as error:
             raise _cannot_listen("proxy.listen", host, port, error) from error
 
-    async def _listen_internally(self, stack: AsyncExitStack, feed: Feed) -> tuple[str, int]:
+    async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:
         host, port = self.internal_address
-        app = internal_app(self._decider, feed)
+        app = health_app(self._router, feed)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -118,8 +127,8 @@ class Proxy:
 
 def _cannot_listen(setting: str, host: str, port: int, error: OSError) -> StartupError:
     return StartupError(
-        f"the proxy cannot listen at {host}:{port} ({setting}): {error.strerror or error}",
-        next_step=f"stop what listens there, or set {setting} to another address",
+        f"the proxy cannot listen on {host}:{port} ({setting}): {error.strerror or error}",
+        next_step=f"stop the program that uses it, or set {setting} to another address",
         setting=setting,
         address=f"{host}:{port}",
     )

@@ -75,6 +75,6 @@ async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
 
 
 def _refused(error: aiohttp.WSServerHandshakeError) -> ApiError:
-    told = error.headers.get("x-moorage-why", "") if error.headers else ""
+    told = error.headers.get("x-moorage-error", "") if error.headers else ""
     message, code = told or f"what answers there (HTTP {error.status}) is not a Moorage proxy", "refused"
     return ApiError(error.status, Problem(title=code, status=error.status, detail=message, code=code))

@@ -1,6 +1,7 @@
-"""Which app a request means, and what it shows to be let in. Pure.
+"""Addresses of apps: parses which app a request is for, and the credentials it carries. Pure.
 
-By path, ``/apps/SESSION/APP/…``; by host, ``APP--SESSION.DOMAIN``; its bytes, ``/tunnel/SESSION/APP``.
+An app has the path ``/apps/SESSION/APP/…`` and, with a domain, the host name ``APP--SESSION.DOMAIN``. A TCP
+tunnel to it is at ``/tunnel/SESSION/APP``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from moorage.common.model.service_ports import app_path
 
 COOKIE = "moorage-access-token"
-ACCESS_TOKEN = "access_token"
+QUERY_PARAMETER = "access_token"
 TUNNEL = "/tunnel/"
 
 _BY_PATH = re.compile(r"^/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?$")
@@ -20,14 +21,18 @@ _LABEL = re.compile(r"^([a-z][a-z0-9-]*?)--([0-9a-f-]{36})$")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """``path`` and ``query`` as the client wrote them; ``rest`` is the path within the app, "" if it names
-    the app without a slash behind it."""
+class AppAddress:
+    """The app that a request is for.
+
+    ``path`` and ``query`` are as the client sent them. ``subpath`` is the path within the app, "" if the
+    address ends without a slash after the app's name. ``session_id`` and ``app`` are "" if they cannot be
+    parsed.
+    """
 
     session_id: str
     app: str
     path: str
-    rest: str
+    subpath: str
     query: str = ""
     by_host: bool = False
     tunnel: bool = False
@@ -38,53 +43,57 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What may be an access token or a key, each with where it stood. ``asked`` is without it."""
+class Credentials:
+    """Values of a request that may be access tokens or keys, by source. ``address`` is free of them."""
 
-    asked: Asked
-    by_query: tuple[str, ...]
-    by_header: str
-    by_cookie: tuple[str, ...]
+    address: AppAddress
+    from_query: tuple[str, ...]
+    from_header: str
+    from_cookies: tuple[str, ...]
 
 
-def read(host: str, target: str, domain: str) -> Asked | None:
-    """None for a request that means no app. ``target``: path and query as they came; ``domain``: the setting
-    ``proxy.apps_domain``."""
+def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
+    """None if the request is for no app.
+
+    ``target``: path and query as received. ``domain``: the setting ``proxy.apps_domain``, "" if unset.
+    """
     path, _, query = target.partition("?")
-    if domain and (label := _label(host, domain)):
-        found = _LABEL.match(label)
-        app, session_id = found.groups() if found else (label, "")
-        return Asked(session_id, app, path, path, query, by_host=True)
+    if domain and (label := _host_label(host, domain)):
+        match = _LABEL.match(label)
+        app, session_id = match.groups() if match else (label, "")
+        return AppAddress(session_id, app, path, path, query, by_host=True)
     if not path.startswith(("/apps/", TUNNEL)):
         return None
-    parts = _BY_PATH.match(path)
-    if not parts:
-        return Asked("", "", path, "", query)
-    kind, session_id, app, rest = parts.groups()
-    return Asked(session_id, app, path, rest or "", query, tunnel=kind == "tunnel")
+    match = _BY_PATH.match(path)
+    if not match:
+        return AppAddress("", "", path, "", query)
+    kind, session_id, app, subpath = match.groups()
+    return AppAddress(session_id, app, path, subpath or "", query, tunnel=kind == "tunnel")
 
 
-def _label(host: str, domain: str) -> str:
+def _host_label(host: str, domain: str) -> str:
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     return name[: -len(domain) - 1].lower() if name.lower().endswith(f".{domain}") else ""
 
 
-def shown(asked: Asked, headers: Mapping[str, str], cookies: Iterable[str]) -> Shown:
-    """``cookies``: the values of all Cookie headers."""
-    fields = asked.query.split("&") if asked.query else []
-    access_tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == ACCESS_TOKEN)
-    kept = "&".join(f for f in fields if f.partition("=")[0] != ACCESS_TOKEN)
+def read_credentials(
+    address: AppAddress, headers: Mapping[str, str], cookie_headers: Iterable[str]
+) -> Credentials:
+    """``headers`` must be case-insensitive. ``cookie_headers``: the values of all Cookie headers."""
+    fields = address.query.split("&") if address.query else []
+    tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == QUERY_PARAMETER)
+    query = "&".join(f for f in fields if f.partition("=")[0] != QUERY_PARAMETER)
     scheme, _, bearer = headers.get("Authorization", "").partition(" ")
-    pairs = (pair.strip().partition("=") for line in cookies for pair in line.split(";"))
-    return Shown(
-        replace(asked, query=kept),
-        access_tokens,
+    cookies = (cookie.strip().partition("=") for line in cookie_headers for cookie in line.split(";"))
+    return Credentials(
+        replace(address, query=query),
+        tokens,
         bearer.strip() if scheme.lower() == "bearer" else "",
-        tuple(value for name, _, value in pairs if name == COOKIE),
+        tuple(value for name, _, value in cookies if name == COOKIE),
     )
 
 
-def host_address(asked: Asked, host: str, domain: str) -> str:
-    """The app's own host name, with the port by which the proxy was asked."""
+def app_host(address: AppAddress, host: str, domain: str) -> str:
+    """The app's own host name, with the port of ``host``, the Host header of the request."""
     port = re.search(r":\d+$", host)
-    return f"{asked.app}--{asked.session_id}.{domain}{port[0] if port else ''}"
+    return f"{address.app}--{address.session_id}.{domain}{port[0] if port else ''}"

@@ -1,4 +1,4 @@
-"""Who is let in to which app. Pure."""
+"""Admission of requests for apps, by access token or API key. Pure."""
 
 from __future__ import annotations
 
@@ -9,95 +9,106 @@ from typing import Literal
 
 from moorage.common.link.messages import AppRoute
 from moorage.proxy.apps import error_response
-from moorage.proxy.apps.address import Asked, Shown
-from moorage.proxy.core.error_response import Refuse
-from moorage.proxy.core.routes import Table
+from moorage.proxy.apps.address import AppAddress, Credentials
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.routes import IndexedTable
 
-Way = Literal["query", "header", "cookie"]
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+CredentialSource = Literal["query", "header", "cookie"]
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Let in: ``access_token`` by its ``way``, known by ``sha256``. ``expires_at`` in unix seconds, 0:
-    never."""
+class AppGrant:
+    """An admitted request. ``secret`` is the credential it carried, with its digest ``sha256``.
+
+    ``expires_at`` is in seconds since the epoch, 0 for never.
+    """
 
     route: AppRoute
-    access_token: str
+    secret: str
     sha256: str
-    way: Way
+    source: CredentialSource
     expires_at: int
 
 
 def admit(
-    shown: Shown,
-    table: Table,
+    credentials: Credentials,
+    table: IndexedTable,
     unix_now: float,
     *,
     method: str = "GET",
     upgrade: bool = False,
     host: str = "",
     origin: str | None = None,
-) -> Entry | Refuse:
-    """Judge a request by its head: is there such an app, ready, and may who asks reach it?"""
-    asked = shown.asked
-    if not asked.session_id or not asked.app:
-        return error_response.no_such_address(asked)
-    route = table.apps.get((asked.session_id, asked.app))
+) -> AppGrant | ErrorResponse:
+    """Check a request by its head: does the app exist, is it ready, and does a credential grant access to it?
+
+    The first credential that grants access counts, in the order query, header, cookie.
+    """
+    address = credentials.address
+    if not address.session_id or not address.app:
+        return error_response.unknown_app(address)
+    route = table.apps.get((address.session_id, address.app))
     expired_at = 0
-    for way, access_token in _candidates(shown):
-        # Looked up by digest: the time it takes says nothing about one that is nearly right.
-        sha256 = hashlib.sha256(access_token.encode("utf-8", "surrogateescape")).hexdigest()
-        opens, until = _opens(sha256, asked, route, table, unix_now, with_keys=way == "header")
-        if not opens:
-            expired_at = max(expired_at, until)
+    for source, secret in _candidates(credentials):
+        # Lookup by digest: its timing reveals nothing about a secret that is almost right.
+        sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+        granted, expires_at = _check(sha256, address, route, table, unix_now, allow_keys=source == "header")
+        if not granted:
+            expired_at = max(expired_at, expires_at)
             continue
-        if way == "cookie" and _is_foreign(method, upgrade, host, origin):
-            return error_response.foreign_origin(origin or "")
+        if source == "cookie" and _is_cross_origin(method, upgrade, host, origin):
+            return error_response.cross_origin(origin or "")
         if route is None:
-            return error_response.not_ready(asked)
-        if route.protocol == "tcp" and not asked.tunnel:
-            return error_response.not_http(asked)
-        return Entry(route, access_token, sha256, way, until)
+            return error_response.not_ready(address)
+        if route.protocol == "tcp" and not address.tunnel:
+            return error_response.not_http(address)
+        return AppGrant(route, secret, sha256, source, expires_at)
     if expired_at:
-        return error_response.access_token_expired(asked, unix_now - expired_at)
-    return error_response.no_access_token(asked, given=any(True for _ in _candidates(shown)))
+        return error_response.access_token_expired(address, unix_now - expired_at)
+    return error_response.unauthorized(address, given=bool(_candidates(credentials)))
 
 
-def still_open(entry: Entry, table: Table) -> bool:
-    """Whether what was let in may go on: an access token that expired meanwhile does no harm to it, one
-    that was
-    revoked, or whose session has ended, does."""
-    return entry.sha256 in table.access_tokens or table.key(entry.sha256, 0) is not None
+def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
+    """Whether an open connection may continue under ``table``.
+
+    A credential that has expired since does not end it. A revoked one and the end of the session do.
+    """
+    return grant.sha256 in table.access_tokens or table.find_key(grant.sha256, 0) is not None
 
 
-def _candidates(shown: Shown) -> list[tuple[Way, str]]:
-    found: list[tuple[Way, str]] = [("query", access_token) for access_token in shown.by_query]
-    if shown.by_header:
-        found.append(("header", shown.by_header))
-    return found + [("cookie", access_token) for access_token in shown.by_cookie]
+def _candidates(credentials: Credentials) -> list[tuple[CredentialSource, str]]:
+    candidates: list[tuple[CredentialSource, str]] = [("query", value) for value in credentials.from_query]
+    if credentials.from_header:
+        candidates.append(("header", credentials.from_header))
+    return candidates + [("cookie", value) for value in credentials.from_cookies]
 
 
-def _opens(
-    sha256: str, asked: Asked, route: AppRoute | None, table: Table, unix_now: float, *, with_keys: bool
+def _check(
+    sha256: str,
+    address: AppAddress,
+    route: AppRoute | None,
+    table: IndexedTable,
+    unix_now: float,
+    *,
+    allow_keys: bool,
 ) -> tuple[bool, int]:
-    """Whether it opens this app, and until when it does or did. An API key has no business in an address or a
-    cookie."""
-    access_token = table.access_tokens.get(sha256)
-    if access_token is not None and (access_token.session_id, access_token.app) == (
-        asked.session_id,
-        asked.app,
-    ):
-        return unix_now < access_token.expires_at, access_token.expires_at
-    key = table.key(sha256, unix_now) if with_keys else None
+    """Whether a credential grants access to this app, and when it expires or has expired (0: unknown, never).
+
+    API keys are accepted in a header only: they must not appear in an address or a cookie.
+    """
+    token = table.access_tokens.get(sha256)
+    if token is not None and (token.session_id, token.app) == (address.session_id, address.app):
+        return unix_now < token.expires_at, token.expires_at
+    key = table.find_key(sha256, unix_now) if allow_keys else None
     if key is None:
         return False, 0
-    its = route is not None and (route.user, route.project) == (key.user, key.project)
-    return key.admin or its, key.expires_at if key.admin or its else 0
+    is_owner = route is not None and (route.user, route.project) == (key.user, key.project)
+    return (True, key.expires_at) if key.admin or is_owner else (False, 0)
 
 
-def _is_foreign(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
-    """A page of another origin makes a browser send its cookies along: by a cookie it may look, not act."""
-    if origin is None or (method in _SAFE and not upgrade):
+def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
+    """Whether a page of another origin tries to act with the browser's cookie. Safe methods are allowed."""
+    if origin is None or (method in _SAFE_METHODS and not upgrade):
         return False
     return re.sub(r"^[a-z]+://", "", origin.lower()) != host.lower()

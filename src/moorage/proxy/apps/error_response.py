@@ -1,4 +1,4 @@
-"""What a user of an app is told when it cannot be reached: as JSON, and to browsers as a page. Pure."""
+"""Error responses for requests to apps: JSON, or an HTML page for browsers. Pure."""
 
 from __future__ import annotations
 
@@ -7,106 +7,114 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moorage.proxy.apps.address import Asked, Shown
-from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, Refuse
+from moorage.proxy.apps.address import AppAddress, Credentials
+from moorage.proxy.core.error_response import INVALID, SERVER, UNAVAILABLE, ErrorResponse
 
 _RETRY_S = 2
 
 
-def no_such_address(asked: Asked) -> Refuse:
+def unknown_app(address: AppAddress) -> ErrorResponse:
     message = (
-        f"{_short(asked.path)} names no app. Apps are at /apps/SESSION_ID/NAME/; "
+        f"{_quote(address.path)} is not the address of an app. Apps are at /apps/SESSION_ID/NAME/; "
         "`moorage open SESSION NAME` prints the address."
     )
-    return Refuse(404, INVALID, "no_such_app", message)
+    return ErrorResponse(404, INVALID, "no_such_app", message)
 
 
-def no_access_token(asked: Asked, *, given: bool) -> Refuse:
-    what = (
-        "This access token is unknown, revoked, or for another app, or the session has ended."
+def unauthorized(address: AppAddress, *, given: bool) -> ErrorResponse:
+    problem = (
+        "This access token is unknown, revoked or for another app, or the session has ended."
         if given
         else "This app needs an access token."
     )
-    return Refuse(
-        401, INVALID, "no_access_token", f"{what} {_again(asked)}", headers={"WWW-Authenticate": "Bearer"}
+    return ErrorResponse(
+        401,
+        INVALID,
+        "no_access_token",
+        f"{problem} {_open_command(address)}",
+        headers={"WWW-Authenticate": "Bearer"},
     )
 
 
-def access_token_expired(asked: Asked, ago_s: float) -> Refuse:
+def access_token_expired(address: AppAddress, ago_s: float) -> ErrorResponse:
     minutes = int(ago_s // 60)
     when = f"{minutes} min ago" if minutes else "just now"
-    message = f"Your access token to this app expired {when}. {_again(asked)}"
-    return Refuse(401, INVALID, "access_token_expired", message, headers={"WWW-Authenticate": "Bearer"})
-
-
-def foreign_origin(origin: str) -> Refuse:
-    message = (
-        f"A page of {_short(origin)} may not use this app with your cookie. "
-        "If a web server in front of the proxy changes Host, let it pass Host on."
+    message = f"Your access token for this app expired {when}. {_open_command(address)}"
+    return ErrorResponse(
+        401, INVALID, "access_token_expired", message, headers={"WWW-Authenticate": "Bearer"}
     )
-    return Refuse(403, INVALID, "foreign_origin", message)
 
 
-def not_ready(asked: Asked) -> Refuse:
+def cross_origin(origin: str) -> ErrorResponse:
     message = (
-        f"App {asked.app!r} is not there now: its session is not running yet, or is ending. "
-        f"`moorage describe {asked.session_id}` shows how far it is."
+        f"A page of {_quote(origin)} must not use this app with your cookie. "
+        "If a web server in front of the proxy changes the Host header, configure it to pass Host unchanged."
     )
-    return Refuse(503, UNAVAILABLE, "app_not_ready", message, headers={"Retry-After": str(_RETRY_S)})
+    return ErrorResponse(403, INVALID, "cross_origin", message)
 
 
-def not_http(asked: Asked) -> Refuse:
+def not_ready(address: AppAddress) -> ErrorResponse:
     message = (
-        f"App {asked.app!r} speaks raw TCP, not HTTP. "
-        f"`moorage port-forward {asked.session_id} {asked.app}` gives it a port on your machine."
+        f"App {address.app!r} is not available: its session is not running yet, or is terminating. "
+        f"`moorage describe {address.session_id}` shows its state."
     )
-    return Refuse(400, INVALID, "app_is_tcp", message)
+    return ErrorResponse(503, UNAVAILABLE, "app_not_ready", message, headers={"Retry-After": str(_RETRY_S)})
 
 
-def no_answer(asked: Asked) -> Refuse:
+def not_http(address: AppAddress) -> ErrorResponse:
     message = (
-        f"The session runs, but nothing answers at its port {asked.app!r}. Its program may still be "
-        f"starting, or listens elsewhere: `moorage logs {asked.session_id}`."
+        f"App {address.app!r} is raw TCP, not HTTP. "
+        f"`moorage port-forward {address.session_id} {address.app}` forwards it to a port on your machine."
     )
-    return Refuse(502, SERVER, "app_no_answer", message, headers={"Retry-After": str(_RETRY_S)})
+    return ErrorResponse(400, INVALID, "app_is_tcp", message)
 
 
-def needs_websocket() -> Refuse:
-    message = "A tunnel is a WebSocket. `moorage port-forward SESSION APP` opens one."
-    return Refuse(426, INVALID, "needs_websocket", message, headers={"Upgrade": "websocket"})
+def unreachable(address: AppAddress) -> ErrorResponse:
+    message = (
+        f"The session is running, but nothing answers at its port {address.app!r}. Its program may still be "
+        f"starting, or may listen elsewhere: see `moorage logs {address.session_id}`."
+    )
+    return ErrorResponse(502, SERVER, "app_no_answer", message, headers={"Retry-After": str(_RETRY_S)})
 
 
-def may_pass(refused: Refuse, shown: Shown) -> bool:
-    """Whether a newer table may answer otherwise: a fresh access token, a session that has just begun to
-    run."""
-    fresh = bool(shown.by_query or shown.by_header)
-    return refused.code == "app_not_ready" or (refused.code == "no_access_token" and fresh)
+def needs_websocket() -> ErrorResponse:
+    message = "A tunnel needs a WebSocket. `moorage port-forward SESSION APP` opens one."
+    return ErrorResponse(426, INVALID, "needs_websocket", message, headers={"Upgrade": "websocket"})
 
 
-def body_of(refused: Refuse, accept: str) -> tuple[bytes, str]:
-    """The answer's body and its media type, as whoever asks can read it."""
+def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
+    """Whether a newer table may admit the request: a new access token, or a session that just started.
+
+    A cookie is never new: the proxy set it itself after it had accepted the token.
+    """
+    fresh = bool(credentials.from_query or credentials.from_header)
+    return error.code == "app_not_ready" or (error.code == "no_access_token" and fresh)
+
+
+def render(error: ErrorResponse, accept: str) -> tuple[bytes, str]:
+    """Body and media type, in the format that the Accept header asks for."""
     if "text/html" not in accept.lower():
-        return refused.body(), "application/json"
-    refresh = '<meta http-equiv="refresh" content="3">' if refused.status in (502, 503) else ""
+        return error.body(), "application/json"
+    refresh = '<meta http-equiv="refresh" content="3">' if error.status in (502, 503) else ""
     return (
-        _PAGE.format(refresh=refresh, status=refused.status, message=_as_html(refused.message)).encode(),
+        _PAGE.format(refresh=refresh, status=error.status, message=_as_html(error.message)).encode(),
         "text/html",
     )
 
 
-def without_key_words(refused: Refuse, accept: str) -> Refuse:
-    """A browser that is told of Bearer shows nothing better for it."""
+def without_challenge(error: ErrorResponse, accept: str) -> ErrorResponse:
+    """The error without WWW-Authenticate for browsers, which cannot answer a Bearer challenge."""
     if "text/html" not in accept.lower():
-        return refused
-    kept: Mapping[str, str] = {k: v for k, v in refused.headers.items() if k != "WWW-Authenticate"}
-    return replace(refused, headers=dict(kept))
+        return error
+    kept: Mapping[str, str] = {k: v for k, v in error.headers.items() if k != "WWW-Authenticate"}
+    return replace(error, headers=dict(kept))
 
 
-def _again(asked: Asked) -> str:
-    return f"`moorage open {asked.session_id} {asked.app}` gives you a fresh address."
+def _open_command(address: AppAddress) -> str:
+    return f"`moorage open {address.session_id} {address.app}` prints a new address."
 
 
-def _short(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text if len(text) <= 128 else text[:128] + "…")
 
 

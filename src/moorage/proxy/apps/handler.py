@@ -1,4 +1,4 @@
-"""Requests of apps, answered: HTTP streamed both ways, WebSockets byte for byte, and tunnels."""
+"""App handler: serves requests for apps. Streams HTTP both ways, relays WebSockets, and opens TCP tunnels."""
 
 from __future__ import annotations
 
@@ -11,40 +11,51 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
-from moorage.proxy.apps import address, error_response, headers
-from moorage.proxy.apps.address import Asked, Shown
-from moorage.proxy.apps.admission import Entry, admit, still_open
+from moorage.proxy.apps import error_response, headers
+from moorage.proxy.apps.address import (
+    QUERY_PARAMETER,
+    TUNNEL,
+    AppAddress,
+    Credentials,
+    app_host,
+    parse_address,
+    read_credentials,
+)
+from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
 from moorage.proxy.apps.tunnel import tunnel
-from moorage.proxy.apps.upgrade_relay import splice
-from moorage.proxy.control.updates import News
-from moorage.proxy.core.error_response import Refuse, no_table
-from moorage.proxy.core.exchange import Exchange
-from moorage.proxy.core.request_router import Decider
-from moorage.proxy.core.routes import Table
-from moorage.proxy.planes.relay import cut_off
+from moorage.proxy.apps.upgrade_relay import relay_upgrade
+from moorage.proxy.control.table_watch import TableWatch
+from moorage.proxy.core.error_response import ErrorResponse, no_table
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.planes.relay import abort_connection
+from moorage.proxy.planes.request_context import RequestContext
 
 log = structlog.get_logger("moorage.proxy.apps")
-# Programs close idle connections after 5 s and more: let go of them before they do.
-_IDLE_S = 4.0
+# Programs close idle connections after 5 s or later. Close ours before they do.
+_KEEPALIVE_S = 4.0
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
-class Apps:
-    """An async context manager; ``answer`` handles what ``asked`` recognised."""
+class AppHandler:
+    """An async context manager. ``match`` recognizes requests for apps, ``handle`` serves them."""
 
-    def __init__(self, decider: Decider, settings: ProxySettings, news: News) -> None:
-        self._decider, self._clock, self._news = decider, decider.clock, news
+    def __init__(
+        self, router: RequestRouter, settings: ProxySettings, clock: Clock, table_watch: TableWatch
+    ) -> None:
+        self._router, self._clock, self._table_watch = router, clock, table_watch
         self._domain = settings.apps_domain.lower()
-        self._connect_s = settings.connect_timeout_s
+        self._connect_timeout_s = settings.connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
-        self._open: dict[asyncio.Task[object], Entry] = {}
+        self._open: dict[asyncio.Task[object], AppGrant] = {}
 
-    async def __aenter__(self) -> Apps:
+    async def __aenter__(self) -> AppHandler:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
-            # What a program takes its time for, only its user can tell.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            # No total timeout: only the user knows how long a program may take.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_AUTO_HEADERS,
@@ -55,43 +66,44 @@ class Apps:
         if self._session is not None:
             await self._session.close()
 
-    def asked(self, request: web.BaseRequest) -> Asked | None:
-        """None for a request of models: those are recognised first, and pay for nothing here."""
-        if not self._domain and not request.path.startswith(("/apps/", address.TUNNEL)):
+    def match(self, request: web.BaseRequest) -> AppAddress | None:
+        """None for requests to models. Without a domain those cost one comparison here."""
+        if not self._domain and not request.path.startswith(("/apps/", TUNNEL)):
             return None
-        return address.read(request.host, request.raw_path, self._domain)
+        return parse_address(request.host, request.raw_path, self._domain)
 
-    async def answer(self, exchange: Exchange, asked: Asked) -> web.StreamResponse:
-        request = exchange.request
+    async def handle(self, context: RequestContext, address: AppAddress) -> web.StreamResponse:
+        request = context.request
         upgrade = request.headers.get("Upgrade", "").lower() == "websocket"
-        shown = address.shown(asked, request.headers, request.headers.getall("Cookie", ()))
-        entry = await self._admit(request, shown, upgrade)
-        if isinstance(entry, Refuse):
-            return await self._refuse(exchange, entry)
-        asked = shown.asked
-        if not asked.tunnel and not upgrade and (moved := self._moved(exchange, asked, entry)):
-            return moved
+        credentials = read_credentials(address, request.headers, request.headers.getall("Cookie", ()))
+        grant = await self._admit(request, credentials, upgrade)
+        if isinstance(grant, ErrorResponse):
+            return self._error(context, grant)
+        address = credentials.address
+        if not address.tunnel and not upgrade and (redirect := self._redirect(context, address, grant)):
+            return redirect
         task = asyncio.current_task()
         assert task is not None
-        self._open[task] = entry
+        self._open[task] = grant
         try:
-            if asked.tunnel:
+            if address.tunnel:
                 if not upgrade:
-                    return await self._refuse(exchange, error_response.needs_websocket())
-                return await self._tunnel(exchange, asked, entry)
-            return await self._forward(exchange, asked, entry, upgrade)
+                    return self._error(context, error_response.needs_websocket())
+                return await self._tunnel(context, address, grant)
+            return await self._forward(context, address, grant, upgrade)
         finally:
             del self._open[task]
 
-    async def _admit(self, request: web.BaseRequest, shown: Shown, upgrade: bool) -> Entry | Refuse:
-        """An access token that was just made, or an app that has just become ready, may be told of any
-        moment."""
+    async def _admit(
+        self, request: web.BaseRequest, credentials: Credentials, upgrade: bool
+    ) -> AppGrant | ErrorResponse:
+        """Admit a request. Waits a moment for a table with a new access token or an app that just started."""
 
-        def judge() -> Entry | Refuse:
-            if (table := self._decider.table) is None:
+        def check() -> AppGrant | ErrorResponse:
+            if (table := self._router.table) is None:
                 return no_table()
             return admit(
-                shown,
+                credentials,
                 table,
                 self._clock.now().timestamp(),
                 method=request.method,
@@ -100,140 +112,152 @@ class Apps:
                 origin=request.headers.get("Origin"),
             )
 
-        return await self._news.settled(
-            judge, lambda verdict: isinstance(verdict, Refuse) and error_response.may_pass(verdict, shown)
+        return await self._table_watch.recheck(
+            check,
+            lambda result: (
+                isinstance(result, ErrorResponse) and error_response.may_resolve(result, credentials)
+            ),
         )
 
-    def _moved(self, exchange: Exchange, asked: Asked, entry: Entry) -> web.Response | None:
-        """Where a browser should ask instead: without the access token in the address, at the app's own
-        host name,
-        or with the slash that relative links need."""
-        request = exchange.request
+    def _redirect(self, context: RequestContext, address: AppAddress, grant: AppGrant) -> web.Response | None:
+        """A redirect for browsers, or None.
+
+        To the app's own host name if there is a domain; to the address without its access token, which
+        becomes a cookie; or to the address with a slash at the end, which relative links need.
+        """
+        request = context.request
         if request.method not in ("GET", "HEAD"):
             return None
-        query = f"?{asked.query}" if asked.query else ""
-        by_path = not asked.by_host
-        answer = web.Response(
+        query = f"?{address.query}" if address.query else ""
+        by_path = not address.by_host
+        response = web.Response(
             status=303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
         )
-        if entry.way == "query" and by_path and self._domain:
-            scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
-            there = address.host_address(asked, request.host, self._domain)
-            path = asked.path if entry.route.base_path else asked.rest or "/"
-            more = f"{query}&" if query else "?"
-            answer.headers["Location"] = (
-                f"{scheme}://{there}{path}{more}{address.ACCESS_TOKEN}={entry.access_token}"
+        scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
+        if grant.source == "query" and by_path and self._domain:
+            host = app_host(address, request.host, self._domain)
+            path = address.path if grant.route.base_path else address.subpath or "/"
+            separator = "&" if query else "?"
+            response.headers["Location"] = (
+                f"{scheme}://{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
             )
-        elif entry.way == "query":
-            slash = "/" if by_path and not asked.rest else ""
-            answer.headers["Location"] = f"{asked.path}{slash}{query}"
-            secure = request.headers.get("X-Forwarded-Proto", request.scheme) == "https"
-            now = self._clock.now().timestamp()
-            answer.headers["Set-Cookie"] = headers.access_token_cookie(asked, entry, now, secure=secure)
-        elif by_path and not asked.rest and not entry.route.base_path:
-            answer.headers["Location"] = f"{asked.path}/{query}"
+        elif grant.source == "query":
+            slash = "/" if by_path and not address.subpath else ""
+            response.headers["Location"] = f"{address.path}{slash}{query}"
+            unix_now = self._clock.now().timestamp()
+            cookie = headers.access_token_cookie(address, grant, unix_now, secure=scheme == "https")
+            response.headers["Set-Cookie"] = cookie
+        elif by_path and not address.subpath and not grant.route.base_path:
+            response.headers["Location"] = f"{address.path}/{query}"
         else:
             return None
-        exchange.code = answer.status
-        return answer
+        context.status = response.status
+        return response
 
     async def _forward(
-        self, exchange: Exchange, asked: Asked, entry: Entry, upgrade: bool
+        self, context: RequestContext, address: AppAddress, grant: AppGrant, upgrade: bool
     ) -> web.StreamResponse:
         assert self._session is not None
-        request = exchange.request
+        request = context.request
         pairs = headers.to_app(
             request.headers.items(),
-            asked,
-            entry,
+            address,
+            grant,
             host=request.host,
             peer=request.remote or "",
             scheme=request.scheme,
             upgrade=upgrade,
         )
         try:
-            response = await self._session.request(
+            app_response = await self._session.request(
                 request.method,
-                _url(asked, entry),
-                data=_body(exchange) if request.can_read_body and not upgrade else None,
+                _url(address, grant),
+                data=_body(context) if request.can_read_body and not upgrade else None,
                 headers=CIMultiDict(pairs),
                 allow_redirects=False,
             )
         except aiohttp.ClientError as error:
-            log.info("an app does not answer", session=asked.session_id, app=asked.app, error=str(error))
-            return await self._refuse(exchange, error_response.no_answer(asked))
+            log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
+            return self._error(context, error_response.unreachable(address))
         try:
-            joined = upgrade and response.status == 101
-            pairs = headers.to_client(response.headers.items(), asked, entry, request.host, upgraded=joined)
-            head = CIMultiDict(pairs)
-            exchange.code, exchange.committed = response.status, True
-            answer = web.StreamResponse(status=response.status, reason=response.reason, headers=head)
-            if joined:
-                return await splice(request, response, answer)
-            return await _relay(request, response, answer)
+            status, upgraded = app_response.status, upgrade and app_response.status == 101
+            pairs = headers.to_client(
+                app_response.headers.items(), address, grant, request.host, upgraded=upgraded
+            )
+            context.status, context.response_started = status, True
+            response = web.StreamResponse(
+                status=status, reason=app_response.reason, headers=CIMultiDict(pairs)
+            )
+            if upgraded:
+                return await relay_upgrade(request, app_response, response)
+            return await _relay(request, app_response, response)
         finally:
-            response.close()
+            app_response.close()
 
-    async def _tunnel(self, exchange: Exchange, asked: Asked, entry: Entry) -> web.StreamResponse:
-        route = entry.route
+    async def _tunnel(
+        self, context: RequestContext, address: AppAddress, grant: AppGrant
+    ) -> web.StreamResponse:
+        route = grant.route
         try:
-            async with asyncio.timeout(self._connect_s):
+            async with asyncio.timeout(self._connect_timeout_s):
                 reader, writer = await asyncio.open_connection(route.host, route.port)
         except (OSError, TimeoutError) as error:
-            log.info("an app does not answer", session=asked.session_id, app=asked.app, error=str(error))
-            return await self._refuse(exchange, error_response.no_answer(asked))
-        exchange.code, exchange.committed = 101, True
-        return await tunnel(exchange.request, reader, writer)
+            log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
+            return self._error(context, error_response.unreachable(address))
+        context.status, context.response_started = 101, True
+        return await tunnel(context.request, reader, writer)
 
-    async def _refuse(self, exchange: Exchange, refused: Refuse) -> web.Response:
-        accept = exchange.request.headers.get("Accept", "")
-        refused = error_response.without_key_words(refused, accept)
-        body, kind = error_response.body_of(refused, accept)
-        exchange.code = refused.status
-        answer = web.Response(status=refused.status, body=body, content_type=kind, headers=refused.headers)
-        answer.headers["Cache-Control"] = "no-store"
-        answer.headers["x-request-id"] = exchange.request_id
-        if exchange.request.headers.get("Upgrade"):
-            # Whoever asks for a WebSocket sees of a refusal only its head.
-            answer.headers["x-moorage-why"] = refused.message.encode("ascii", "replace").decode()
-        if exchange.waits_for_continue or exchange.request.headers.get("Upgrade"):
-            answer.force_close()
-        return answer
+    def _error(self, context: RequestContext, error: ErrorResponse) -> web.Response:
+        accept = context.request.headers.get("Accept", "")
+        error = error_response.without_challenge(error, accept)
+        body, media_type = error_response.render(error, accept)
+        context.status = error.status
+        response = web.Response(
+            status=error.status, body=body, content_type=media_type, headers=error.headers
+        )
+        response.headers["Cache-Control"] = "no-store"
+        response.headers["x-request-id"] = context.request_id
+        if context.request.headers.get("Upgrade"):
+            # WebSocket clients show only the head of an error response.
+            response.headers["x-moorage-error"] = error.message.encode("ascii", "replace").decode()
+        if context.expects_continue or context.request.headers.get("Upgrade"):
+            response.force_close()
+        return response
 
-    def keep_only(self, table: Table) -> None:
-        """End what the access tokens and apps of ``table`` no longer allow."""
-        for task, entry in self._open.items():
-            if not still_open(entry, table):
+    def close_revoked(self, table: IndexedTable) -> None:
+        """Abort requests whose credential or app is no longer in ``table``."""
+        for task, grant in self._open.items():
+            if not is_still_granted(grant, table):
                 task.cancel()
 
 
-def _url(asked: Asked, entry: Entry) -> URL:
-    route = entry.route
+def _url(address: AppAddress, grant: AppGrant) -> URL:
+    route = grant.route
     host = f"[{route.host}]" if ":" in route.host else route.host
-    path = asked.path if asked.by_host or route.base_path else asked.rest or "/"
-    query = f"?{asked.query}" if asked.query else ""
+    path = address.path if address.by_host or route.base_path else address.subpath or "/"
+    query = f"?{address.query}" if address.query else ""
     return URL(f"http://{host}:{route.port}{path}{query}", encoded=True)
 
 
-async def _body(exchange: Exchange) -> AsyncIterator[bytes]:
-    await exchange.let_body_come()
-    while piece := await exchange.request.content.readany():
-        yield piece
+async def _body(context: RequestContext) -> AsyncIterator[bytes]:
+    await context.send_continue()
+    while chunk := await context.request.content.readany():
+        yield chunk
 
 
 async def _relay(
-    request: web.BaseRequest, response: aiohttp.ClientResponse, answer: web.StreamResponse
+    request: web.BaseRequest, app_response: aiohttp.ClientResponse, response: web.StreamResponse
 ) -> web.StreamResponse:
-    """Byte for byte as it comes; a client that reads slowly holds the app back."""
-    await answer.prepare(request)
+    """Copy the app's response, byte for byte. A client that reads slowly slows the app down."""
+    await response.prepare(request)
     while True:
         try:
-            piece = await response.content.readany()
+            chunk = await app_response.content.readany()
         except aiohttp.ClientError:
-            cut_off(request, answer)
-            return answer
-        if not piece:
+            abort_connection(request, response)
+            return response
+        if not chunk:
             break
-        await answer.write(piece)
-    await answer.write_eof()
-    return answer
+        await response.write(chunk)
+    await response.write_eof()
+    return response

@@ -1,4 +1,4 @@
-"""A TCP connection through a WebSocket: see ``common.apps`` for what its messages mean."""
+"""TCP tunnel through a WebSocket. ``common.model.service_ports`` defines its messages."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.service_ports import TUNNEL_EOF, TUNNEL_PROTOCOL
 
-_PIECE = 64 * 1024
-_LARGEST_MESSAGE = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
+_MAX_MESSAGE_BYTES = 1024 * 1024
 
 
 async def tunnel(
     request: web.BaseRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> web.StreamResponse:
-    """Until both directions have ended, or either connection breaks: then the other one breaks too."""
-    # No heartbeat: a program that reads slowly holds everything up, pongs too, and that is no fault.
+    """Relay until both directions have ended. If one connection breaks, break the other one, too."""
+    # No heartbeat: a program that reads slowly delays pongs, too, and that is not an error.
     socket = web.WebSocketResponse(
-        protocols=(TUNNEL_PROTOCOL,), max_msg_size=_LARGEST_MESSAGE, compress=False, timeout=2.0
+        protocols=(TUNNEL_PROTOCOL,), max_msg_size=_MAX_MESSAGE_BYTES, compress=False, timeout=2.0
     )
-    ways, whole = [], False
+    directions, complete = [], False
     try:
         await socket.prepare(request)
-        ways = [
+        directions = [
             spawn("proxy.tunnel.up", _up(socket, writer)),
             spawn("proxy.tunnel.down", _down(reader, socket)),
         ]
-        done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        whole = all(way.result() for way in done)
-        if whole:
-            await asyncio.wait(ways)
-            whole = all(way.result() for way in ways)
-        await cancel_and_wait(*ways)
-        code = WSCloseCode.OK if whole else WSCloseCode.INTERNAL_ERROR
-        await socket.close(code=code, message=b"" if whole else b"the connection to the app broke")
+        done, _ = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        complete = all(task.result() for task in done)
+        if complete:
+            await asyncio.wait(directions)
+            complete = all(task.result() for task in directions)
+        await cancel_and_wait(*directions)
+        code = WSCloseCode.OK if complete else WSCloseCode.INTERNAL_ERROR
+        await socket.close(code=code, message=b"" if complete else b"the connection to the app broke")
         return socket
     finally:
-        await cancel_and_wait(*ways)
-        if whole:
+        await cancel_and_wait(*directions)
+        if complete:
             writer.close()
         else:
-            reset(writer.transport)  # or the app would take half of it for all
+            reset(writer.transport)  # otherwise the app would take a truncated stream for a complete one
 
 
 async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bool:
-    """True when the client has ended its direction as it should."""
+    """Client to app. Returns True if the client ended its direction properly."""
     try:
         async for message in socket:
             if message.type is WSMsgType.BINARY:
@@ -62,10 +62,10 @@ async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bo
 
 
 async def _down(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> bool:
-    """True when the app has ended its direction as it should."""
+    """App to client. Returns True if the app ended its direction properly."""
     try:
-        while piece := await reader.read(_PIECE):
-            await socket.send_bytes(piece)
+        while chunk := await reader.read(_CHUNK_BYTES):
+            await socket.send_bytes(chunk)
         await socket.send_str(TUNNEL_EOF)
     except ConnectionError:
         return False

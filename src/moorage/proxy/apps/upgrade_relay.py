@@ -1,4 +1,4 @@
-"""Two connections that were both upgraded, joined: from here on their bytes pass unread."""
+"""Upgrade relay: joins two upgraded connections and copies their bytes without parsing them."""
 
 from __future__ import annotations
 
@@ -11,80 +11,86 @@ from aiohttp.http import StreamWriter
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 
-_HELD_BYTES = 256 * 1024
+_BUFFER_LIMIT = 256 * 1024
 
 
-class _Inlet:
-    """What a connection brings, as aiohttp's protocols hand it to whoever reads in their place. Holds the
-    sender back while much of it waits."""
+class _Inbox:
+    """Receive buffer for one connection, in place of aiohttp's HTTP parser.
+
+    Has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while more than
+    ``_BUFFER_LIMIT`` bytes are buffered.
+    """
 
     def __init__(self, protocol: Any) -> None:
         self._protocol = protocol
-        self._pieces: list[bytes] = []
-        self._held = 0
+        self._chunks: list[bytes] = []
+        self._buffered = 0
         self._ended = False
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        self._pieces.append(bytes(data))
-        self._held += len(data)
-        if self._held > _HELD_BYTES:
+        self._chunks.append(bytes(data))
+        self._buffered += len(data)
+        if self._buffered > _BUFFER_LIMIT:
             self._protocol.pause_reading()
-        self._news.set()
+        self._wakeup.set()
         return False, b""
 
     def feed_eof(self) -> None:
         self._ended = True
-        self._news.set()
+        self._wakeup.set()
 
     def set_exception(self, exc: BaseException, cause: BaseException | None = None) -> None:
         self.feed_eof()
 
     async def read(self) -> bytes:
-        """b"" at the end."""
-        while not self._pieces and not self._ended:
-            self._news.clear()
-            await self._news.wait()
-        data = b"".join(self._pieces)
-        paused, self._held = self._held > _HELD_BYTES, 0
-        self._pieces.clear()
+        """All buffered bytes, b"" at the end of the stream. Waits while there are none."""
+        while not self._chunks and not self._ended:
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        data = b"".join(self._chunks)
+        paused, self._buffered = self._buffered > _BUFFER_LIMIT, 0
+        self._chunks.clear()
         if paused:
             self._protocol.resume_reading()
         return data
 
 
-async def splice(
-    request: web.BaseRequest, response: aiohttp.ClientResponse, answer: web.StreamResponse
+async def relay_upgrade(
+    request: web.BaseRequest, app_response: aiohttp.ClientResponse, response: web.StreamResponse
 ) -> web.StreamResponse:
-    """Accept the client's upgrade as the app did, and move bytes until either side closes."""
-    connection = response.connection
+    """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
+
+    ``app_response``: the app's response with status 101.
+    """
+    connection = app_response.connection
     if connection is None or connection.protocol is None:
-        raise ConnectionResetError("the app closed as it accepted")
-    answer.force_close()
-    await answer.prepare(request)
-    server: Any = request.protocol
+        raise ConnectionResetError("the app closed the connection right after it had accepted the upgrade")
+    response.force_close()
+    await response.prepare(request)
+    client: Any = request.protocol
     app: Any = connection.protocol
-    up, down = _Inlet(server), _Inlet(app)
+    up, down = _Inbox(client), _Inbox(app)
     app.set_parser(down, down)
-    server.set_parser(up)
+    client.set_parser(up)
     to_app = StreamWriter(app, asyncio.get_running_loop())
-    ways = [
-        spawn("proxy.splice.up", _move(up, to_app)),
-        spawn("proxy.splice.down", _move(down, answer)),
+    directions = [
+        spawn("proxy.upgrade.up", _copy(up, to_app)),
+        spawn("proxy.upgrade.down", _copy(down, response)),
     ]
     try:
-        # Each has sent all that it read when it ends; for what comes the other way nobody is left to take it.
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        return answer
+        # A direction that ends has sent all that it read. Nobody is left to receive the other direction.
+        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        return response
     finally:
-        await cancel_and_wait(*ways)
+        await cancel_and_wait(*directions)
         if request.transport is not None:
             request.transport.close()
 
 
-async def _move(source: _Inlet, sink: StreamWriter | web.StreamResponse) -> None:
+async def _copy(source: _Inbox, sink: StreamWriter | web.StreamResponse) -> None:
     try:
-        while piece := await source.read():
-            await sink.write(piece)
+        while chunk := await source.read():
+            await sink.write(chunk)
     except ConnectionError:
         pass

@@ -1,4 +1,4 @@
-"""Takes whole route tables from the manager, for as long as it is there, and comes back when it is away."""
+"""Route feed client: receives route tables from the manager, and reconnects with backoff."""
 
 from __future__ import annotations
 
@@ -15,54 +15,52 @@ from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.errors import ConfigError
 from moorage.proxy.control.saved_table import SavedTable
-from moorage.proxy.core.request_router import Decider
-from moorage.proxy.core.routes import Stale
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.routes import StaleTable
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
-# At the end, for the newest table to be saved: requests that run are ended in order only after it.
-_LAST_SAVE_S = 2.0
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 _CHANNEL = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside the former; a minute if left out
+    ("grpc.http2.ping_timeout_ms", 5_000),  # a separate limit beside the one above; its default is a minute
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # Each dial stands alone: the waits between dials are ours, not a hidden back-off of the library.
+    # Every connection attempt stands alone: the backoff is ours, and the library must not add its own.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
-_REASONS = {
-    grpc.StatusCode.UNIMPLEMENTED: "what listens at proxy.manager is no Moorage manager of this version",
+_EXPLANATIONS = {
+    grpc.StatusCode.UNIMPLEMENTED: "the server at proxy.manager is not a Moorage manager of this version",
 }
 
 
-class Feed:
+class RouteFeedClient:
     """Watches the manager's routes in the background. An async context manager.
 
-    While the manager is away the last table stays in use. ``connected``: a table came on the call that
-    is open now.
+    While the manager is away, the last table stays in use. ``connected``: the open call has delivered one.
     """
 
     def __init__(
         self,
         dialer: Dialer,
-        decider: Decider,
-        saved: SavedTable,
+        router: RequestRouter,
+        saved_table: SavedTable,
         *,
         proxy_id: str,
         clock: Clock,
+        last_save_s: float,
     ) -> None:
         self.connected = False
-        self._dialer, self._decider, self._saved = dialer, decider, saved
-        self._proxy_id, self._clock = proxy_id, clock
+        self._dialer, self._router, self._saved_table = dialer, router, saved_table
+        self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
         self._task: asyncio.Task[None] | None = None
         self._unsaved: RouteTable | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._said = ""
+        self._logged_cause = ""
 
-    async def __aenter__(self) -> Feed:
+    async def __aenter__(self) -> RouteFeedClient:
         self._task = spawn("proxy.feed", self._run())
         return self
 
@@ -70,82 +68,85 @@ class Feed:
         await cancel_and_wait(self._task)
         if self._saving is not None:
             try:
-                async with asyncio.timeout(_LAST_SAVE_S):
+                async with asyncio.timeout(self._last_save_s):
                     await asyncio.shield(self._saving)
             except TimeoutError:
-                log.warning(
-                    "the disk takes too long: the last routes may not be saved", path=str(self._saved.path)
-                )
+                path = str(self._saved_table.path)
+                log.warning("the disk is too slow: the last route table may not be saved", path=path)
         self._set_connected(False)
 
     async def _run(self) -> None:
-        wait_s = _FIRST_WAIT_S
+        backoff_s = _FIRST_BACKOFF_S
         while True:
             try:
                 await self._watch()
-                self._complain("the manager ended the feed")
+                self._log_disconnect("the manager closed the feed")
             except ConfigError as error:
-                self._complain(str(error))
+                self._log_disconnect(str(error))
             except grpc.aio.AioRpcError as error:
-                words = _REASONS.get(error.code(), f"{error.code().name}: {error.details()}")
-                self._complain(self._dialer.explain(error) or words)
+                explanation = _EXPLANATIONS.get(error.code(), f"{error.code().name}: {error.details()}")
+                self._log_disconnect(self._dialer.explain(error) or explanation)
             if self.connected:
-                wait_s = _FIRST_WAIT_S
+                backoff_s = _FIRST_BACKOFF_S
             self._set_connected(False)
-            await asyncio.sleep(wait_s * self._clock.jitter(0.3))
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+            await asyncio.sleep(backoff_s * self._clock.jitter(0.3))
+            backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
     async def _watch(self) -> None:
-        table = self._decider.table
+        table = self._router.table
         request = routes_pb2.WatchRequest(
             proxy_id=self._proxy_id, have_generation=table.generation if table is not None else 0
         )
         async with self._dialer.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Watch(request, metadata=self._dialer.metadata)
-            async for wire in call:
+            async for message in call:
                 if not self.connected:
-                    log.info("fed by the manager", manager=self._dialer.target)
+                    log.info("route feed connected", manager=self._dialer.target)
                     self._set_connected(True)
-                    self._said = ""
-                self._take(routes_from_wire(wire))
+                    self._logged_cause = ""
+                self._apply(routes_from_wire(message))
 
-    def _take(self, new: RouteTable) -> None:
-        outcome = self._decider.adopt(new)
-        if isinstance(outcome, Stale):
+    def _apply(self, new: RouteTable) -> None:
+        outcome = self._router.update_table(new)
+        if isinstance(outcome, StaleTable):
             log.error(
-                "an older route table was refused, the newer one stays in use",
+                "rejected a route table older than the one in use",
                 held=outcome.held,
                 offered=outcome.offered,
                 next_step="if the manager's database was reset or restored, stop this proxy, delete "
-                f"{self._saved.path} and start it again",
+                f"{self._saved_table.path} and start it again",
             )
             return
-        # Not waited for: a busy disk would hold up the tables that come after this one.
+        # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = new
         if self._saving is None or self._saving.done():
             self._saving = spawn("proxy.save", self._save())
 
     async def _save(self) -> None:
-        """Save the newest table, until there is none that is newer."""
+        """Save the newest table, until there is no newer one."""
         while (table := self._unsaved) is not None:
             self._unsaved = None
             try:
-                await asyncio.to_thread(self._saved.store, table)
+                await asyncio.to_thread(self._saved_table.store, table)
             except OSError as error:
                 log.error(
-                    "routes could not be saved; a restart without the manager would serve older ones",
-                    path=str(self._saved.path),
+                    "cannot save the route table; a restart without the manager would use an older one",
+                    path=str(self._saved_table.path),
                     error=str(error),
                     next_step="free space there or make it writable",
                 )
 
-    def _complain(self, why: str) -> None:
-        # Once per cause, or a manager that is away for a day fills the log.
-        if why != self._said:
-            self._said = why
-            log.warning("no feed from the manager; serving on", manager=self._dialer.target, why=why)
+    def _log_disconnect(self, cause: str) -> None:
+        # Once per cause: otherwise a manager that is away for a day fills the log.
+        if cause != self._logged_cause:
+            self._logged_cause = cause
+            log.warning(
+                "no route feed from the manager; serving by the last table",
+                manager=self._dialer.target,
+                cause=cause,
+            )
 
     def _set_connected(self, connected: bool) -> None:
         self.connected = connected
-        self._decider.metrics.feed_connected.set(int(connected))
+        self._router.metrics.feed_connected.set(int(connected))

@@ -1,4 +1,4 @@
-"""The last route table on disk, so that a proxy that starts while the manager is away still serves."""
+"""Saved route table: lets a proxy that starts while the manager is away serve by the last known table."""
 
 from __future__ import annotations
 
@@ -19,42 +19,44 @@ _FORMAT = 1
 
 
 class SavedTable:
-    """One file, readable by its owner only (it holds the replicas' keys), replaced as a whole."""
+    """One file, replaced atomically. It holds the replicas' keys, so only its owner may read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> RouteTable | None:
-        """None if there is none, or none that can be used; the log says why."""
+        """The saved table. None if there is none, or if it is unusable; then the log has the cause."""
         try:
-            return _from_json(json.loads(self.path.read_bytes()))
+            return _decode(json.loads(self.path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning(
-                "saved routes cannot be used; waiting for the manager", path=str(self.path), error=repr(error)
+                "the saved route table is unusable; waiting for the manager",
+                path=str(self.path),
+                error=repr(error),
             )
             return None
 
     def store(self, table: RouteTable) -> None:
-        """Replace the file. Raises ``OSError``; the old file is whole then."""
+        """Replace the file. Raises ``OSError`` and leaves the old file intact."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        temporary = self.path.with_suffix(".new")
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(json.dumps({"format": _FORMAT, **dataclasses.asdict(table)}).encode())
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(self.path)
+        temporary.replace(self.path)
 
 
-def _from_json(saved: dict[str, Any]) -> RouteTable:
-    if saved["format"] != _FORMAT:
-        raise ValueError(f"format {saved['format']!r} is not {_FORMAT}")
-    generation, models, keys = saved["generation"], saved["models"], saved["keys"]
+def _decode(document: dict[str, Any]) -> RouteTable:
+    if document["format"] != _FORMAT:
+        raise ValueError(f"format {document['format']!r} is not {_FORMAT}")
+    generation, models, keys = document["generation"], document["models"], document["keys"]
     if not (isinstance(generation, int) and isinstance(models, list) and isinstance(keys, list)):
-        raise TypeError("generation, models or keys is not what it should be")
+        raise TypeError("generation, models or keys has the wrong type")
     return RouteTable(
         generation,
         tuple(
@@ -75,19 +77,19 @@ def _from_json(saved: dict[str, Any]) -> RouteTable:
             )
             for key in keys
         ),
-        # A proxy of before that saved none.
-        tuple(AppRoute(**app) for app in saved.get("apps", ())),
-        tuple(AccessTokenGrant(**access_token) for access_token in saved.get("access_tokens", ())),
+        # Absent in files of older versions.
+        tuple(AppRoute(**app) for app in document.get("apps", ())),
+        tuple(AccessTokenGrant(**token) for token in document.get("access_tokens", ())),
     )
 
 
-def _target(saved: dict[str, str]) -> Target:
+def _target(fields: dict[str, str]) -> Target:
     return Target(
-        SessionId(saved["session_id"]),
-        KernelId(saved["kernel_id"]),
-        saved["host"],
-        int(saved["port"]),
-        saved["key"],
-        saved["engine"],
-        bool(saved["draining"]),
+        SessionId(fields["session_id"]),
+        KernelId(fields["kernel_id"]),
+        fields["host"],
+        int(fields["port"]),
+        fields["key"],
+        fields["engine"],
+        bool(fields["draining"]),
     )

@@ -1,4 +1,4 @@
-"""Which replica gets the next request, and which ones rest after a failure. Pure."""
+"""Load balancer: picks a replica for the next request, and ejects replicas that cannot be reached. Pure."""
 
 from __future__ import annotations
 
@@ -7,69 +7,75 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 
-EJECT_FIRST_S = 5.0
-EJECT_LONGEST_S = 60.0
+FIRST_EJECTION_S = 5.0
+LONGEST_EJECTION_S = 60.0
 
-Dice = Callable[[int], int]
-"""``dice(n)`` is a number in [0, n)."""
+RandRange = Callable[[int], int]
+"""``randrange(n)`` returns a random number in [0, n)."""
 
 
-def pick(
+def pick_target(
     targets: Sequence[Target],
     in_flight: Mapping[KernelId, int],
     ejected: Mapping[KernelId, float],
     now: float,
-    dice: Dice,
+    randrange: RandRange,
 ) -> Target | None:
-    """The less busy of two replicas drawn by ``dice``; None when every one is draining (or there is none).
+    """The less busy of two randomly chosen replicas. None if all are draining, or there are none.
 
-    Two choices instead of the least of all: several proxies that see different counts would otherwise
-    all run to the same replica. ``ejected`` maps a kernel to the monotonic second at which its rest
-    ends. When all rest, the one whose rest ends first is tried: a guess beats a certain refusal.
+    Two random choices instead of the least busy of all: proxies with different counts would otherwise all
+    send to the same replica (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+
+    ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas are ejected,
+    the one whose ejection ends first is tried: it may answer, while an error response never would.
     """
-    able = [t for t in targets if not t.draining]
-    if not able:
+    candidates = [t for t in targets if not t.draining]
+    if not candidates:
         return None
     if ejected:
-        awake = [t for t in able if ejected.get(t.kernel_id, now) <= now]
-        if not awake:
-            return min(able, key=lambda t: ejected[t.kernel_id])
-        able = awake
-    if len(able) == 1:
-        return able[0]
-    first = dice(len(able))
-    second = dice(len(able) - 1)
+        healthy = [t for t in candidates if ejected.get(t.kernel_id, now) <= now]
+        if not healthy:
+            return min(candidates, key=lambda t: ejected[t.kernel_id])
+        candidates = healthy
+    if len(candidates) == 1:
+        return candidates[0]
+    # Two different indexes with two draws: the second is drawn from one less, and skips the first.
+    first = randrange(len(candidates))
+    second = randrange(len(candidates) - 1)
     if second >= first:
         second += 1
-    a, b = able[first], able[second]
+    a, b = candidates[first], candidates[second]
     return b if in_flight.get(b.kernel_id, 0) < in_flight.get(a.kernel_id, 0) else a
 
 
 class Ejections:
-    """Replicas that could not be reached rest for 5 s, then twice as long each time, at most 60 s.
+    """Ejected replicas: those to which a connection failed, with the end of their ejection.
 
-    After the rest a replica is on probation: its streak ends only with an answer.
+    The first ejection lasts 5 s, each further one twice as long, at most 60 s. After an ejection the replica
+    is on probation: only a response resets the duration.
     """
 
     def __init__(self) -> None:
         self.until: dict[KernelId, float] = {}
-        self._rest_s: dict[KernelId, float] = {}
+        self._durations_s: dict[KernelId, float] = {}
 
-    def failed(self, kernel_id: KernelId, now: float) -> bool:
-        """Note a failed connect. False when the replica was resting already: requests that fail
-        together are one failure, not many."""
+    def record_failure(self, kernel_id: KernelId, now: float) -> bool:
+        """Eject a replica after a failed connection attempt.
+
+        Returns False if it was ejected already: requests that fail at the same time count as one failure.
+        """
         if self.until.get(kernel_id, now) > now:
             return False
-        rest = min(2 * self._rest_s.get(kernel_id, EJECT_FIRST_S / 2), EJECT_LONGEST_S)
-        self._rest_s[kernel_id] = rest
-        self.until[kernel_id] = now + rest
+        duration = min(2 * self._durations_s.get(kernel_id, FIRST_EJECTION_S / 2), LONGEST_EJECTION_S)
+        self._durations_s[kernel_id] = duration
+        self.until[kernel_id] = now + duration
         return True
 
-    def answered(self, kernel_id: KernelId) -> None:
+    def record_response(self, kernel_id: KernelId) -> None:
         if self.until.pop(kernel_id, None) is not None:
-            del self._rest_s[kernel_id]
+            del self._durations_s[kernel_id]
 
     def keep_only(self, kernel_ids: Iterable[KernelId]) -> None:
         """Forget replicas that are no longer in the table."""
-        for gone in self.until.keys() - set(kernel_ids):
-            self.answered(gone)
+        for kernel_id in self.until.keys() - set(kernel_ids):
+            self.record_response(kernel_id)

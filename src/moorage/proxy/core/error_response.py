@@ -1,6 +1,6 @@
-"""Every error that the proxy itself answers, in OpenAI's shape. Pure.
+"""Error responses that the proxy itself gives, in OpenAI's format. Pure.
 
-The engine's own errors are not here: they pass through unchanged.
+Errors of the engine are not here: they pass through unchanged.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ UNAVAILABLE = "service_unavailable_error"
 SERVER = "server_error"
 _LOADING = "model_loading"
 
-# How long a client should wait before it asks again.
+# Values of Retry-After, in seconds.
 LOADING_RETRY_S = 5
 NO_TABLE_RETRY_S = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
-    """An answer with OpenAI's error object. ``close``: the connection cannot be used further."""
+class ErrorResponse:
+    """A response with OpenAI's error object. ``close``: the connection cannot be used any further."""
 
     status: int
     type: str
@@ -37,133 +37,133 @@ class Refuse:
 
 
 def error_json(message: str, kind: str, code: str | None, param: str | None = None) -> bytes:
-    """``{"error": {...}}`` with all four keys, as the clients' libraries expect."""
+    """``{"error": {...}}`` with all four keys, as client libraries expect."""
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
 
 
-def _shown(name: str) -> str:
-    return name if len(name) <= 128 else name[:128] + "…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= 128 else text[:128] + "…"
 
 
-def unknown_url(method: str, path: str, served: Iterable[str]) -> Refuse:
-    return Refuse(
+def unknown_url(method: str, path: str, served: Iterable[str]) -> ErrorResponse:
+    return ErrorResponse(
         404,
         INVALID,
         "unknown_url",
-        f"Nothing is served at {method} {_shown(path)}. Served: {', '.join(served)}.",
+        f"Unknown URL: {method} {_shorten(path)}. Available: {', '.join(served)}.",
     )
 
 
-def wrong_method(method: str, path: str, allowed: str) -> Refuse:
-    message = f"{path} does not take {_shown(method)}. Allowed: {allowed}."
-    return Refuse(405, INVALID, "method_not_allowed", message, headers={"Allow": allowed})
+def method_not_allowed(method: str, path: str, allowed: str) -> ErrorResponse:
+    message = f"{path} does not support {_shorten(method)}. Allowed: {allowed}."
+    return ErrorResponse(405, INVALID, "method_not_allowed", message, headers={"Allow": allowed})
 
 
-def no_table() -> Refuse:
-    return Refuse(
+def no_table() -> ErrorResponse:
+    return ErrorResponse(
         503,
         UNAVAILABLE,
         "no_routes_yet",
-        "This proxy has not reached the manager yet, so it knows no models and no keys. Try again shortly; "
-        "if it lasts, look at the proxy's log and its setting proxy.manager.",
+        "This proxy has not received routes from the manager yet, so it knows no models and no keys. Retry "
+        "shortly. If this persists, check the proxy's log and its setting proxy.manager.",
         headers={"Retry-After": str(NO_TABLE_RETRY_S)},
     )
 
 
-def no_key(given: bool) -> Refuse:
+def invalid_key(given: bool) -> ErrorResponse:
     message = (
-        "This API key is not valid: it is unknown, revoked or expired."
+        "Invalid API key: it is unknown, revoked or expired."
         if given
-        else "No API key was given. Send one as `Authorization: Bearer KEY`."
+        else "No API key was provided. Send one as `Authorization: Bearer KEY`."
     )
-    return Refuse(401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
+    return ErrorResponse(401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
 
 
-def body_too_large(limit: int) -> Refuse:
-    return Refuse(
+def body_too_large(limit: int) -> ErrorResponse:
+    return ErrorResponse(
         413,
         INVALID,
         "request_too_large",
-        f"The body is larger than the {limit} bytes allowed here. Send less, or raise the setting "
-        "proxy.max_body_bytes.",
+        f"The body exceeds the limit of {limit} bytes. Send less, or raise the setting proxy.max_body_bytes.",
         close=True,
     )
 
 
-def encoded_body(encoding: str) -> Refuse:
-    message = f"Content-Encoding {_shown(encoding)!r} is not accepted in requests. Send plain JSON."
-    return Refuse(415, INVALID, "unsupported_content_encoding", message)
+def unsupported_encoding(encoding: str) -> ErrorResponse:
+    message = f"Content-Encoding {_shorten(encoding)!r} is not supported. Send uncompressed JSON."
+    return ErrorResponse(415, INVALID, "unsupported_content_encoding", message)
 
 
-def slow_body(seconds: float) -> Refuse:
+def body_timeout(seconds: float) -> ErrorResponse:
     message = f"The body did not arrive within {seconds:g} s."
-    return Refuse(408, INVALID, "request_timeout", message, close=True)
+    return ErrorResponse(408, INVALID, "request_timeout", message, close=True)
 
 
-def broken_body() -> Refuse:
-    return Refuse(400, INVALID, None, "The body ended early or is not framed as its headers say.", close=True)
+def incomplete_body() -> ErrorResponse:
+    message = "The body ended early, or its framing does not match its headers."
+    return ErrorResponse(400, INVALID, None, message, close=True)
 
 
-def malformed_json(detail: str) -> Refuse:
-    return Refuse(400, INVALID, None, f"The body is not valid JSON: {_shown(detail)}.")
+def malformed_json(detail: str) -> ErrorResponse:
+    return ErrorResponse(400, INVALID, None, f"The body is not valid JSON: {_shorten(detail)}.")
 
 
-def not_an_object(found: str) -> Refuse:
+def not_an_object(found: str) -> ErrorResponse:
     message = f'The body must be a JSON object like {{"model": …}}, but it is {found}.'
-    return Refuse(400, INVALID, None, message)
+    return ErrorResponse(400, INVALID, None, message)
 
 
-def no_model(found: str | None) -> Refuse:
+def invalid_model(found: str | None) -> ErrorResponse:
+    """``found``: the JSON type of the value of ``model``, None if it is missing."""
     message = (
         "The body has no `model`. GET /v1/models lists the models."
         if found is None
         else f"`model` must be a non-empty string, but it is {found}."
     )
-    return Refuse(400, INVALID, None, message, param="model")
+    return ErrorResponse(400, INVALID, None, message, param="model")
 
 
-def unknown_model(name: str, known: Iterable[str]) -> Refuse:
+def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
     some = list(islice(known, 6))
     listed = ", ".join(some[:5]) + (", …" if len(some) > 5 else "") if some else "none yet"
-    return Refuse(
+    return ErrorResponse(
         404,
         INVALID,
         "model_not_found",
-        f"The model {_shown(name)!r} does not exist. Known models: {listed}.",
+        f"The model {_shorten(name)!r} does not exist. Known models: {listed}.",
         param="model",
     )
 
 
-def loading(name: str) -> Refuse:
-    return Refuse(
+def model_loading(name: str) -> ErrorResponse:
+    return ErrorResponse(
         503,
         UNAVAILABLE,
         _LOADING,
-        f"The model {name!r} has no replica that is ready now. Try again shortly; "
-        f"`moorage describe {name}` shows why.",
+        f"The model {name!r} has no ready replica. Retry shortly; `moorage describe {name}` shows its state.",
         headers={"Retry-After": str(LOADING_RETRY_S)},
     )
 
 
-def may_pass(refused: Refuse | None) -> bool:
-    """Whether a newer table may answer otherwise: a replica that has just become ready."""
-    return refused is not None and refused.code == _LOADING
+def may_resolve(error: ErrorResponse | None) -> bool:
+    """Whether a newer table may admit the request: a replica may have just become ready."""
+    return error is not None and error.code == _LOADING
 
 
-def upstream_error(detail: str) -> Refuse:
-    return Refuse(502, SERVER, "upstream_error", detail)
+def upstream_error(message: str) -> ErrorResponse:
+    return ErrorResponse(502, SERVER, "upstream_error", message)
 
 
-def upstream_timeout(seconds: float) -> Refuse:
-    message = f"The replica sent nothing for {seconds:g} s (proxy.read_idle_timeout_s)."
-    return Refuse(504, SERVER, "upstream_timeout", message)
+def upstream_timeout(seconds: float) -> ErrorResponse:
+    message = f"The replica sent no data for {seconds:g} s (proxy.read_idle_timeout_s)."
+    return ErrorResponse(504, SERVER, "upstream_timeout", message)
 
 
-def internal_error(request_id: str) -> Refuse:
-    message = f"The proxy failed at this request. Its log has the cause under request id {request_id}."
-    return Refuse(500, SERVER, "internal_error", message)
+def internal_error(request_id: str) -> ErrorResponse:
+    message = f"Internal error of the proxy. Its log shows the cause under request id {request_id}."
+    return ErrorResponse(500, SERVER, "internal_error", message)
 
 
-def malformed_http(status: int, detail: str) -> Refuse:
-    """A request that is not HTTP as we accept it: 400, 414 (URL) or 431 (headers)."""
-    return Refuse(status, INVALID, None, f"The HTTP request is not accepted: {_shown(detail)}.", close=True)
+def malformed_http(status: int, detail: str) -> ErrorResponse:
+    """A request that violates HTTP or our limits: 400, 414 (URL) or 431 (headers)."""
+    return ErrorResponse(status, INVALID, None, f"Malformed HTTP request: {_shorten(detail)}.", close=True)

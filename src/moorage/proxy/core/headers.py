@@ -1,13 +1,13 @@
-"""Which headers cross the proxy, in both directions. Pure."""
+"""Header filter: selects the headers that cross the proxy, in both directions. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-Pairs = Iterable[tuple[str, str]]
+HeaderPairs = Iterable[tuple[str, str]]
 
-# RFC 9110 §7.6.1, and what older peers still send.
+# RFC 9110 §7.6.1, and headers that older peers still send.
 _HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -21,8 +21,8 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The client's credentials are for us, not for the engine; the rest is set anew for the next hop.
-_NOT_UP = _HOP_BY_HOP | {
+# The client's credentials are for the proxy, not for the engine. The others are set anew for the next hop.
+_NOT_UPSTREAM = _HOP_BY_HOP | {
     "authorization",
     "content-length",
     "expect",
@@ -31,27 +31,27 @@ _NOT_UP = _HOP_BY_HOP | {
     "x-api-key",
     "x-request-id",
 }
-_NOT_DOWN = _HOP_BY_HOP | {"x-request-id", "x-moorage-replica", "x-moorage-overhead-ms"}
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {"x-request-id", "x-moorage-replica", "x-moorage-overhead-ms"}
 
 _REQUEST_ID = re.compile(r"^[\x21-\x7e]{1,128}$")
 
 
-def of_this_hop(pairs: list[tuple[str, str]]) -> frozenset[str]:
-    """Names, in small letters, of what is only between two neighbours."""
+def hop_by_hop_names(pairs: list[tuple[str, str]]) -> frozenset[str]:
+    """Names, in lower case, of the headers in ``pairs`` that apply to this connection only."""
     return _HOP_BY_HOP | _named_by_connection(pairs)
 
 
 def _named_by_connection(pairs: list[tuple[str, str]]) -> frozenset[str]:
-    named = [value for name, value in pairs if name.lower() == "connection"]
-    if not named:
+    values = [value for name, value in pairs if name.lower() == "connection"]
+    if not values:
         return frozenset()
-    return frozenset(word.strip().lower() for value in named for word in value.split(","))
+    return frozenset(option.strip().lower() for value in values for option in value.split(","))
 
 
-def to_replica(client: Pairs, key: str, request_id: str) -> list[tuple[str, str]]:
-    """The client's headers for the replica that is guarded by ``key`` (may be empty: no guard)."""
+def to_replica(client: HeaderPairs, key: str, request_id: str) -> list[tuple[str, str]]:
+    """The client's headers for a replica. ``key``: the replica's own key, "" if it has none."""
     pairs = list(client)
-    dropped = _NOT_UP | _named_by_connection(pairs)
+    dropped = _NOT_UPSTREAM | _named_by_connection(pairs)
     kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
     if key:
         kept.append(("Authorization", f"Bearer {key}"))
@@ -59,17 +59,19 @@ def to_replica(client: Pairs, key: str, request_id: str) -> list[tuple[str, str]
     return kept
 
 
-def to_client(replica: Pairs, kernel_id: str, overhead_s: float, request_id: str) -> list[tuple[str, str]]:
-    """The replica's headers for the client, with ours added. ``overhead_s``: time spent in the proxy."""
+def to_client(
+    replica: HeaderPairs, kernel_id: str, overhead_s: float, request_id: str
+) -> list[tuple[str, str]]:
+    """The replica's headers for the client, plus the proxy's own. ``overhead_s``: time spent in the proxy."""
     pairs = list(replica)
-    dropped = _NOT_DOWN | _named_by_connection(pairs)
+    dropped = _NOT_DOWNSTREAM | _named_by_connection(pairs)
     kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
-    said = {name.lower(): value for name, value in kept}
-    if is_event_stream(said.get("content-type", "")):
-        # Or a web server in front of us gathers the events before it passes them on.
-        if "x-accel-buffering" not in said:
+    values = {name.lower(): value for name, value in kept}
+    if is_event_stream(values.get("content-type", "")):
+        # Otherwise a web server in front of the proxy buffers the events.
+        if "x-accel-buffering" not in values:
             kept.append(("X-Accel-Buffering", "no"))
-        if "cache-control" not in said:
+        if "cache-control" not in values:
             kept.append(("Cache-Control", "no-cache"))
     kept.append(("x-request-id", request_id))
     kept.append(("x-moorage-replica", kernel_id[:12]))
@@ -81,6 +83,6 @@ def is_event_stream(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
 
-def usable_request_id(given: str | None) -> str | None:
-    """The client's request id if it can be echoed and logged: at most 128 visible ASCII characters."""
-    return given if given is not None and _REQUEST_ID.match(given) else None
+def valid_request_id(value: str | None) -> str | None:
+    """``value`` if it is safe to echo and to log: at most 128 visible ASCII characters. Otherwise None."""
+    return value if value is not None and _REQUEST_ID.match(value) else None

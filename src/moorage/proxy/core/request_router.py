@@ -1,7 +1,8 @@
-"""All that the data plane asks: is this request let in, which replica gets it, what came of it.
+"""Request router: the decisions that a data plane asks for, and the state behind them. Pure.
 
-No IO and no waiting in here, so a data plane of another make (another server, a native relay) asks the
-same questions and gets the same answers. One event loop owns it; it is not safe across threads.
+It admits requests, picks replicas and records outcomes. It does no IO and takes the time as an argument, so
+any data plane (another HTTP server, a native relay) gets the same decisions. One event loop owns it; it is
+not thread-safe.
 """
 
 from __future__ import annotations
@@ -9,122 +10,128 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import TypeVar
 
-from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import RouteTable, Target
 from moorage.common.model.ids import KernelId
-from moorage.proxy.core.admission import Answer, Forward, NeedBody, Rules, admit_body, admit_head, admit_model
-from moorage.proxy.core.balancer import Dice, Ejections, pick
-from moorage.proxy.core.error_response import Refuse, no_table
+from moorage.proxy.core import admission
+from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
+from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
+from moorage.proxy.core.error_response import ErrorResponse, no_table
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.core.routes import Stale, Table, replace
+from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.metrics import NO_MODEL, Metrics
 
 K = TypeVar("K", bound=str)
 
 
-class Decider:
-    """Owns the table, the in-flight counts, the ejections and the metrics. ``on_table`` is called with each
-    table that is taken."""
+class RequestRouter:
+    """Owns the route table, the in-flight counts, the ejections and the metrics.
 
-    def __init__(self, settings: ProxySettings, metrics: Metrics, *, clock: Clock, dice: Dice) -> None:
-        self.settings, self.metrics, self.clock = settings, metrics, clock
-        self.table: Table | None = None
-        self.on_table: Callable[[Table], None] = lambda _: None
-        self._rules = Rules(needs_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes)
-        self._dice = dice
+    Calls ``on_table`` with each table that it accepts. Times named ``now`` are monotonic seconds, times named
+    ``unix_now`` are seconds since the epoch.
+    """
+
+    def __init__(self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.table: IndexedTable | None = None
+        self.on_table: Callable[[IndexedTable], None] = lambda _: None
+        self._policy = AdmissionPolicy(
+            requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
+        )
+        self._randrange = randrange
         self._ejections = Ejections()
-        self._busy: dict[KernelId, int] = {}
-        self._busy_by_model: dict[str, int] = {}
+        self._in_flight: dict[KernelId, int] = {}
+        self._in_flight_by_model: dict[str, int] = {}
 
     @property
     def in_flight(self) -> Mapping[KernelId, int]:
-        """Requests now at each replica; replicas with none are left out."""
-        return self._busy
+        """Requests in flight at each replica. Replicas without any are absent."""
+        return self._in_flight
 
-    def adopt(self, new: RouteTable) -> Table | Stale:
-        """Use ``new`` from now on, unless it is older than the table held."""
-        table = replace(self.table, new)
-        if isinstance(table, Table):
+    def update_table(self, new: RouteTable) -> IndexedTable | StaleTable:
+        """Use ``new`` from now on, unless it is older than the table in use."""
+        table = newest_table(self.table, new)
+        if isinstance(table, IndexedTable):
             if self.table is not None:
-                self.metrics.forget(self.table.models.keys() - table.models.keys())
+                self.metrics.remove_models(self.table.models.keys() - table.models.keys())
             self.table = table
             self._ejections.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
             self.on_table(table)
         return table
 
-    def head(
-        self, method: str, path: str, headers: Mapping[str, str], size: int | None
-    ) -> Refuse | Answer | NeedBody:
-        now = self.clock.now().timestamp()
-        return admit_head(method, path, headers, size, self.table, self._rules, now)
+    def admit_head(
+        self, method: str, path: str, headers: Mapping[str, str], size: int | None, unix_now: float
+    ) -> ErrorResponse | LocalResponse | BodyRequired:
+        return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now)
 
-    def body(self, path: str, body: bytes) -> Refuse | Forward:
-        return no_table() if self.table is None else admit_body(path, body, self.table)
+    def admit_body(self, path: str, body: bytes) -> ErrorResponse | Forward:
+        return no_table() if self.table is None else admission.admit_body(path, body, self.table)
 
-    def model(self, name: str) -> Refuse | None:
-        """Whether a replica of it is ready."""
-        return no_table() if self.table is None else admit_model(name, self.table)
+    def check_model(self, name: str) -> ErrorResponse | None:
+        """None if the model has a ready replica."""
+        return no_table() if self.table is None else admission.check_model(name, self.table)
 
-    def pick(self, model: str, tried: Container[KernelId]) -> Target | None:
-        """A replica of ``model`` that is not in ``tried``; None when there is none to try."""
+    def pick_target(self, model: str, tried: Container[KernelId], now: float) -> Target | None:
+        """A replica of ``model`` that is not in ``tried``. None if there is none left."""
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return None
         targets = [t for t in route.targets if t.kernel_id not in tried] if tried else route.targets
-        return pick(targets, self._busy, self._ejections.until, self.clock.monotonic(), self._dice)
+        return pick_target(targets, self._in_flight, self._ejections.until, now, self._randrange)
 
-    def failed(self, model: str, target: Target, failure: Failure) -> None:
-        """Note a failed attempt. Only a replica that cannot be reached rests."""
-        self.metrics.upstream_failed(self._label(model), failure)
+    def record_failure(self, model: str, target: Target, failure: Failure, now: float) -> None:
+        """Record a failed attempt. Only a replica that cannot be reached is ejected."""
+        self.metrics.record_upstream_failure(self._label(model), failure)
         if failure is Failure.CONNECT and self.table is not None and target.kernel_id in self.table.kernels:
-            self._ejections.failed(target.kernel_id, self.clock.monotonic())
+            self._ejections.record_failure(target.kernel_id, now)
 
-    def reached(self, target: Target) -> None:
-        """Note that a replica answered, whatever it said."""
-        self._ejections.answered(target.kernel_id)
+    def record_response(self, target: Target) -> None:
+        """Record that a replica responded, with any status."""
+        self._ejections.record_response(target.kernel_id)
 
-    def lease(self, model: str) -> Lease:
-        return Lease(self, model)
+    def record_request(self, model: str, code: int, duration_s: float) -> None:
+        """Record the end of a request. ``model``: "" if it was not admitted."""
+        self.metrics.record_request(self._label(model), code, duration_s)
 
-    def answered(self, model: str, code: int, duration_s: float) -> None:
-        """Note the end of a request. ``model``: "" if it named none that may be told."""
-        self.metrics.answered(self._label(model), code, duration_s)
+    def add_in_flight(self, model: str, kernel_id: KernelId, delta: int) -> None:
+        """Change the in-flight counts by ``delta``. ``Assignment`` is the only caller."""
+        _add(self._in_flight, kernel_id, delta)
+        total = _add(self._in_flight_by_model, model, delta)
+        if self._label(model) == model:
+            self.metrics.set_in_flight(model, total)
 
     def _label(self, model: str) -> str:
         return model if self.table is not None and self.table.model(model) is not None else NO_MODEL
 
-    def count(self, model: str, kernel_id: KernelId, step: int) -> None:
-        """Move the in-flight counts by ``step``; ``Lease`` is the only caller."""
-        _add(self._busy, kernel_id, step)
-        total = _add(self._busy_by_model, model, step)
-        if self._label(model) == model:
-            self.metrics.in_flight(model, total)
 
+class Assignment:
+    """Assignment of one request to one replica at a time, in the in-flight counts.
 
-class Lease:
-    """One request's place at one replica at a time. ``release`` in a ``finally``."""
+    Call ``release`` in a ``finally``; it may be called more than once.
+    """
 
-    __slots__ = ("_decider", "_held", "_model")
+    __slots__ = ("_kernel_id", "_model", "_router")
 
-    def __init__(self, decider: Decider, model: str) -> None:
-        self._decider, self._model = decider, model
-        self._held: KernelId | None = None
+    def __init__(self, router: RequestRouter, model: str) -> None:
+        self._router, self._model = router, model
+        self._kernel_id: KernelId | None = None
 
-    def move(self, target: Target) -> None:
+    def assign(self, target: Target) -> None:
+        """Assign the request to ``target``, and no longer to the replica before it."""
         self.release()
-        self._held = target.kernel_id
-        self._decider.count(self._model, target.kernel_id, 1)
+        self._kernel_id = target.kernel_id
+        self._router.add_in_flight(self._model, target.kernel_id, 1)
 
     def release(self) -> None:
-        if self._held is not None:
-            held, self._held = self._held, None
-            self._decider.count(self._model, held, -1)
+        if self._kernel_id is not None:
+            kernel_id, self._kernel_id = self._kernel_id, None
+            self._router.add_in_flight(self._model, kernel_id, -1)
 
 
-def _add(counts: dict[K, int], key: K, step: int) -> int:
-    total = counts.get(key, 0) + step
+def _add(counts: dict[K, int], key: K, delta: int) -> int:
+    """Add ``delta``, drop the key at zero, and return the new count."""
+    total = counts.get(key, 0) + delta
     if total:
         counts[key] = total
     else:

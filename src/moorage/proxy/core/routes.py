@@ -1,4 +1,4 @@
-"""The route table as the proxy looks things up in it. Pure: it only knows what it was given."""
+"""Route table, indexed for lookups. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from moorage.common.model.ids import KernelId
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
-    """A table that was refused because a newer one is held."""
+class StaleTable:
+    """A table that was rejected because a newer one is in use. Both fields are generations."""
 
     held: int
     offered: int
 
 
-class Table:
-    """One generation of routes, indexed by model name, key digest, kernel, and app of a session."""
+class IndexedTable:
+    """One generation of the route table, indexed by model name, key digest, kernel, and session and app."""
 
     __slots__ = ("_keys", "access_tokens", "apps", "kernels", "models", "source")
 
@@ -30,7 +30,7 @@ class Table:
         self._keys = {grant.sha256: grant for grant in source.keys}
         self.apps: dict[tuple[str, str], AppRoute] = {(app.session_id, app.app): app for app in source.apps}
         self.access_tokens: dict[str, AccessTokenGrant] = {
-            access_token.sha256: access_token for access_token in source.access_tokens
+            grant.sha256: grant for grant in source.access_tokens
         }
 
     @property
@@ -40,21 +40,21 @@ class Table:
     def model(self, name: str) -> ModelRoute | None:
         return self.models.get(name)
 
-    def grants(self, sha256: str, unix_now: float) -> bool:
-        """Whether a key with this lower-case hex digest exists and is not expired at ``unix_now`` seconds."""
-        return self.key(sha256, unix_now) is not None
+    def has_key(self, sha256: str, unix_now: float) -> bool:
+        """Whether a key with this lower-case hex digest exists and has not expired at ``unix_now``."""
+        return self.find_key(sha256, unix_now) is not None
 
-    def key(self, sha256: str, unix_now: float) -> KeyGrant | None:
-        """The same, with what it opens."""
+    def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:
+        """The key with this digest, unless it is unknown or has expired."""
         grant = self._keys.get(sha256)
         return grant if grant is not None and (not grant.expires_at or unix_now < grant.expires_at) else None
 
 
-def replace(held: Table | None, new: RouteTable) -> Table | Stale:
-    """The table to hold from now on, or ``Stale`` when ``new`` is older than the one held.
+def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | StaleTable:
+    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``.
 
-    The same generation again is taken: a reconnect brings the current table once more.
+    The same generation is accepted: after a reconnect the manager sends the current table again.
     """
     if held is not None and new.generation < held.generation:
-        return Stale(held.generation, new.generation)
-    return Table(new)
+        return StaleTable(held.generation, new.generation)
+    return IndexedTable(new)

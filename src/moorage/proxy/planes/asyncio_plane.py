@@ -1,4 +1,4 @@
-"""The data plane on aiohttp: a low-level server in front, a pooled client behind."""
+"""Data plane on aiohttp: a low-level HTTP server in front, a pooled HTTP client behind."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ import asyncio
 import structlog
 from aiohttp import http_exceptions, web
 
+from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.config.settings import ProxySettings
-from moorage.proxy.apps import Apps
-from moorage.proxy.control.updates import News
+from moorage.proxy.apps import AppHandler
+from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response, headers
-from moorage.proxy.core.admission import Answer
-from moorage.proxy.core.error_response import Refuse
-from moorage.proxy.core.exchange import CLIENT_LEFT, Exchange
-from moorage.proxy.core.request_router import Decider
+from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.request_router import Assignment, RequestRouter
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.core.routes import Table
+from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.planes.relay import relay
-from moorage.proxy.planes.upstream import Job, Opened, Upstream
+from moorage.proxy.planes.request_context import CLIENT_CLOSED_REQUEST, RequestContext
+from moorage.proxy.planes.upstream import UpstreamClient, UpstreamRequest, UpstreamResponse
+from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
 
-# From the head of a request to the end of its body.
-_BODY_WITHIN_S = 60.0
-# After a refusal, the rest of a body is thrown away for so long: a client that sends first and reads
-# then would else find its connection reset, and the refusal lost.
-_LINGER_S = 10.0
 _SERVER = "moorage"
-# Different, because aiohttp's error tells only which of the two was passed.
-_LONGEST_URL = 16_384
-_LONGEST_HEADER = 32_768
+# The limits differ because aiohttp's error says which limit was exceeded only by its value.
+_MAX_URL = 16_384
+_MAX_HEADER = 32_768
 
 
-class AiohttpPlane:
-    """``DataPlane`` on aiohttp (see there for what it promises)."""
+class AsyncioPlane:
+    """``DataPlane`` on aiohttp. The protocol lists its guarantees."""
 
-    def __init__(self, decider: Decider, settings: ProxySettings) -> None:
-        self._decider, self._settings, self._clock = decider, settings, decider.clock
-        self._upstream = Upstream(decider, settings)
-        self._news = News(decider.clock)
-        self._apps = Apps(decider, settings, self._news)
-        decider.on_table = self._take
+    def __init__(
+        self, router: RequestRouter, settings: ProxySettings, clock: Clock, timeouts: Timeouts
+    ) -> None:
+        self._router, self._settings, self._clock, self._timeouts = router, settings, clock, timeouts
+        self._upstream = UpstreamClient(router, settings, clock)
+        self._table_watch = TableWatch(clock, timeouts.table_update_s)
+        self._apps = AppHandler(router, settings, clock, self._table_watch)
+        router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
         self._idle = asyncio.Event()
@@ -56,9 +55,9 @@ class AiohttpPlane:
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
-            lingering_time=_LINGER_S,
-            max_line_size=_LONGEST_URL,
-            max_field_size=_LONGEST_HEADER,
+            lingering_time=self._timeouts.linger_s,
+            max_line_size=_MAX_URL,
+            max_field_size=_MAX_HEADER,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -81,148 +80,156 @@ class AiohttpPlane:
                 async with asyncio.timeout(grace_s):
                     await self._idle.wait()
             except TimeoutError:
-                log.info("cutting answers that did not end in time", count=len(self._running))
+                log.info("aborting requests that did not finish in time", count=len(self._running))
                 await cancel_and_wait(*self._running)
             await self._runner.cleanup()
             self._runner = None
         await self._apps.__aexit__()
         await self._upstream.__aexit__()
 
-    def _take(self, table: Table) -> None:
-        self._news.came()
-        self._apps.keep_only(table)
+    def _table_changed(self, table: IndexedTable) -> None:
+        self._table_watch.notify()
+        self._apps.close_revoked(table)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         self._idle.clear()
-        exchange = Exchange(request, self._clock)
+        context = RequestContext(request, self._clock)
         try:
-            return await self._answer(exchange)
+            return await self._respond(context)
         except ConnectionError:
-            exchange.code = CLIENT_LEFT
+            context.status = CLIENT_CLOSED_REQUEST
             raise
         except Exception as error:
-            log.error("request failed", request_id=exchange.request_id, error=repr(error), exc_info=error)
-            if exchange.committed:
-                raise ConnectionResetError("the answer cannot be completed") from error
-            return await self._refuse(exchange, error_response.internal_error(exchange.request_id))
+            log.error("request failed", request_id=context.request_id, error=repr(error), exc_info=error)
+            if context.response_started:
+                raise ConnectionResetError("the response cannot be completed") from error
+            return await self._send_error(context, error_response.internal_error(context.request_id))
         finally:
             self._running.discard(task)
             if not self._running:
                 self._idle.set()
-            took = self._clock.monotonic() - exchange.began
-            self._decider.answered(exchange.model, exchange.code, took)
+            duration_s = self._clock.monotonic() - context.started_at
+            self._router.record_request(context.model, context.status, duration_s)
 
-    async def _answer(self, exchange: Exchange) -> web.StreamResponse:
-        request, decider = exchange.request, self._decider
-        if (asked := self._apps.asked(request)) is not None:
-            return await self._apps.answer(exchange, asked)
-        verdict = decider.head(request.method, request.path, request.headers, request.content_length)
-        if isinstance(verdict, Answer):
-            exchange.code = 200
-            return _json_response(200, verdict.body, exchange.request_id)
-        if isinstance(verdict, Refuse):
-            return await self._refuse(exchange, verdict)
-        asked_at = self._clock.monotonic()
-        body = await self._read_body(exchange)
-        exchange.waited = self._clock.monotonic() - asked_at
-        if isinstance(body, Refuse):
-            return await self._refuse(exchange, body)
-        forward = decider.body(verdict.path, body)
-        if isinstance(forward, Refuse):
-            return await self._refuse(exchange, forward)
-        if refused := await self._unready(exchange, forward.model):
-            return await self._refuse(exchange, refused)
-        exchange.model = forward.model
-        lease = decider.lease(forward.model)
-        job = Job(
+    async def _respond(self, context: RequestContext) -> web.StreamResponse:
+        request, router = context.request, self._router
+        if (address := self._apps.match(request)) is not None:
+            return await self._apps.handle(context, address)
+        unix_now = self._clock.now().timestamp()
+        head = router.admit_head(
+            request.method, request.path, request.headers, request.content_length, unix_now
+        )
+        if isinstance(head, LocalResponse):
+            context.status = 200
+            return _json_response(200, head.body, context.request_id)
+        if isinstance(head, ErrorResponse):
+            return await self._send_error(context, head)
+        wait_began_at = self._clock.monotonic()
+        body = await self._read_body(context)
+        context.waited_s = self._clock.monotonic() - wait_began_at
+        if isinstance(body, ErrorResponse):
+            return await self._send_error(context, body)
+        forward = router.admit_body(head.path, body)
+        if isinstance(forward, ErrorResponse):
+            return await self._send_error(context, forward)
+        if error := await self._wait_until_ready(context, forward.model):
+            return await self._send_error(context, error)
+        context.model = forward.model
+        assignment = Assignment(router, forward.model)
+        upstream_request = UpstreamRequest(
             forward,
             request.rel_url.raw_query_string,
             request.headers.items(),
             body,
-            exchange.request_id,
-            lease,
+            context.request_id,
+            assignment,
         )
         try:
-            opened = await self._upstream.open(job)
-            if isinstance(opened, Refuse):
-                return await self._refuse(exchange, opened)
+            upstream = await self._upstream.send(upstream_request)
+            if isinstance(upstream, ErrorResponse):
+                return await self._send_error(context, upstream)
             try:
-                return await self._pass_on(exchange, opened)
+                return await self._relay(context, upstream)
             finally:
-                opened.response.close()
+                upstream.response.close()
         finally:
-            lease.release()
+            assignment.release()
 
-    async def _unready(self, exchange: Exchange, model: str) -> Refuse | None:
-        if (refused := self._decider.model(model)) is None:
+    async def _wait_until_ready(self, context: RequestContext, model: str) -> ErrorResponse | None:
+        """None once the model has a ready replica. Waits for newer tables for a moment if it has none."""
+        if (error := self._router.check_model(model)) is None:
             return None
-        asked_at = self._clock.monotonic()
-        refused = await self._news.settled(lambda: self._decider.model(model), error_response.may_pass)
-        exchange.waited += self._clock.monotonic() - asked_at
-        return refused
+        wait_began_at = self._clock.monotonic()
+        error = await self._table_watch.recheck(
+            lambda: self._router.check_model(model), error_response.may_resolve
+        )
+        context.waited_s += self._clock.monotonic() - wait_began_at
+        return error
 
-    async def _pass_on(self, exchange: Exchange, opened: Opened) -> web.StreamResponse:
+    async def _relay(self, context: RequestContext, upstream: UpstreamResponse) -> web.StreamResponse:
         now = self._clock.monotonic()
-        in_replica = opened.first_byte_at - opened.sent_at
-        overhead = now - exchange.began - exchange.waited - in_replica
+        in_replica_s = upstream.first_byte_at - upstream.sent_at
+        overhead_s = now - context.started_at - context.waited_s - in_replica_s
         head = headers.to_client(
-            opened.response.headers.items(), opened.target.kernel_id, overhead, exchange.request_id
+            upstream.response.headers.items(), upstream.target.kernel_id, overhead_s, context.request_id
         )
-        self._decider.metrics.first_byte(opened.first_byte_at - exchange.began, overhead)
-        exchange.committed = True
-        answer, failure = await relay(exchange.request, opened, head)
-        exchange.code = opened.response.status
+        self._router.metrics.record_first_byte(upstream.first_byte_at - context.started_at, overhead_s)
+        context.response_started = True
+        response, failure = await relay(context.request, upstream, head)
+        context.status = upstream.response.status
         if failure is not None:
-            self._broke_off(exchange, opened, failure)
-        return answer
+            self._record_interruption(context, upstream, failure)
+        return response
 
-    def _broke_off(self, exchange: Exchange, opened: Opened, failure: Failure) -> None:
-        self._decider.failed(exchange.model, opened.target, failure)
+    def _record_interruption(
+        self, context: RequestContext, upstream: UpstreamResponse, failure: Failure
+    ) -> None:
+        self._router.record_failure(context.model, upstream.target, failure, self._clock.monotonic())
         log.warning(
-            "replica broke off in the middle of an answer",
-            model=exchange.model,
-            kernel=opened.target.kernel_id,
+            "replica failed in the middle of a response",
+            model=context.model,
+            kernel=upstream.target.kernel_id,
             kind=failure.value,
-            request_id=exchange.request_id,
+            request_id=context.request_id,
         )
 
-    async def _read_body(self, exchange: Exchange) -> bytes | Refuse:
-        request, limit = exchange.request, self._settings.max_body_bytes
-        await exchange.let_body_come()
-        content, pieces, size = request.content, [], 0
+    async def _read_body(self, context: RequestContext) -> bytes | ErrorResponse:
+        request, limit = context.request, self._settings.max_body_bytes
+        await context.send_continue()
+        content, chunks, size = request.content, [], 0
         try:
-            async with asyncio.timeout(_BODY_WITHIN_S):
-                while piece := await content.readany():
-                    size += len(piece)
+            async with asyncio.timeout(self._timeouts.body_s):
+                while chunk := await content.readany():
+                    size += len(chunk)
                     if size > limit:
                         return error_response.body_too_large(limit)
-                    pieces.append(piece)
+                    chunks.append(chunk)
         except TimeoutError:
-            return error_response.slow_body(_BODY_WITHIN_S)
+            return error_response.body_timeout(self._timeouts.body_s)
         except web.RequestPayloadError:
-            return error_response.broken_body()
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            return error_response.incomplete_body()
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    async def _refuse(self, exchange: Exchange, refused: Refuse) -> web.Response:
-        exchange.code = refused.status
-        answer = _json_response(refused.status, refused.body(), exchange.request_id)
-        answer.headers.update(refused.headers)
-        if refused.close:
-            answer.force_close()
-        if exchange.waits_for_continue:
-            # It may send its body now or never: nobody could tell what the next bytes mean.
-            answer.force_close()
-            await answer.prepare(exchange.request)
-            await answer.write_eof()
-            exchange.request.protocol.force_close()
-        return answer
+    async def _send_error(self, context: RequestContext, error: ErrorResponse) -> web.Response:
+        context.status = error.status
+        response = _json_response(error.status, error.body(), context.request_id)
+        response.headers.update(error.headers)
+        if error.close:
+            response.force_close()
+        if context.expects_continue:
+            # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
+            response.force_close()
+            await response.prepare(context.request)
+            await response.write_eof()
+            context.request.protocol.force_close()
+        return response
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection, with errors in our shape instead of its plain text."""
+    """aiohttp's connection handler, with errors in OpenAI's format instead of plain text."""
 
     def handle_error(
         self,
@@ -232,15 +239,15 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
-            raise ConnectionResetError("the answer cannot be completed")
+            raise ConnectionResetError("the response cannot be completed")
         if isinstance(exc, http_exceptions.LineTooLong):
-            status = 414 if exc.args[1] == _LONGEST_URL else 431
-            detail = f"its URL is limited to {_LONGEST_URL} bytes, each header to {_LONGEST_HEADER}"
+            status = 414 if exc.args[1] == _MAX_URL else 431
+            detail = f"its URL is limited to {_MAX_URL} bytes, each header to {_MAX_HEADER}"
         else:
             detail = (message or "bad request").splitlines()[0].rstrip(":. ")
-        answer = _json_response(status, error_response.malformed_http(status, detail).body(), None)
-        answer.force_close()
-        return answer
+        response = _json_response(status, error_response.malformed_http(status, detail).body(), None)
+        response.force_close()
+        return response
 
 
 class _Server(web.Server):
@@ -249,8 +256,8 @@ class _Server(web.Server):
 
 
 def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:
-    answer = web.Response(status=status, body=body, content_type="application/json")
-    answer.headers["Server"] = _SERVER
+    response = web.Response(status=status, body=body, content_type="application/json")
+    response.headers["Server"] = _SERVER
     if request_id is not None:
-        answer.headers["x-request-id"] = request_id
-    return answer
+        response.headers["x-request-id"] = request_id
+    return response

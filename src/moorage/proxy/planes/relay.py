@@ -1,4 +1,4 @@
-"""Moving a replica's answer to the client, byte for byte."""
+"""Relay: copies a replica's response to the client, byte for byte."""
 
 from __future__ import annotations
 
@@ -10,85 +10,90 @@ from moorage.common.aio.sockets import reset
 from moorage.proxy.core import headers
 from moorage.proxy.core.error_response import SERVER, error_json
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.planes.upstream import Opened
+from moorage.proxy.planes.upstream import UpstreamResponse
 
 _DONE = b"data: [DONE]"
+# Bytes kept of the end of the stream: enough for the last event, with its line ends.
 _TAIL = 32
 
 
 async def relay(
-    request: web.BaseRequest, opened: Opened, head: list[tuple[str, str]]
+    request: web.BaseRequest, upstream: UpstreamResponse, head: list[tuple[str, str]]
 ) -> tuple[web.StreamResponse, Failure | None]:
-    """Answer ``request`` with what ``opened`` brings, under the headers ``head``.
+    """Respond to ``request`` with the response ``upstream``, under the headers ``head``.
 
-    The failure tells how the replica broke off, if it did: then the client got an error event (event
-    streams) or a connection closed before the end of the body. Raises ``ConnectionError`` when the
-    client has left.
+    Returns a failure if the replica broke off. In that case the client got an error event (event streams) or
+    a connection closed before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
-    replica = opened.response
+    replica = upstream.response
     if replica.content.at_eof():
-        # All there already: head and body go out in one write.
-        whole = web.Response(
-            status=replica.status, reason=replica.reason, headers=CIMultiDict(head), body=opened.first
+        # The body is complete already: head and body go out in one write.
+        complete = web.Response(
+            status=replica.status,
+            reason=replica.reason,
+            headers=CIMultiDict(head),
+            body=upstream.first_chunk,
         )
-        return whole, None
-    answer = web.StreamResponse(status=replica.status, reason=replica.reason, headers=CIMultiDict(head))
-    await answer.prepare(request)
-    chunk, tail = opened.first, b""
+        return complete, None
+    response = web.StreamResponse(status=replica.status, reason=replica.reason, headers=CIMultiDict(head))
+    await response.prepare(request)
+    chunk, tail = upstream.first_chunk, b""
     while chunk:
-        await answer.write(chunk)
+        await response.write(chunk)
         tail = (tail + chunk[-_TAIL:])[-_TAIL:]
         try:
             chunk = await replica.content.readany()
         except aiohttp.ServerTimeoutError:
-            await _break_off(request, answer, tail, Failure.SILENT)
-            return answer, Failure.SILENT
+            await _interrupt(request, response, tail, Failure.IDLE_TIMEOUT)
+            return response, Failure.IDLE_TIMEOUT
         except aiohttp.ClientError:
-            await _break_off(request, answer, tail, Failure.BROKEN)
-            return answer, Failure.BROKEN
-    await answer.write_eof()
-    return answer, None
+            await _interrupt(request, response, tail, Failure.INTERRUPTED)
+            return response, Failure.INTERRUPTED
+    await response.write_eof()
+    return response, None
 
 
-async def _break_off(
-    request: web.BaseRequest, answer: web.StreamResponse, tail: bytes, failure: Failure
+async def _interrupt(
+    request: web.BaseRequest, response: web.StreamResponse, tail: bytes, failure: Failure
 ) -> None:
-    """End an answer that will not be complete so that nobody can take it for a complete one.
+    """End a response that will stay incomplete, so that no client takes it for a complete one.
 
-    An event stream ends with an error event and without [DONE], but whole as far as HTTP goes: a client
-    that keeps the connection may use it again, and closing it now would break its next request.
+    An event stream ends with an error event and without [DONE], but is complete as HTTP. The client may reuse
+    the connection then, and closing it now would break its next request.
     """
-    plain = "Content-Length" not in answer.headers and "Content-Encoding" not in answer.headers
-    if headers.is_event_stream(answer.headers.get("Content-Type", "")) and plain:
-        if _DONE in tail and _at_event_end(tail):
-            await answer.write_eof()  # the client has all of it
+    is_plain = "Content-Length" not in response.headers and "Content-Encoding" not in response.headers
+    if headers.is_event_stream(response.headers.get("Content-Type", "")) and is_plain:
+        if _DONE in tail and _is_event_end(tail):
+            await response.write_eof()  # the client has received everything
             return
-        # A half event must not swallow ours.
-        gap = b"" if _at_event_end(tail) else b"\n\n"
-        await answer.write(gap + b"data: " + _error(failure) + b"\n\n")
-        await answer.write_eof()
+        # End a partial event first, or it would swallow ours.
+        separator = b"" if _is_event_end(tail) else b"\n\n"
+        await response.write(separator + b"data: " + _error_event(failure) + b"\n\n")
+        await response.write_eof()
         return
-    cut_off(request, answer)
+    abort_connection(request, response)
 
 
-def cut_off(request: web.BaseRequest, answer: web.StreamResponse) -> None:
-    """Close the connection so that the answer cannot pass for a whole one."""
-    answer.force_close()
+def abort_connection(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Close the connection so that the client recognizes the response as incomplete."""
+    response.force_close()
     transport = request.transport
     if transport is None:
         return
-    if "Content-Length" not in answer.headers and request.version < aiohttp.HttpVersion11:
-        # Here the end of the connection means the end of the body: only a reset says otherwise.
+    if "Content-Length" not in response.headers and request.version < aiohttp.HttpVersion11:
+        # Here the end of the connection marks the end of the body, so only a reset signals an error.
         reset(transport)
     else:
         transport.close()
 
 
-def _at_event_end(tail: bytes) -> bool:
+def _is_event_end(tail: bytes) -> bool:
     return tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
 
 
-def _error(failure: Failure) -> bytes:
-    if failure is Failure.SILENT:
-        return error_json("The replica fell silent in the middle of the answer.", SERVER, "upstream_timeout")
-    return error_json("The replica was lost in the middle of the answer.", SERVER, "upstream_error")
+def _error_event(failure: Failure) -> bytes:
+    if failure is Failure.IDLE_TIMEOUT:
+        message = "The replica stopped sending data in the middle of the response."
+        return error_json(message, SERVER, "upstream_timeout")
+    message = "The connection to the replica was lost in the middle of the response."
+    return error_json(message, SERVER, "upstream_error")

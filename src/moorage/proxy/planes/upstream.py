@@ -1,4 +1,4 @@
-"""Asking replicas over aiohttp until one begins to answer."""
+"""Upstream client: sends a request to replicas until one begins to respond."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ import structlog
 from multidict import CIMultiDict
 from yarl import URL
 
+from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, headers
 from moorage.proxy.core.admission import Forward
-from moorage.proxy.core.error_response import Refuse
-from moorage.proxy.core.request_router import Decider, Lease
-from moorage.proxy.core.retry import BUSY, Failure, another
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.request_router import Assignment, RequestRouter
+from moorage.proxy.core.retry import BUSY, Failure, should_retry
 
 log = structlog.get_logger("moorage.proxy")
 
-# Engines close idle connections after 5 s (uvicorn, cpp-httplib): let go of them before they do.
-_IDLE_S = 4.0
-# Larger bodies are sent in pieces, so that a slow replica holds back the sender and not the loop.
-_PIECEWISE_OVER = 256 * 1024
+# Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
+_KEEPALIVE_S = 4.0
+# Larger bodies are sent in pieces, so that a slow replica delays the sender and not the event loop.
+_STREAMED_ABOVE_BYTES = 256 * 1024
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UpstreamRequest:
     """One admitted request. ``query``: the raw query string, "" if none."""
 
     forward: Forward
@@ -38,49 +39,53 @@ class Job:
     headers: Iterable[tuple[str, str]]
     body: bytes
     request_id: str
-    lease: Lease
+    assignment: Assignment
 
 
 @dataclass(slots=True)
-class Opened:
-    """A replica that has begun to answer. ``first``: the first bytes of the body, b"" for an empty one.
+class UpstreamResponse:
+    """The response of a replica that has begun to send its body, or has sent an empty one (b"").
 
-    Times in monotonic seconds. Whoever holds it closes ``response``.
+    Times are monotonic seconds. The caller closes ``response``.
     """
 
     target: Target
     response: aiohttp.ClientResponse
-    first: bytes
+    first_chunk: bytes
     sent_at: float
     first_byte_at: float
 
 
 @dataclass(slots=True)
-class _Failed:
+class _FailedAttempt:
+    """``response``: the replica's own error response, if there is one to pass on."""
+
     failure: Failure
     target: Target
     detail: str
-    opened: Opened | None = None
+    response: UpstreamResponse | None = None
 
 
 @dataclass(slots=True)
-class _Progress:
-    began: float
+class _Attempts:
+    """The attempts of one request so far."""
+
+    started_at: float
     failures: tuple[Failure, ...] = ()
     tried: set[KernelId] = field(default_factory=set)
 
 
-class Upstream:
+class UpstreamClient:
     """Connections to replicas. An async context manager."""
 
-    def __init__(self, decider: Decider, settings: ProxySettings) -> None:
-        self._decider, self._settings, self._clock = decider, settings, decider.clock
+    def __init__(self, router: RequestRouter, settings: ProxySettings, clock: Clock) -> None:
+        self._router, self._settings, self._clock = router, settings, clock
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Upstream:
+    async def __aenter__(self) -> UpstreamClient:
         self._session = aiohttp.ClientSession(
-            # The default limit of 100 connections would stall every stream past the hundredth.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
+            # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
@@ -96,104 +101,108 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
 
-    async def open(self, job: Job) -> Opened | Refuse:
-        """The first replica's answer that is worth passing on, or why there is none.
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse | ErrorResponse:
+        """The first response worth passing on, or an error response after the last attempt.
 
-        ``job.lease`` is left at the replica that answered; release it when its answer has ended.
+        ``request.assignment`` stays with the replica that responded. Release it at the end of the response.
         """
-        model = job.forward.model
-        progress = _Progress(self._clock.monotonic())
-        target = self._decider.pick(model, progress.tried)
+        model = request.forward.model
+        attempts = _Attempts(self._clock.monotonic())
+        target = self._router.pick_target(model, attempts.tried, attempts.started_at)
         if target is None:
-            return error_response.loading(model)
+            return error_response.model_loading(model)
         while True:
-            job.lease.move(target)
-            outcome = await self._attempt(target, job)
-            if isinstance(outcome, Opened):
+            request.assignment.assign(target)
+            outcome = await self._attempt(target, request)
+            if isinstance(outcome, UpstreamResponse):
                 return outcome
-            self._decider.failed(model, target, outcome.failure)
-            # An overloaded engine says so at every request: the metric counts that, the log need not.
-            say = log.debug if outcome.failure is Failure.BUSY else log.warning
-            say(
+            now = self._clock.monotonic()
+            self._router.record_failure(model, target, outcome.failure, now)
+            # An overloaded engine rejects every request. The metric counts that; the log need not.
+            write_log = log.debug if outcome.failure is Failure.BUSY else log.warning
+            write_log(
                 "replica failed",
                 model=model,
                 kernel=target.kernel_id,
                 kind=outcome.failure.value,
                 detail=outcome.detail,
-                request_id=job.request_id,
+                request_id=request.request_id,
             )
-            following = self._following(model, outcome, progress)
-            if following is None:
-                return outcome.opened or self._refusal(outcome, len(progress.tried))
-            if outcome.opened is not None:
-                outcome.opened.response.close()
-            target = following
+            next_target = self._next_target(model, outcome, attempts, now)
+            if next_target is None:
+                return outcome.response or self._error(outcome, len(attempts.tried))
+            if outcome.response is not None:
+                outcome.response.response.close()
+            target = next_target
 
-    def _following(self, model: str, last: _Failed, progress: _Progress) -> Target | None:
-        progress.tried.add(last.target.kernel_id)
-        elapsed = self._clock.monotonic() - progress.began
-        again = another(last.failure, progress.failures, elapsed)
-        progress.failures += (last.failure,)
-        if not again:
+    def _next_target(
+        self, model: str, last: _FailedAttempt, attempts: _Attempts, now: float
+    ) -> Target | None:
+        attempts.tried.add(last.target.kernel_id)
+        retry = should_retry(last.failure, attempts.failures, now - attempts.started_at)
+        attempts.failures += (last.failure,)
+        if not retry:
             return None
-        following = self._decider.pick(model, progress.tried)
-        if following is None and last.failure is Failure.DISCONNECT:
-            return last.target  # the only one: most often just an idle connection that it had closed
-        return following
+        target = self._router.pick_target(model, attempts.tried, now)
+        if target is None and last.failure is Failure.DISCONNECT:
+            # The only replica. Most often it had just closed an idle connection, so try it once more.
+            return last.target
+        return target
 
-    async def _attempt(self, target: Target, job: Job) -> Opened | _Failed:
+    async def _attempt(self, target: Target, request: UpstreamRequest) -> UpstreamResponse | _FailedAttempt:
         assert self._session is not None
         sent_at = self._clock.monotonic()
-        response = None
+        body, response = request.body, None
         try:
             response = await self._session.post(
-                _url(target, job),
-                data=io.BytesIO(job.body) if len(job.body) > _PIECEWISE_OVER else job.body,
-                headers=CIMultiDict(headers.to_replica(job.headers, target.key, job.request_id)),
+                _url(target, request),
+                data=io.BytesIO(body) if len(body) > _STREAMED_ABOVE_BYTES else body,
+                headers=CIMultiDict(headers.to_replica(request.headers, target.key, request.request_id)),
                 allow_redirects=False,
             )
-            first = await response.content.readany()
+            first_chunk = await response.content.readany()
         except aiohttp.ClientError as error:
             if response is not None:
                 response.close()
-            return _Failed(_kind(error), target, str(error) or type(error).__name__)
+            return _FailedAttempt(_failure_of(error), target, str(error) or type(error).__name__)
         except BaseException:
             if response is not None:
                 response.close()
             raise
-        self._decider.reached(target)
-        opened = Opened(target, response, first, sent_at, self._clock.monotonic())
+        self._router.record_response(target)
+        upstream = UpstreamResponse(target, response, first_chunk, sent_at, self._clock.monotonic())
         if response.status == 401:
             response.close()
-            return _Failed(Failure.OUR_KEY, target, "it answered 401 to the proxy's own key")
+            return _FailedAttempt(Failure.KEY_REJECTED, target, "it rejected the proxy's own key with 401")
         if response.status in BUSY:
-            return _Failed(Failure.BUSY, target, f"it answered {response.status}", opened)
-        return opened
+            return _FailedAttempt(Failure.BUSY, target, f"it responded with {response.status}", upstream)
+        return upstream
 
-    def _refusal(self, last: _Failed, attempts: int) -> Refuse:
-        if last.failure is Failure.SILENT:
+    def _error(self, last: _FailedAttempt, tried: int) -> ErrorResponse:
+        if last.failure is Failure.IDLE_TIMEOUT:
             return error_response.upstream_timeout(self._settings.read_idle_timeout_s)
-        if last.failure is Failure.OUR_KEY:
+        if last.failure is Failure.KEY_REJECTED:
             return error_response.upstream_error(
-                "The replica refused the proxy's own key. That is not your key's fault; "
-                "tell the administrator, or try again."
+                "The replica rejected the proxy's own key. Your key is not the cause. "
+                "Retry, or tell the administrator."
             )
-        what = "could not be reached" if last.failure is Failure.CONNECT else "closed before it answered"
+        is_unreachable = last.failure is Failure.CONNECT
+        problem = "could not be reached" if is_unreachable else "closed the connection before it responded"
         return error_response.upstream_error(
-            f"The replica {what} ({attempts} tried). Try again; it is being replaced if it is gone."
+            f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced."
         )
 
 
-def _url(target: Target, job: Job) -> URL:
+def _url(target: Target, request: UpstreamRequest) -> URL:
     host = f"[{target.host}]" if ":" in target.host else target.host
-    query = f"?{job.query}" if job.query else ""
-    return URL(f"http://{host}:{target.port}{job.forward.path}{query}", encoded=True)
+    query = f"?{request.query}" if request.query else ""
+    return URL(f"http://{host}:{target.port}{request.forward.path}{query}", encoded=True)
 
 
-def _kind(error: aiohttp.ClientError) -> Failure:
-    # ConnectionTimeoutError is a ServerTimeoutError too: the order matters.
+def _failure_of(error: aiohttp.ClientError) -> Failure:
+    # ConnectionTimeoutError is a ServerTimeoutError, too: test for it first.
     if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL):
         return Failure.CONNECT
     if isinstance(error, aiohttp.ServerTimeoutError):
-        return Failure.SILENT
+        return Failure.IDLE_TIMEOUT
     return Failure.DISCONNECT

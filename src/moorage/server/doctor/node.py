@@ -49,14 +49,14 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
         identity = file.load()
         if identity is not None:
             results.append(checks.certificate(identity.ends, clock.now(), identity.name, str(file.path)))
-        caller = dialer_for(
+        dialer = dialer_for(
             "agent", name, agent.manager, link_tls=common.link_tls, token=token, home=home, clock=clock
         )
-        version, ahead_s = await caller.hello(_MANAGER_TIMEOUT_S)
+        version, ahead_s = await dialer.hello(_MANAGER_TIMEOUT_S)
     except (ConfigError, StartupError) as error:
         next_step = error.next_step or "check agent.manager, and whether a firewall blocks the connection"
         return [*results, CheckResult("fail", "manager", error.message, next_step)]
-    authentication = "mTLS" if caller.has_tls else "the link token, without TLS"
+    authentication = "mTLS" if dialer.has_tls else "the link token, without TLS"
     results.append(CheckResult("ok", "manager", f"{agent.manager}, by {authentication}"))
     return [*results, checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
 

@@ -1,4 +1,4 @@
-"""The proxy in front of a real engine: llama.cpp with tiny random weights, in its own process."""
+"""Proxy in front of a real engine: llama.cpp with tiny random weights, in its own process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ server = xllamacpp.Server(p)
 print(server.listening_address, flush=True)
 time.sleep(600)
 """
-ASK = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
-ENDLESS = ASK | {"stream": True, "max_tokens": 1900, "ignore_eos": True}
+REQUEST = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
+ENDLESS = REQUEST | {"stream": True, "max_tokens": 1900, "ignore_eos": True}
 
 
 @asynccontextmanager
@@ -49,41 +49,44 @@ async def llamacpp(tmp_path: Path) -> AsyncIterator[tuple[int, int]]:
         await process.wait()
 
 
-async def working(c: Client, port: int) -> int:
-    """Requests that the engine works at, by its own count."""
+async def requests_processing(client: Client, port: int) -> int:
+    """Requests in progress, as counted by the engine."""
     headers = {"Authorization": f"Bearer {ENGINE_KEY}"}
-    async with c.session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as got:
-        lines = (await got.text()).splitlines()
+    async with client.session.get(f"http://127.0.0.1:{port}/metrics", headers=headers) as response:
+        lines = (await response.text()).splitlines()
     return next(
         int(float(line.split()[1])) for line in lines if line.startswith("llamacpp:requests_processing")
     )
 
 
-async def test_a_real_engine(tmp_path):
-    async with llamacpp(tmp_path) as (port, pid), serving(tmp_path, routes(1, tiny=[target("k", port)])) as c:
-        async with c.post(ASK) as got:
-            assert got.status == 200, await got.text()
-            assert (await got.json())["choices"][0]["message"]["content"]
-        async with c.post(ASK | {"stream": True}) as got:
-            events = (await got.read()).split(b"\n\n")
+async def test_llamacpp_behind_the_proxy(tmp_path):
+    async with (
+        llamacpp(tmp_path) as (port, pid),
+        serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,
+    ):
+        async with client.post(REQUEST) as response:
+            assert response.status == 200, await response.text()
+            assert (await response.json())["choices"][0]["message"]["content"]
+        async with client.post(REQUEST | {"stream": True}) as response:
+            events = (await response.read()).split(b"\n\n")
         assert events[-2:] == [b"data: [DONE]", b""]
         assert len([e for e in events[:-2] if json.loads(e.removeprefix(b"data: "))["choices"]]) > 1
 
-        async with c.post(ENDLESS) as got:
-            await got.content.readany()
-            assert await working(c, port) == 1
-            got.close()
+        async with client.post(ENDLESS) as response:
+            await response.content.readany()
+            assert await requests_processing(client, port) == 1
+            response.close()
 
         async def idle() -> bool:
-            return await working(c, port) == 0
+            return await requests_processing(client, port) == 0
 
-        assert await until(idle) < 2  # it stops generating for nobody
+        assert await until(idle) < 2  # the engine stops generating after the disconnect
 
-        async with c.post(ENDLESS) as got:
-            first = await got.content.readany()
+        async with client.post(ENDLESS) as response:
+            first = await response.content.readany()
             os.kill(pid, signal.SIGKILL)
-            body = first + await got.read()
+            body = first + await response.read()
         assert b'"code": "upstream_error"' in body.split(b"\n\n")[-2]
         assert b"[DONE]" not in body
-        async with c.post(ASK) as got:
-            assert (got.status, (await got.json())["error"]["code"]) == (502, "upstream_error")
+        async with client.post(REQUEST) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")

@@ -1,4 +1,4 @@
-"""What is let in, and what each refusal says."""
+"""Admission of requests for models: admitted requests, error responses, and route table updates."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from multidict import CIMultiDict
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.admission import (
-    FORWARDED,
-    Answer,
+    FORWARDED_PATHS,
+    AdmissionPolicy,
+    BodyRequired,
     Forward,
-    NeedBody,
-    Rules,
+    LocalResponse,
     admit_body,
     admit_head,
-    admit_model,
+    check_model,
 )
-from moorage.proxy.core.error_response import Refuse, may_pass
-from moorage.proxy.core.routes import Stale, Table, replace
+from moorage.proxy.core.error_response import ErrorResponse, may_resolve
+from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 
 NOW = 1_000_000.0
-RULES = Rules(needs_key=True, max_body_bytes=1000)
+POLICY = AdmissionPolicy(requires_key=True, max_body_bytes=1000)
 CHAT = "/v1/chat/completions"
 
 
@@ -38,7 +38,7 @@ def grant(secret: str, expires_at: int = 0) -> KeyGrant:
     return KeyGrant(hashlib.sha256(secret.encode()).hexdigest(), expires_at)
 
 
-TABLE = Table(
+TABLE = IndexedTable(
     RouteTable(
         3,
         (
@@ -52,18 +52,18 @@ TABLE = Table(
 )
 
 
-def head(method="POST", path=CHAT, size=10, table=TABLE, rules=RULES, **headers):
-    given_headers = {"authorization": "Bearer good"} | {k.replace("_", "-"): v for k, v in headers.items()}
-    return admit_head(method, path, CIMultiDict(given_headers), size, table, rules, NOW)
+def head(method="POST", path=CHAT, size=10, table=TABLE, policy=POLICY, **headers):
+    fields = {"authorization": "Bearer good"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    return admit_head(method, path, CIMultiDict(fields), size, table, policy, NOW)
 
 
-@pytest.mark.parametrize("path", FORWARDED)
-def test_the_served_paths_ask_for_the_body(path):
-    assert head(path=path) == NeedBody(path)
+@pytest.mark.parametrize("path", FORWARDED_PATHS)
+def test_forwarded_paths_require_the_body(path):
+    assert head(path=path) == BodyRequired(path)
 
 
 @pytest.mark.parametrize(
-    ("call", "status", "code", "says"),
+    ("call", "status", "code", "text"),
     [
         ({"path": "/"}, 404, "unknown_url", "POST /v1/chat/completions"),
         ({"path": "/v1/models/", "method": "GET"}, 404, "unknown_url", "GET /v1/models"),
@@ -76,21 +76,21 @@ def test_the_served_paths_ask_for_the_body(path):
         ({"authorization": "good"}, 401, "invalid_api_key", "Authorization: Bearer"),
         ({"authorization": "Basic good"}, 401, "invalid_api_key", "Authorization: Bearer"),
         ({"authorization": "Bearer "}, 401, "invalid_api_key", "Authorization: Bearer"),
-        ({"authorization": "Bearer bad"}, 401, "invalid_api_key", "not valid"),
+        ({"authorization": "Bearer bad"}, 401, "invalid_api_key", "unknown, revoked or expired"),
         ({"authorization": "Bearer old"}, 401, "invalid_api_key", "expired"),
         ({"authorization": "Bearer bad", "path": "/v1/models", "method": "GET"}, 401, "invalid_api_key", ""),
         ({"size": 1001}, 413, "request_too_large", "1000 bytes"),
         ({"content_encoding": "gzip"}, 415, "unsupported_content_encoding", "gzip"),
     ],
 )
-def test_refused_by_the_head(call, status, code, says):
-    refused = head(**call)
-    assert isinstance(refused, Refuse)
-    assert (refused.status, refused.code) == (status, code)
-    assert says in refused.message
+def test_rejected_heads(call, status, code, text):
+    error = head(**call)
+    assert isinstance(error, ErrorResponse)
+    assert (error.status, error.code) == (status, code)
+    assert text in error.message
 
 
-def test_refusals_carry_the_headers_that_clients_act_on():
+def test_error_responses_carry_headers_that_clients_act_on():
     assert head(method="GET").headers == {"Allow": "POST"}
     assert int(head(table=None).headers["Retry-After"]) > 0
     assert head(authorization="").headers == {"WWW-Authenticate": "Bearer"}
@@ -99,35 +99,35 @@ def test_refusals_carry_the_headers_that_clients_act_on():
 
 
 @pytest.mark.parametrize("secret", ["good", "soon"])
-def test_keys_that_are_let_in(secret):
-    assert head(authorization=f"bearer  {secret}") == NeedBody(CHAT)
+def test_valid_keys_are_admitted(secret):
+    assert head(authorization=f"bearer  {secret}") == BodyRequired(CHAT)
 
 
-def test_without_keys_anybody_is_let_in():
-    assert head(authorization="", rules=Rules(False, 1000)) == NeedBody(CHAT)
+def test_without_keys_everyone_is_admitted():
+    assert head(authorization="", policy=AdmissionPolicy(False, 1000)) == BodyRequired(CHAT)
 
 
-def test_size_at_the_limit_and_unknown_size_are_let_in():
-    assert head(size=1000) == NeedBody(CHAT)
-    assert head(size=None) == NeedBody(CHAT)
+def test_size_at_the_limit_and_unknown_size_are_admitted():
+    assert head(size=1000) == BodyRequired(CHAT)
+    assert head(size=None) == BodyRequired(CHAT)
 
 
-def test_models_are_listed_whether_loaded_or_not():
+def test_models_are_listed_whether_ready_or_not():
     answer = head("GET", "/v1/models")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, LocalResponse)
     listed = json.loads(answer.body)
     assert listed["object"] == "list"
     assert [m["id"] for m in listed["data"]] == ["tiny", "org/Big-7B", "asleep", "leaving"]
     assert listed["data"][0] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "moorage"}
 
 
-def test_one_model_also_with_a_slash():
+def test_single_model_with_a_slash_in_its_name():
     answer = head("GET", "/v1/models/org/Big-7B")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, LocalResponse)
     assert json.loads(answer.body)["id"] == "org/Big-7B"
-    refused = head("GET", "/v1/models/nope")
-    assert isinstance(refused, Refuse)
-    assert (refused.status, refused.code) == (404, "model_not_found")
+    error = head("GET", "/v1/models/nope")
+    assert isinstance(error, ErrorResponse)
+    assert (error.status, error.code) == (404, "model_not_found")
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_one_model_also_with_a_slash():
         (b'{"model":"tiny","stream":1}', Forward("tiny", CHAT, False)),
     ],
 )
-def test_forwarded(body, expected):
+def test_admitted_bodies(body, expected):
     assert admit_body(CHAT, body, TABLE) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code", "param", "says"),
+    ("body", "status", "code", "param", "text"),
     [
         (b"", 400, None, None, "empty"),
         (b"{", 400, None, None, "not valid JSON"),
@@ -163,38 +163,38 @@ def test_forwarded(body, expected):
         (b'{"model":"nope"}', 404, "model_not_found", "model", "tiny, org/Big-7B, asleep, leaving."),
     ],
 )
-def test_refused_by_the_body(body, status, code, param, says):
-    refused = admit_body(CHAT, body, TABLE)
-    assert isinstance(refused, Refuse)
-    assert (refused.status, refused.code, refused.param) == (status, code, param)
-    assert says in refused.message
+def test_rejected_bodies(body, status, code, param, text):
+    error = admit_body(CHAT, body, TABLE)
+    assert isinstance(error, ErrorResponse)
+    assert (error.status, error.code, error.param) == (status, code, param)
+    assert text in error.message
 
 
 @pytest.mark.parametrize(
-    ("model", "status", "code", "passes"),
+    ("model", "status", "code", "resolvable"),
     [
         ("asleep", 503, "model_loading", True),
         ("leaving", 503, "model_loading", True),
         ("nope", 404, "model_not_found", False),
     ],
 )
-def test_refused_for_want_of_a_replica(model, status, code, passes):
-    refused = admit_model(model, TABLE)
-    assert refused is not None
-    assert (refused.status, refused.code, may_pass(refused)) == (status, code, passes)
-    assert model in refused.message
-    assert ("Retry-After" in refused.headers) == passes
+def test_models_without_a_ready_replica(model, status, code, resolvable):
+    error = check_model(model, TABLE)
+    assert error is not None
+    assert (error.status, error.code, may_resolve(error)) == (status, code, resolvable)
+    assert model in error.message
+    assert ("Retry-After" in error.headers) == resolvable
 
 
-def test_a_model_with_a_replica_is_ready():
-    assert admit_model("tiny", TABLE) is None
+def test_model_with_a_replica_is_ready():
+    assert check_model("tiny", TABLE) is None
 
 
-def test_at_most_five_known_models_are_named():
-    table = Table(RouteTable(1, tuple(ModelRoute(f"m{i}", 0) for i in range(9)), ()))
-    refused = admit_body(CHAT, b'{"model":"x"}', table)
-    assert isinstance(refused, Refuse)
-    assert "Known models: m0, m1, m2, m3, m4, …." in refused.message
+def test_errors_name_at_most_five_models():
+    table = IndexedTable(RouteTable(1, tuple(ModelRoute(f"m{i}", 0) for i in range(9)), ()))
+    error = admit_body(CHAT, b'{"model":"x"}', table)
+    assert isinstance(error, ErrorResponse)
+    assert "Known models: m0, m1, m2, m3, m4, …." in error.message
 
 
 names = st.sampled_from(["tiny", "asleep", "leaving", "nope", ""])
@@ -208,38 +208,38 @@ bodies = st.binary(max_size=200) | (objects | values).map(lambda value: json.dum
 
 
 @given(bodies)
-def test_any_body_is_forwarded_or_refused_in_openai_shape(body):
-    verdict = admit_body(CHAT, body, TABLE)
-    if isinstance(verdict, Forward):
-        assert json.loads(body)["model"] == verdict.model
+def test_any_body_is_forwarded_or_rejected_in_openai_format(body):
+    result = admit_body(CHAT, body, TABLE)
+    if isinstance(result, Forward):
+        assert json.loads(body)["model"] == result.model
         return
-    error = json.loads(verdict.body())
+    error = json.loads(result.body())
     assert set(error) == {"error"}
     assert set(error["error"]) == {"message", "type", "param", "code"}
-    assert verdict.status in (400, 404, 503)
+    assert result.status in (400, 404, 503)
 
 
 @given(
     st.sampled_from(["GET", "HEAD", "POST", "OPTIONS"]) | st.text(),
-    st.sampled_from([*FORWARDED, "/v1/models", "/v1/models/tiny"]) | st.text(),
+    st.sampled_from([*FORWARDED_PATHS, "/v1/models", "/v1/models/tiny"]) | st.text(),
     st.none() | st.integers(0, 2000),
     st.sampled_from(["Bearer good", "Bearer bad"]) | st.text(),
 )
-def test_nobody_gets_in_without_a_good_key_or_with_too_large_a_body(method, path, size, authorization):
-    verdict = admit_head(method, path, {"Authorization": authorization}, size, TABLE, RULES, NOW)
-    if isinstance(verdict, Refuse):
-        assert set(json.loads(verdict.body())["error"]) == {"message", "type", "param", "code"}
+def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(method, path, size, authorization):
+    result = admit_head(method, path, {"Authorization": authorization}, size, TABLE, POLICY, NOW)
+    if isinstance(result, ErrorResponse):
+        assert set(json.loads(result.body())["error"]) == {"message", "type", "param", "code"}
         return
     assert authorization.split() == ["Bearer", "good"]
-    assert isinstance(verdict, Answer) == path.startswith("/v1/models")
-    assert isinstance(verdict, Answer) or size is None or size <= RULES.max_body_bytes
+    assert isinstance(result, LocalResponse) == path.startswith("/v1/models")
+    assert isinstance(result, LocalResponse) or size is None or size <= POLICY.max_body_bytes
 
 
-def test_an_older_table_is_refused_and_the_same_one_taken_again():
+def test_older_tables_are_rejected_and_the_same_one_is_accepted():
     older, newer = RouteTable(2, (), ()), RouteTable(4, (), ())
-    assert replace(TABLE, older) == Stale(held=3, offered=2)
-    assert isinstance(replace(TABLE, TABLE.source), Table)
-    taken = replace(TABLE, newer)
-    assert isinstance(taken, Table)
-    assert taken.generation == 4
-    assert isinstance(replace(None, older), Table)
+    assert newest_table(TABLE, older) == StaleTable(held=3, offered=2)
+    assert isinstance(newest_table(TABLE, TABLE.source), IndexedTable)
+    accepted = newest_table(TABLE, newer)
+    assert isinstance(accepted, IndexedTable)
+    assert accepted.generation == 4
+    assert isinstance(newest_table(None, older), IndexedTable)

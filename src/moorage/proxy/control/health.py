@@ -1,34 +1,34 @@
-"""Health and metrics, on an address of their own."""
+"""Health checks and metrics of the proxy, on an address of their own (``proxy.internal_listen``)."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
 from moorage.common.views.resources import Health
-from moorage.proxy.control.feed import Feed
-from moorage.proxy.core.request_router import Decider
+from moorage.proxy.control.feed import RouteFeedClient
+from moorage.proxy.core.request_router import RequestRouter
 
 
-def internal_app(decider: Decider, feed: Feed) -> web.Application:
-    """``/livez`` (the process answers), ``/readyz`` (it has routes to serve by) and ``/metrics``."""
+def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
+    """``/livez`` (the process responds), ``/readyz`` (it has a route table) and ``/metrics``."""
 
     async def livez(request: web.Request) -> web.Response:
         return _health(Health(status="ok"), 200)
 
     async def readyz(request: web.Request) -> web.Response:
-        table = decider.table
+        table = router.table
         checks = {
             "route_table": f"generation {table.generation}" if table is not None else "none received yet",
             "manager_feed": "connected" if feed.connected else "away",
         }
-        # Without the manager the last table serves on: that is ready.
-        ready = table is not None
-        health = Health(status="ok" if ready else "unavailable", checks=checks)
-        return _health(health, 200 if ready else 503)
+        # The feed does not count: without the manager, the proxy serves by its last table.
+        is_ready = table is not None
+        health = Health(status="ok" if is_ready else "unavailable", checks=checks)
+        return _health(health, 200 if is_ready else 503)
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(
-            body=decider.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            body=router.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
 
     app = web.Application()

@@ -1,13 +1,13 @@
-"""Which headers cross the proxy."""
+"""Header filter between clients and replicas."""
 
 from __future__ import annotations
 
 import pytest
 
-from moorage.proxy.core.headers import is_event_stream, to_client, to_replica, usable_request_id
+from moorage.proxy.core.headers import is_event_stream, to_client, to_replica, valid_request_id
 
 
-def test_to_the_replica_go_its_key_and_nothing_of_the_connection():
+def test_replica_gets_its_key_and_no_hop_by_hop_headers():
     client = [
         ("Host", "models.example"),
         ("authorization", "Bearer client-secret"),
@@ -34,11 +34,11 @@ def test_to_the_replica_go_its_key_and_nothing_of_the_connection():
     ]
 
 
-def test_a_replica_without_a_key_gets_no_authorization():
+def test_replica_without_a_key_gets_no_authorization():
     assert to_replica([("Authorization", "Bearer client-secret")], "", "id") == [("X-Request-Id", "id")]
 
 
-def test_to_the_client_go_our_headers_and_nothing_of_the_connection():
+def test_client_gets_proxy_headers_and_no_hop_by_hop_headers():
     replica = [
         ("Content-Type", "application/json"),
         ("Connection", "close"),
@@ -57,13 +57,13 @@ def test_to_the_client_go_our_headers_and_nothing_of_the_connection():
     ]
 
 
-def test_event_streams_are_marked_unless_the_replica_says_otherwise():
+def test_event_streams_disable_buffering_unless_the_replica_decides():
     plain = dict(to_client([("Content-Type", "text/event-stream; charset=utf-8")], "k", 0, "id"))
     assert plain["X-Accel-Buffering"] == "no"
     assert plain["Cache-Control"] == "no-cache"
-    told = to_client([("content-type", "text/event-stream"), ("cache-control", "no-store")], "k", 0, "id")
-    assert [value for name, value in told if name.lower() == "cache-control"] == ["no-store"]
-    assert ("X-Accel-Buffering", "no") in told
+    explicit = to_client([("content-type", "text/event-stream"), ("cache-control", "no-store")], "k", 0, "id")
+    assert [value for name, value in explicit if name.lower() == "cache-control"] == ["no-store"]
+    assert ("X-Accel-Buffering", "no") in explicit
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_is_event_stream(content_type, expected):
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("value", "valid"),
     [("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("", False), ("a b", False), ("ü", False)],
 )
-def test_usable_request_id(given, kept):
-    assert usable_request_id(given) == (given if kept else None)
-    assert usable_request_id(None) is None
+def test_valid_request_id(value, valid):
+    assert valid_request_id(value) == (value if valid else None)
+    assert valid_request_id(None) is None

@@ -1,0 +1,295 @@
+"""Requests for apps: addresses, credentials, admission, header filter and error responses."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, RouteTable
+from moorage.common.model.ids import SessionId
+from moorage.proxy.apps import error_response, headers
+from moorage.proxy.apps.address import AppAddress, Credentials, parse_address, read_credentials
+from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.routes import IndexedTable
+
+ID = "01a1fe3c-5331-77ad-8599-a7c43705bf82"
+OTHER = "01a1fe3c-5331-77ad-8599-a7c43705bf83"
+NOW = 1_000_000.0
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def route(app: str = "lab", protocol: str = "http", **more: object) -> AppRoute:
+    fields = {
+        "base_path": False,
+        "host": "127.0.0.1",
+        "port": 21001,
+        "key": "",
+        "user": "ann",
+        "project": "p",
+    }
+    return AppRoute(SessionId(ID), app, protocol, **(fields | more))  # type: ignore[arg-type]
+
+
+TABLE = IndexedTable(
+    RouteTable(
+        7,
+        (),
+        (
+            KeyGrant(sha("anns"), 0, "ann", "p"),
+            KeyGrant(sha("bobs"), 0, "bob", "p"),
+            KeyGrant(sha("other-project"), 0, "ann", "q"),
+            KeyGrant(sha("root"), 0, "root", "p", True),
+        ),
+        (route(), route("db", "tcp")),
+        (
+            AccessTokenGrant(sha("good"), SessionId(ID), "lab", int(NOW) + 60),
+            AccessTokenGrant(sha("old"), SessionId(ID), "lab", int(NOW) - 120),
+            AccessTokenGrant(sha("dbs"), SessionId(ID), "db", int(NOW) + 60),
+            AccessTokenGrant(sha("early"), SessionId(OTHER), "lab", int(NOW) + 60),
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "target", "domain", "expected"),
+    [
+        ("h:1", "/v1/models", "", None),
+        ("h:1", "/apps", "", None),
+        (
+            "h:1",
+            f"/apps/{ID}/lab/a%20b?x=1&y",
+            "",
+            AppAddress(ID, "lab", f"/apps/{ID}/lab/a%20b", "/a%20b", "x=1&y"),
+        ),
+        ("h:1", f"/apps/{ID}/lab", "", AppAddress(ID, "lab", f"/apps/{ID}/lab", "")),
+        ("h:1", f"/apps/{ID}/lab/", "", AppAddress(ID, "lab", f"/apps/{ID}/lab/", "/")),
+        ("h:1", f"/apps/{ID}", "", AppAddress(ID, "", f"/apps/{ID}", "")),
+        ("h:1", f"/apps/{ID}//x", "", AppAddress(ID, "", f"/apps/{ID}//x", "/x")),
+        ("h:1", f"/tunnel/{ID}/db", "", AppAddress(ID, "db", f"/tunnel/{ID}/db", "", tunnel=True)),
+        (
+            f"lab--{ID}.apps.x:80",
+            "/v1/models",
+            "apps.x",
+            AppAddress(ID, "lab", "/v1/models", "/v1/models", by_host=True),
+        ),
+        (f"LAB--{ID}.Apps.X", "/", "apps.x", AppAddress(ID, "lab", "/", "/", by_host=True)),
+        (
+            f"tensor-board--{ID}.localhost",
+            "/",
+            "localhost",
+            AppAddress(ID, "tensor-board", "/", "/", by_host=True),
+        ),
+        ("www.apps.x", "/", "apps.x", AppAddress("", "www", "/", "/", by_host=True)),
+        ("apps.x", "/v1/models", "apps.x", None),
+        ("evilapps.x", "/v1/models", "apps.x", None),
+        (f"lab--{ID}.apps.x", "/v1/models", "", None),
+    ],
+)
+def test_parse_address(host: str, target: str, domain: str, expected: AppAddress | None) -> None:
+    assert parse_address(host, target, domain) == expected
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_parse_address_accepts_any_text(host: str, target: str) -> None:
+    parse_address(host, target, "localhost")
+    parse_address(host, f"/apps/{target}", "")
+
+
+def test_credentials_are_removed_from_the_address() -> None:
+    address = AppAddress(ID, "lab", "/p", "/p", "a=1&access_token=x&access_token=y&permitted=2")
+    credentials = read_credentials(
+        address, {"Authorization": "Bearer  z "}, ["a=b; moorage-access-token=c1", "moorage-access-token=c2"]
+    )
+    assert credentials == Credentials(
+        AppAddress(ID, "lab", "/p", "/p", "a=1&permitted=2"), ("x", "y"), "z", ("c1", "c2")
+    )
+    assert read_credentials(address, {"Authorization": "token z"}, []).from_header == ""
+
+
+def credentials_for(
+    app: str = "lab", *, query: str = "", header: str = "", cookie: str = "", session: str = ID
+) -> Credentials:
+    address = AppAddress(session, app, f"/apps/{session}/{app}/", "/")
+    return Credentials(address, (query,) if query else (), header, (cookie,) if cookie else ())
+
+
+@pytest.mark.parametrize(
+    ("credentials", "code"),
+    [
+        (credentials_for(query="good"), ""),
+        (credentials_for(header="good"), ""),
+        (credentials_for(cookie="good"), ""),
+        (credentials_for(header="anns"), ""),
+        (credentials_for(header="root"), ""),
+        (credentials_for(cookie="good", header="token-of-the-app"), ""),
+        (credentials_for(cookie="good", query="wrong"), ""),
+        (credentials_for(cookie="good", query="old"), ""),
+        (credentials_for(), "no_access_token"),
+        (credentials_for(query="wrong"), "no_access_token"),
+        (credentials_for(query="dbs"), "no_access_token"),
+        (credentials_for(query="early"), "no_access_token"),
+        (credentials_for(query="old"), "access_token_expired"),
+        (credentials_for(cookie="old"), "access_token_expired"),
+        (credentials_for(header="bobs"), "no_access_token"),
+        (credentials_for(header="other-project"), "no_access_token"),
+        (credentials_for(query="anns"), "no_access_token"),  # keys are not accepted in an address
+        (credentials_for(cookie="root"), "no_access_token"),
+        (credentials_for(query="early", session=OTHER), "app_not_ready"),
+        (credentials_for(header="root", session=OTHER), "app_not_ready"),
+        (credentials_for(header="anns", session=OTHER), "no_access_token"),
+        (credentials_for("db", query="dbs"), "app_is_tcp"),
+        (credentials_for("", query="good"), "no_such_app"),
+        (credentials_for(query="good", session=""), "no_such_app"),
+    ],
+)
+def test_admit(credentials: Credentials, code: str) -> None:
+    result = admit(credentials, TABLE, NOW)
+    assert (result.code if isinstance(result, ErrorResponse) else "") == code
+
+
+def test_tunnels_reach_tcp_and_http_apps() -> None:
+    for app, access_token in (("lab", "good"), ("db", "dbs")):
+        address = AppAddress(ID, app, "", "", tunnel=True)
+        assert isinstance(admit(Credentials(address, (), access_token, ()), TABLE, NOW), AppGrant)
+
+
+@pytest.mark.parametrize(
+    ("method", "upgrade", "origin", "admitted"),
+    [
+        ("GET", False, None, True),
+        ("GET", False, "https://evil.example", True),
+        ("POST", False, None, True),
+        ("POST", False, "http://proxy:8800", True),
+        ("POST", False, "https://PROXY:8800", True),
+        ("POST", False, "https://evil.example", False),
+        ("POST", False, "null", False),
+        ("GET", True, "https://evil.example", False),
+        ("GET", True, "http://proxy:8800", True),
+    ],
+)
+def test_pages_of_other_origins_cannot_act_with_the_cookie(
+    method: str, upgrade: bool, origin: str | None, admitted: bool
+) -> None:
+    context = {"method": method, "upgrade": upgrade, "host": "proxy:8800", "origin": origin}
+    result = admit(credentials_for(cookie="good"), TABLE, NOW, **context)  # type: ignore[arg-type]
+    assert isinstance(result, AppGrant) is admitted
+    assert isinstance(admit(credentials_for(header="good"), TABLE, NOW, **context), AppGrant)  # type: ignore[arg-type]
+
+
+def test_open_connections_last_until_the_credential_is_revoked() -> None:
+    for credentials in (credentials_for(query="good"), credentials_for(header="anns")):
+        grant = admit(credentials, TABLE, NOW)
+        assert isinstance(grant, AppGrant)
+        assert is_still_granted(grant, TABLE)
+        assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (), TABLE.source.apps)))
+
+
+def grant(source: str = "cookie", **more: object) -> AppGrant:
+    return AppGrant(route(**more), "good", sha("good"), source, int(NOW) + 60)  # type: ignore[arg-type]
+
+
+BY_PATH = AppAddress(ID, "lab", f"/apps/{ID}/lab/x", "/x")
+BY_HOST = AppAddress(ID, "lab", "/x", "/x", by_host=True)
+
+
+def to_app(
+    pairs: list[tuple[str, str]],
+    address: AppAddress = BY_PATH,
+    granted: AppGrant | None = None,
+    upgrade: bool = False,
+) -> list[tuple[str, str]]:
+    context = {"host": "proxy:8800", "peer": "192.0.2.9", "scheme": "http", "upgrade": upgrade}
+    return headers.to_app(pairs, address, granted or grant(), **context)  # type: ignore[arg-type]
+
+
+def test_access_tokens_never_reach_the_app() -> None:
+    pairs = [
+        ("Cookie", "a=1; moorage-access-token=good; b=2"),
+        ("Authorization", "token mine"),
+        ("Accept", "*/*"),
+    ]
+    sent = dict(to_app(pairs))
+    assert sent["Cookie"] == "a=1; b=2"
+    assert sent["Authorization"] == "token mine"
+    assert "good" not in str(sent)
+    assert "Cookie" not in dict(to_app([("Cookie", "moorage-access-token=good")]))
+    assert "Authorization" not in dict(to_app([("Authorization", "Bearer good")], granted=grant("header")))
+    guarded = to_app([("Authorization", "Bearer good")], granted=grant("header", key="k"))
+    assert [value for name, value in guarded if name == "Authorization"] == ["Bearer k"]
+
+
+def test_app_gets_forwarded_headers() -> None:
+    sent = dict(to_app([("Host", "x"), ("X-Forwarded-Prefix", "/evil"), ("X-Forwarded-For", "198.51.100.1")]))
+    assert sent["Host"] == sent["X-Forwarded-Host"] == "proxy:8800"
+    assert sent["X-Forwarded-Prefix"] == f"/apps/{ID}/lab"
+    assert sent["X-Forwarded-For"] == "198.51.100.1, 192.0.2.9"
+    assert sent["X-Forwarded-Proto"] == "http"
+    assert "X-Forwarded-Prefix" not in dict(to_app([("X-Forwarded-Prefix", "/evil")], BY_HOST))
+
+
+def test_only_the_upgrade_header_of_the_hop_by_hop_headers_crosses() -> None:
+    pairs = [
+        ("Connection", "keep-alive, Upgrade, X-Mine"),
+        ("Upgrade", "websocket"),
+        ("X-Mine", "1"),
+        ("TE", "x"),
+    ]
+    assert {"Connection", "Upgrade", "X-Mine", "TE"}.isdisjoint(dict(to_app(pairs)))
+    sent = dict(to_app(pairs, upgrade=True))
+    assert (sent["Connection"], sent["Upgrade"]) == ("Upgrade", "websocket")
+    assert "X-Mine" not in sent
+
+
+@pytest.mark.parametrize(
+    ("address", "base_path", "name", "value", "expected"),
+    [
+        (BY_PATH, False, "Location", "/login", f"/apps/{ID}/lab/login"),
+        (BY_PATH, False, "Location", "login", "login"),
+        (BY_PATH, False, "Location", "//elsewhere/x", "//elsewhere/x"),
+        (BY_PATH, False, "Location", "https://elsewhere/x", "https://elsewhere/x"),
+        (BY_PATH, False, "Location", "http://proxy:8800/a", f"http://proxy:8800/apps/{ID}/lab/a"),
+        (BY_PATH, False, "Location", f"/apps/{ID}/lab/a", f"/apps/{ID}/lab/a"),
+        (BY_PATH, True, "Location", f"/apps/{ID}/lab/a", f"/apps/{ID}/lab/a"),
+        (BY_HOST, False, "Location", "/login", "/login"),
+        (BY_PATH, False, "Set-Cookie", "a=1; Path=/; HttpOnly", f"a=1; Path=/apps/{ID}/lab/; HttpOnly"),
+        (BY_HOST, False, "Set-Cookie", "a=1; Path=/", "a=1; Path=/"),
+        (BY_PATH, False, "Set-Cookie", "moorage-access-token=mine; Path=/", None),
+        (BY_HOST, False, "Set-Cookie", " Moorage-Access-Token=mine", None),
+        (BY_HOST, False, "Connection", "close", None),
+    ],
+)
+def test_location_and_cookie_path_get_the_prefix(
+    address: AppAddress, base_path: bool, name: str, value: str, expected: str | None
+) -> None:
+    result = headers.to_client([(name, value)], address, grant(base_path=base_path), "proxy:8800")
+    assert result == ([] if expected is None else [(name, expected)])
+
+
+def test_cookie_is_limited_to_one_app_and_hidden_from_scripts() -> None:
+    cookie = headers.access_token_cookie(BY_PATH, grant(), NOW, secure=False)
+    assert cookie == f"moorage-access-token=good; Path=/apps/{ID}/lab; Max-Age=60; HttpOnly; SameSite=Lax"
+    assert headers.access_token_cookie(BY_HOST, grant(), NOW, secure=True).endswith("; SameSite=Lax; Secure")
+    assert "; Path=/;" in headers.access_token_cookie(BY_HOST, grant(), NOW, secure=True)
+
+
+def test_browsers_get_error_pages_with_the_next_step() -> None:
+    address = AppAddress("<script>", "lab", "/", "/")
+    error = error_response.unauthorized(address, given=False)
+    body, media_type = error_response.render(error, "text/html,*/*")
+    assert media_type == "text/html"
+    assert b"<script>" not in body
+    assert b"<code>moorage open &lt;script&gt; lab</code>" in body
+    assert b"http-equiv" not in body
+    assert b"http-equiv" in error_response.render(error_response.not_ready(address), "text/html")[0], (
+        "the page reloads itself"
+    )
+    assert error_response.render(error, "*/*")[1] == "application/json"
+    assert "2 min ago" in error_response.access_token_expired(address, 121).message
