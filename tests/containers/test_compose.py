@@ -133,8 +133,8 @@ def test_the_file_is_used_as_it_says(project: Project) -> None:
     project("up", "-d", "--wait", "postgres", "manager")
     url = f"http://127.0.0.1:{project.ports[8700]}"
     project.moorage("--url", url, "agents")
-    agent = project.moorage("--url", url, "join-token", "create").strip()
-    proxy = project.moorage("--url", url, "join-token", "create", "--proxy").strip()
+    agent = project.moorage("--url", url, "join-tokens", "create").strip()
+    proxy = project.moorage("--url", url, "join-tokens", "create", "--proxy").strip()
     assert "joined" in project("run", "--rm", "-T", "agent", "agent", "join", url, agent)
     assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, proxy)
     project("up", "-d")

@@ -98,7 +98,7 @@ class Moorage:
 
     def join(self) -> None:
         """Agent and proxy, each as the user that it runs as."""
-        said = [self("join-token", "create", *more) for more in ((), ("--proxy",))]
+        said = [self("join-tokens", "create", *more) for more in ((), ("--proxy",))]
         tokens = [next(word for word in text.split() if word.startswith("mgj-")) for text in said]
         for part, user, token in zip(("agent", "proxy"), ("root", "moorage"), tokens, strict=True):
             home = f"/var/lib/moorage-{part}"

@@ -59,7 +59,7 @@ def test_a_model_in_a_container_answers_through_the_proxy(
     write_tiny_llama_dir(model)
     asyncio.run(until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists)))
     words = ["serve", str(model), "--engine", "vllm", "--name", "boxed", "--runtime", "docker"]
-    words += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500"]
+    words += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500s"]
     words += [word for one in ARGS for word in ("--arg", one)]
     words += [word for name, value in ENV.items() for word in ("--env", f"{name}={value}")]
     served = platform.run(*words, timeout=550)

@@ -188,12 +188,12 @@ async def test_people_work_in_a_container(platform: Platform, tmp_path: Path) ->
     assert await run(platform, "cp", "dev:/workspace/tree/data", str(tmp_path / "back")) == (0, "", "")
     assert (tmp_path / "back").read_bytes() == b"\0\xff" * 100_000
     assert (await run(platform, "stop", "dev"))[0] == 0
-    _, listed, _ = await run(platform, "workspace", "ls")
+    _, listed, _ = await run(platform, "workspaces", "list")
     assert "dev" in listed
     assert "195KiB" in listed
 
     async def removed() -> bool:
-        return (await run(platform, "workspace", "rm", "dev"))[0] == 0
+        return (await run(platform, "workspaces", "delete", "dev"))[0] == 0
 
     await until("its workspace is removed, once its kernel is forgotten", removed)
     assert list(platform.home.rglob("tree")) == []

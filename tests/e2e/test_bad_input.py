@@ -113,7 +113,7 @@ async def test_a_session_that_cannot_run_ends_with_its_reason(
 async def test_an_engine_that_no_agent_has_is_waited_for_and_named(
     one_node: Platform, client: Client
 ) -> None:
-    words = ("serve", "a/b", "--engine", "vllm", "--timeout", "3")
+    words = ("serve", "a/b", "--engine", "vllm", "--timeout", "3s")
     tried = await asyncio.to_thread(one_node.run, *words)
     assert tried.returncode == 124
     assert "vllm" in tried.stderr

@@ -54,7 +54,7 @@ class Site:
             return (await client.health()).status == "ok"
 
     def token(self, *options: str) -> str:
-        made = self.boss.run("join-token", "create", *options)
+        made = self.boss.run("join-tokens", "create", *options)
         assert made.returncode == 0, made.stderr
         return made.stdout.strip()
 
@@ -92,7 +92,7 @@ async def take_out_of_service(site: Site) -> None:
     both = run("agents", "drain", "node-7", "--stop", "--deadline", "1h")
     assert (both.returncode, "contradict each other" in both.stderr) == (2, True)
     assert run("agents", "drain", "node-7", "--deadline", "1h").returncode == 0
-    shown = run("agents", "node-7").stdout
+    shown = run("agents", "describe", "node-7").stdout
     assert "ALIVE draining" in shown
     assert "key:admin, since" in shown
     assert await ask(site)
@@ -154,7 +154,7 @@ async def test_join_serve_upgrade_and_shut_out(fresh: Site) -> None:
         assert "newer than the manager" in fresh.boss.output("manager")
 
         await take_out_of_service(fresh)
-        shut_out = fresh.boss.run("peers", "rm", "agent", "node-7")
+        shut_out = fresh.boss.run("peers", "revoke", "agent", "node-7")
         assert shut_out.returncode == 0, shut_out.stderr
 
         async def noticed() -> bool:
@@ -182,7 +182,7 @@ async def test_what_cannot_join_says_why(fresh: Site) -> None:
     clash = fresh.edge.run("agent", "join", fresh.boss.url, fresh.token(), "--id", "node-7")
     assert (clash.returncode, "another agent named 'node-7' has joined" in clash.stderr) == (1, True)
     other = fresh.token()
-    [listed] = json.loads(fresh.boss.run("join-token", "ls", "-o", "json").stdout)["join_tokens"][-1:]
-    assert fresh.boss.run("join-token", "rm", listed["id"]).returncode == 0
+    [listed] = json.loads(fresh.boss.run("join-tokens", "list", "-o", "json").stdout)["join_tokens"][-1:]
+    assert fresh.boss.run("join-tokens", "delete", listed["id"]).returncode == 0
     removed = fresh.edge.run("agent", "join", fresh.boss.url, other, "--id", "node-8")
     assert (removed.returncode, "was removed" in removed.stderr) == (4, True), removed.stderr

@@ -281,7 +281,7 @@ async def _fill(platform: Platform, here: Path, there: Path) -> None:
     if os.geteuid() or (await asyncio.to_thread(subprocess.run, mount, capture_output=True)).returncode:
         return  # nobody else may make a small disk
     try:
-        await _cp(platform, str(here / "link"), "files:small/x", code=1, says="the disk there is full")
+        await _cp(platform, str(here / "link"), "files:small/x", code=1, says="the session's disk is full")
         assert list(small.iterdir()) == []
     finally:
         await asyncio.to_thread(subprocess.run, ["umount", str(small)], check=True)
@@ -297,20 +297,20 @@ async def test_a_kept_workspace_outlives_its_session_and_its_retries(one_node: P
     ran = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", program)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith("left\n")
-    listed = await asyncio.to_thread(platform.run, "workspace", "ls")
+    listed = await asyncio.to_thread(platform.run, "workspaces", "list")
     assert "worker" in listed.stdout, listed.stderr
     [mark] = platform.home.rglob("kept/*/mark")
 
     async def not_in_use() -> bool:
-        found = await asyncio.to_thread(platform.run, "workspace", "ls")
+        found = await asyncio.to_thread(platform.run, "workspaces", "list")
         return " no " in found.stdout
 
     await until("the agent has forgotten its kernels", not_in_use)
-    removed = await asyncio.to_thread(platform.run, "workspace", "rm", "worker")
+    removed = await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")
     assert removed.returncode == 0, removed.stderr
     assert removed.stdout.startswith("worker on node-1: ")
     assert not mark.exists()
-    assert (await asyncio.to_thread(platform.run, "workspace", "rm", "worker")).returncode == 3
+    assert (await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")).returncode == 3
     # What is not kept goes with its session.
     words = ["run", "--workspace", "drop", *SMALL, "--", "/bin/sh", "-c", "pwd; touch mark"]
     dropped = Path((await asyncio.to_thread(platform.run, *words)).stdout.strip())

@@ -45,7 +45,7 @@ async def refused(agent: FakeAgent) -> str:
 async def test_a_newcomer_is_refused_while_the_known_one_is_not_lost(store: Store) -> None:
     known, newcomer, session = await two(store)
     words = await refused(newcomer)
-    for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agent forget node-1"):
+    for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agents forget node-1"):
         assert part in words
     await silent_for(store, SUSPECT_AFTER_S + 5)
     assert (await store.get_agent("node-1")).status is AgentStatus.SUSPECT

@@ -12,7 +12,7 @@ from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, N
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.common.views.pending import Outlook, PlanView
+from moorage.common.views.pending import PendingExplanation, PlanView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.store import Store, agent_cache
 
@@ -32,7 +32,7 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
     assert (await store.get_session(name)).status is Status.RUNNING
 
 
-def unmet(view: Outlook) -> dict[str, str]:
+def unmet(view: PendingExplanation) -> dict[str, str]:
     return {one.kind: one.text for one in view.conditions if not one.met}
 
 

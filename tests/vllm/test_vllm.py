@@ -59,7 +59,7 @@ def test_a_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
         "--resources",
         "mem=2GiB",
         "--timeout",
-        "500",
+        "500s",
     ]
     words += [w for a in ARGS for w in ("--arg", a)] + [
         w for k, v in ENV.items() for w in ("--env", f"{k}={v}")

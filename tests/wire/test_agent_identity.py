@@ -66,7 +66,7 @@ async def test_another_agent_with_a_known_ones_id_is_refused_and_does_it_no_harm
             await until(client, "job", lambda v: v.status is Status.RUNNING)
             async with twin(manager, home / "two"):
                 told = await said(logs, lambda e: "another state directory" in words(e))
-                for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agent forget twin"):
+                for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agents forget twin"):
                     assert part in words(told)
             assert await connected(client) == since
             assert (await client.get_session("job")).status is Status.RUNNING

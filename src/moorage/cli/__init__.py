@@ -1,7 +1,7 @@
-"""Command line. The daemon commands are registered by ``moorage.server.commands``."""
+"""Command line. ``moorage.server.commands`` adds the commands that run the components."""
 
 from moorage.cli.app import app
-from moorage.cli.context import Cli, verb
-from moorage.cli.verbs import registered
+from moorage.cli.commands import registered
+from moorage.cli.context import Cli, command, duration_option
 
-__all__ = ["Cli", "app", "registered", "verb"]
+__all__ = ["Cli", "app", "command", "duration_option", "registered"]

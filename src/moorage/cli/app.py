@@ -1,22 +1,61 @@
-"""The root command. Verbs register themselves on ``app``."""
+"""The root command and its groups. Command modules register themselves here.
+
+Grammar: short verbs at the root act on sessions and endpoints (``run``, ``stop``, ``describe``). All other
+commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``manager``, ``agent`` and
+``proxy``, in the singular, are the daemons and what sets them up on their node.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 import moorage
-from moorage.cli.context import Cli, verb, with_shared_options
-from moorage.cli.failures import Failing
+from moorage.cli.context import Cli, command, with_shared_options
+from moorage.cli.errors import ErrorReportingGroup
 
 app = typer.Typer(
     name="moorage",
-    cls=Failing,
+    cls=ErrorReportingGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Run models and jobs on GPUs, behind one OpenAI-compatible address.",
-    epilog="First steps: `moorage demo`, then `moorage serve MODEL`. Each verb has --help with examples.",
+    epilog="First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help with examples.",
 )
+_ALIASES = {"ls": "list", "rm": "delete"}
+
+
+class _NounGroup(TyperGroup):
+    """Commands about one kind of object. ``ls`` and ``rm`` stand for ``list`` and ``delete``."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+
+def noun(name: str, help: str) -> typer.Typer:
+    """The group ``moorage NAME``, for commands about one kind of object."""
+    group = typer.Typer(cls=_NounGroup)
+    app.add_typer(group, name=name, help=help)
+    return group
+
+
+def list_command(group: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as ``list`` of a noun, which also runs when the noun stands alone."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        def alone(cli: Cli) -> None:
+            if cli.subcommand is None:
+                function(cli)
+
+        group.callback(invoke_without_command=True)(with_shared_options(alone))
+        command(group, "list")(function)
+        return function
+
+    return register
 
 
 def _root(cli: Cli) -> None:
@@ -26,7 +65,7 @@ def _root(cli: Cli) -> None:
 app.callback()(with_shared_options(_root))
 
 
-@verb(app)
+@command(app)
 def version(cli: Cli) -> None:
     """Print the version of this program."""
     if cli.json:

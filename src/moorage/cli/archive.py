@@ -1,4 +1,4 @@
-"""Files as a tar stream: packed from here, and unpacked here from a session, which is not trusted."""
+"""Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams from sessions."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from typing import IO
 
 from moorage.common.model.errors import MoorageError
 
-# What the one thing that is sent is called in its tar.
-SENT = "it"
+# Name of the copied file or directory in the tar stream.
+ROOT = "copy"
 _PIECE = 256 * 1024
 
 
 class UnsafeArchive(MoorageError):
-    """What the session sent is not a plain copy of what was asked for."""
+    """The session's stream holds more or other than the requested file or directory."""
 
     code = "unsafe-archive"
 
 
 @dataclass
-class Copied:
+class CopyStats:
+    """``size`` in bytes. ``left_out``: one message per entry that was not copied."""
+
     files: int = 0
     size: int = 0
     left_out: list[str] = field(default_factory=list)
 
 
-Tell = Callable[[int], None]
+Report = Callable[[int], None]
 
 
 def size_of(source: Path) -> int:
-    """Bytes of all files, without following links in it. Raises ``OSError``."""
+    """Bytes of all files below ``source``; links are not followed. Raises ``OSError``."""
     if not source.is_dir():
         return source.stat().st_size
     total = 0
@@ -41,49 +43,52 @@ def size_of(source: Path) -> int:
         for name in files:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:  # it went away meanwhile
+            except FileNotFoundError:  # deleted in the meantime
                 continue
     return total
 
 
-def pack(source: Path, sink: IO[bytes], tell: Tell) -> Copied:
-    """``source`` itself, if it is a link what that means, into ``sink``; links in it as links. ``tell`` is
-    told of bytes as they go. Raises ``OSError``."""
-    copied = Copied()
+def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
+    """Write ``source`` to ``sink``. If ``source`` is a link, its target is packed; links below it stay links.
+
+    ``report`` gets the bytes of each packed file. Raises ``OSError``.
+    """
+    copied = CopyStats()
     real = source.resolve(strict=True)
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            copied.left_out.append(f"{entry.name.removeprefix(SENT + '/')} is no file, directory or link")
+            copied.left_out.append(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
             return None
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
         if not entry.isdir():
             copied.files += 1
             copied.size += entry.size
-            tell(entry.size)
+            report(entry.size)
         return entry
 
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
-        tar.add(real, SENT, filter=plain)
+        tar.add(real, ROOT, filter=plain)
     return copied
 
 
 def parts_of(name: str, top: str) -> tuple[str, ...]:
-    """Where below the copy an entry belongs; () is the copy itself. ``top``: what was asked for is called.
+    """The path of an entry below the copy; () is the copy itself. ``top``: the name of the requested path.
 
-    Raises ``UnsafeArchive``."""
+    Raises ``UnsafeArchive`` for an entry outside of it.
+    """
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     first, below = (parts[:1], parts[1:]) if top != "." else ((top,), parts)
     if name.startswith("/") or ".." in parts or first != (top,) or "\0" in name:
         raise UnsafeArchive(
-            f"the session sent {name!r}, which does not belong to {top!r}", next_step="nothing was copied"
+            f"the session sent {name!r}, which is not part of {top!r}", next_step="nothing was copied"
         )
     return below
 
 
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
-    """Whether a link at ``parts`` of the copy points to somewhere in it."""
+    """Whether the link at ``parts`` below the copy points inside the copy."""
     if target.startswith("/") or not parts:
         return False
     at = list(parts[:-1])
@@ -97,11 +102,13 @@ def stays_inside(parts: tuple[str, ...], target: str) -> bool:
     return True
 
 
-def unpack(source: IO[bytes], into: Path, top: str, tell: Tell) -> Copied:
-    """Into ``into``, which nobody else may write to and which is not there yet. ``top`` as in ``parts_of``;
-    "": as the first entry is called. Links are made when all else is there, so nothing is ever written
-    through one. Raises ``OSError`` and ``UnsafeArchive``."""
-    copied, links, folders = Copied(), list[tuple[tuple[str, ...], str]](), list[tuple[Path, int]]()
+def unpack(source: IO[bytes], into: Path, top: str, report: Report) -> CopyStats:
+    """Unpack a stream into ``into``, which must not exist and whose parent only this process writes to.
+
+    ``top`` as in ``parts_of``; "" takes the name of the first entry. Links are created last, so no file is
+    ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
+    """
+    copied, links, folders = CopyStats(), list[tuple[tuple[str, ...], str]](), list[tuple[Path, int]]()
     try:
         with tarfile.open(fileobj=source, mode="r|", bufsize=_PIECE) as tar:
             for entry in tar:
@@ -114,7 +121,7 @@ def unpack(source: IO[bytes], into: Path, top: str, tell: Tell) -> Copied:
                 elif entry.isreg():
                     data = tar.extractfile(entry)
                     assert data is not None
-                    _write(path, data, entry, tell)
+                    _write(path, data, entry, report)
                     copied.files, copied.size = copied.files + 1, copied.size + entry.size
                 elif entry.islnk():
                     os.link(into.joinpath(*parts_of(entry.linkname, top)), path, follow_symlinks=False)
@@ -122,10 +129,10 @@ def unpack(source: IO[bytes], into: Path, top: str, tell: Tell) -> Copied:
                 elif entry.issym() and stays_inside(parts, entry.linkname):
                     links.append((parts, entry.linkname))
                 else:
-                    what = f"points to {entry.linkname}" if entry.issym() else "is no file or directory"
+                    what = f"points to {entry.linkname}" if entry.issym() else "is not a file or directory"
                     copied.left_out.append(f"{'/'.join(parts) or top} {what}")
     except tarfile.TarError as error:
-        raise UnsafeArchive(f"what the session sent is no whole tar: {error}") from None
+        raise UnsafeArchive(f"the session sent an incomplete or invalid tar stream: {error}") from None
     for parts, target in links:
         os.symlink(target, into.joinpath(*parts))
         copied.files += 1
@@ -134,22 +141,24 @@ def unpack(source: IO[bytes], into: Path, top: str, tell: Tell) -> Copied:
     return copied
 
 
-def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, tell: Tell) -> None:
+def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:
         while piece := data.read(_PIECE):
             file.write(piece)
-            tell(len(piece))
+            report(len(piece))
         os.fchmod(fd, entry.mode & 0o777)
     os.utime(path, (entry.mtime, entry.mtime))
 
 
-def settle(made: Path, target: Path) -> None:
-    """Put what was unpacked where it belongs: a directory joins one that is there, anything else replaces
-    what is there at once. Raises ``OSError``."""
-    if made.is_dir() and not made.is_symlink() and target.is_dir():
-        for inner in made.iterdir():
-            settle(inner, target / inner.name)
-        made.rmdir()
+def install(unpacked: Path, target: Path) -> None:
+    """Move an unpacked copy to ``target``: directories merge, anything else replaces atomically.
+
+    Raises ``OSError``.
+    """
+    if unpacked.is_dir() and not unpacked.is_symlink() and target.is_dir():
+        for inner in unpacked.iterdir():
+            install(inner, target / inner.name)
+        unpacked.rmdir()
     else:
-        os.replace(made, target)
+        os.replace(unpacked, target)

@@ -1,4 +1,4 @@
-"""Where the manager is and which key to show it: flags, then environment, then files, then defaults."""
+"""Addresses and API key: from options, then environment, then saved files, then defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``key_in_shell`` is how a shell command names the key without showing it."""
+    """``key_in_shell``: an expression for shell commands that yields the key without showing it."""
 
     url: str
     openai_url: str
@@ -32,22 +32,22 @@ def state_directory(env: Mapping[str, str]) -> Path:
 def find_connection(
     env: Mapping[str, str], *, url: str | None = None, key: str | None = None, openai_url: str | None = None
 ) -> Connection:
-    """Each value from the first place that has it. Raises ``ConfigError`` for a file that cannot be read.
+    """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot be read.
 
-    ``connection.json`` (``url``, ``openai_url``) and ``admin-key`` are written by ``moorage up`` into the
+    ``connection.json`` (``url``, ``openai_url``) and ``admin-key`` are saved by ``moorage up`` in the
     state directory.
     """
     home = state_directory(env)
-    written = _read_connection(home / "connection.json")
+    saved = _read_connection(home / "connection.json")
     key_file = home / "admin-key"
     found, shown = key or env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
     if not found and (text := _read(key_file)) is not None:
         found, shown = text, f"$(cat {shlex.quote(str(key_file))})"
     return Connection(
-        url=url or env.get("MOORAGE_URL") or written.get("url") or DEFAULT_URL,
+        url=url or env.get("MOORAGE_URL") or saved.get("url") or DEFAULT_URL,
         openai_url=openai_url
         or env.get("MOORAGE_OPENAI_URL")
-        or written.get("openai_url")
+        or saved.get("openai_url")
         or DEFAULT_OPENAI_URL,
         key=found.strip(),
         key_in_shell=shown,
@@ -64,7 +64,7 @@ def _read_connection(path: Path) -> dict[str, Any]:
         parsed = None
     if not isinstance(parsed, dict) or not all(isinstance(value, str) for value in parsed.values()):
         raise ConfigError(
-            f"{path} is not a JSON object of texts", next_step="remove it; `moorage up` writes it again"
+            f"{path} is not a JSON object of strings", next_step="remove it; `moorage up` writes it again"
         )
     return parsed
 

@@ -1,4 +1,4 @@
-"""What every verb gets: the options that all share, the connection, and the two consoles."""
+"""Context of one command: the shared options, the connection to the manager, and the two consoles."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from moorage.cli.connection import Connection, find_connection
 from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.model.durations import format_duration, parse_duration
 from moorage.sdk import Client
 
 P = ParamSpec("P")
@@ -34,21 +35,26 @@ _PANEL = "Connection and output"
 SHARED: dict[str, Any] = {
     "url": Annotated[
         str | None,
-        typer.Option(help="Manager's address. Else MOORAGE_URL, else as `moorage up` wrote it."),
+        typer.Option(help="Address of the manager. Default: MOORAGE_URL, or as `moorage up` saved it."),
     ],
-    "key": Annotated[str | None, typer.Option(help="API key. Else MOORAGE_API_KEY, else the admin key.")],
+    "key": Annotated[
+        str | None, typer.Option(help="API key. Default: MOORAGE_API_KEY, or the saved admin key.")
+    ],
     "openai_url": Annotated[
-        str | None, typer.Option(help="Proxy's address, ending in /v1. Else MOORAGE_OPENAI_URL.")
+        str | None,
+        typer.Option(help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved."),
     ],
-    "output": Annotated[Output | None, typer.Option("--output", "-o", help="How results are printed.")],
-    "no_color": Annotated[bool | None, typer.Option("--no-color", help="No colours. Also NO_COLOR.")],
+    "output": Annotated[Output | None, typer.Option("--output", "-o", help="Format of the results.")],
+    "no_color": Annotated[
+        bool | None, typer.Option("--no-color", help="Print without colours, like NO_COLOR=1.")
+    ],
 }
 
 
 class Cli:
-    """One call of the command line. ``given`` holds the shared options that were given.
+    """One invocation of the command line. ``given`` holds the shared options that were set.
 
-    ``subcommand``: the verb that follows, for the callback of a group of verbs.
+    ``subcommand``: the command that follows, for the callback of a group; None when the group stands alone.
     """
 
     def __init__(
@@ -76,7 +82,7 @@ class Cli:
         return find_connection(os.environ, **asked)
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Do ``work`` with a connected client."""
+        """Run ``work`` with a connected client to its end."""
 
         async def main() -> T:
             at = self.connection
@@ -89,11 +95,11 @@ class Cli:
         print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
     def say(self, line: str) -> None:
-        """One line on stderr: progress and remarks, never results."""
+        """Print one line on stderr: progress and notes, never results."""
         self.err.print(line, soft_wrap=True)
 
 
-def verb(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:
+def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:
     """Register ``function(cli, ...)`` as a command that also takes the shared options."""
 
     def register(function: Callable[Concatenate[Cli, P], None]) -> Callable[Concatenate[Cli, P], None]:
@@ -103,10 +109,27 @@ def verb(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable
     return register
 
 
-def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:
-    """``function`` as typer wants it: its own parameters and the shared ones, without ``cli``.
+def duration_option(
+    help: str, *names: str, min_s: float = 0.0, max_s: float | None = None, **more: Any
+) -> Any:
+    """A typer option for seconds as ``float``, written as a duration between ``min_s`` and ``max_s``."""
 
-    The shared options may stand before or after the verb; the later one counts.
+    def parse(value: str | float) -> float:
+        seconds = parse_duration(value) if isinstance(value, str) else value  # a default is a number
+        if seconds < min_s or (max_s is not None and seconds > max_s):
+            allowed = f"at least {format_duration(min_s)}"
+            if max_s is not None:
+                allowed += f", at most {format_duration(max_s)}"
+            raise ValueError(f"{value!r} is not allowed: {allowed}")
+        return seconds
+
+    return typer.Option(*names, parser=parse, metavar="DURATION", help=help, **more)
+
+
+def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:
+    """``function`` with a signature for typer: its own parameters and the shared options, without ``cli``.
+
+    Shared options may stand before or after the command; the later one wins.
     """
     hints = get_type_hints(function, include_extras=True)
     own = [
@@ -131,7 +154,7 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
 
 
 def _console(stream: Any, plain: bool | None) -> Console:
-    # Markup, emoji codes and highlighting stay off: most of what is printed was written by users.
+    # Markup, emoji codes and highlighting stay off: most of the output is text that users wrote.
     console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain)
     if not console.is_terminal:
         console = Console(

@@ -1,10 +1,9 @@
-"""What people type, as specs: resources, environment, model names, paths. Only looks at paths, else pure."""
+"""Parsers for arguments: resources, environment, dependencies, group options, models, paths."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import BaseModel
 
 from moorage.common.model.errors import InvalidInput
 
-# What a workload gets that names only some of its resources.
+# Defaults for a workload that names only some of its resources.
 BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}
 
 
@@ -28,52 +27,34 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
 
 
 def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | float] | None:
-    """Slots as asked for, over the base; None when nothing was asked for."""
-    asked = pairs(given, "--resources", "cpu=2 or mem=4GiB")
+    """Requested slots over ``BASE_RESOURCES``; None when none were given."""
+    requested = pairs(given, "--resources", "cpu=2 or mem=4GiB")
     if gpus is not None:
-        asked["cuda.device"] = str(gpus)
-    return {**BASE_RESOURCES, **asked} if asked else None
+        requested["cuda.device"] = str(gpus)
+    return {**BASE_RESOURCES, **requested} if requested else None
 
 
-_SPANS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-
-
-def moment(text: str, now: datetime) -> datetime:
-    """``30d``, ``12h`` or ``5m`` from now, or a time with its zone. Raises ``InvalidInput``."""
-    span = re.fullmatch(r"(\d{1,4})([mhd])", text)
-    if span:
-        return now + int(span[1]) * _SPANS[span[2]]
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise InvalidInput(
-            f"{text!r} is not a time", next_step="write it like 30d, 12h, 5m or 2030-01-01T00:00:00Z"
-        )
-    return at
-
-
-_ENDS = ("success", "any", "failure")
+_CONDITIONS = ("success", "any", "failure")
 
 
 def dependency(text: str) -> dict[str, str]:
-    """``NAME``, or ``NAME:any`` and the like; a name may have colons of its own."""
+    """``NAME[:success|any|failure]``; the name may contain colons."""
     name, colon, end = text.rpartition(":")
-    return {"session": name, "on": end} if colon and end in _ENDS else {"session": text}
+    return {"session": name, "on": end} if colon and end in _CONDITIONS else {"session": text}
 
 
-# Options of several words, and of words that belong together.
+# Options that hold a list, and a list of sets.
 _LISTS, _SETS = frozenset({"session_types", "slot_priority"}), frozenset({"exclusive"})
-# What "none" means where that is not "no bound" or "no limit".
+# Values of "none" for options where it does not mean "unlimited".
 _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
 
 
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
-    """``OPTION=VALUE`` texts over ``old``: ``none`` for nothing, commas between words (``exclusive=a+b,c``),
-    a dot into an option that has its own (``preemption.how=end``; ``preemption=on`` for all as they are).
+    """``old`` with ``OPTION=VALUE`` texts applied; ``model`` names the options and checks the values later.
 
-    Raises ``InvalidInput`` naming the option and what is allowed; the values are for ``model`` to check.
+    ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). A dot reaches into a nested
+    option (``preemption.how=end``); ``preemption=on`` sets it with its defaults. Raises ``InvalidInput`` that
+    names the unknown option and the allowed ones.
     """
     changed = {name: dict(value) if isinstance(value, dict) else value for name, value in old.items()}
     for name, text in pairs(given, "OPTION=VALUE", "hol=backfill").items():
@@ -81,7 +62,7 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
         if first not in model.model_fields:
             raise InvalidInput(
                 f"there is no option {first!r}",
-                next_step=f"allowed is {', '.join(sorted(model.model_fields))}",
+                next_step=f"allowed are {', '.join(sorted(model.model_fields))}",
             )
         if dot:
             inner = {key: kept for key, kept in (changed.get(first) or {}).items() if key != rest}
@@ -102,16 +83,16 @@ def guess_engine(model: str) -> str:
 
 
 def locate_model(model: str) -> str:
-    """A local path made absolute, a hub id as it is."""
+    """A local path as an absolute one; a hub id unchanged."""
     path = Path(model).expanduser()
     looks_local = model.startswith((".", "~", "/")) or model.lower().endswith(".gguf") or path.exists()
     return str(path.resolve()) if looks_local else model
 
 
 def guess_name(model: str) -> str:
-    """The model's base name as an endpoint's name. Raises ``InvalidInput`` when nothing is left of it."""
+    """A valid endpoint name from the model's base name. Raises ``InvalidInput`` when none remains."""
     base = re.sub(r"\.gguf$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE)
     name = re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
     if not name:
-        raise InvalidInput(f"no name can be made of {model!r}", next_step="give one with --name")
+        raise InvalidInput(f"no name can be derived from {model!r}", next_step="give one with --name")
     return name

@@ -1,4 +1,4 @@
-"""The user's own end of a command in a session: standard input and outputs, and the terminal made raw."""
+"""The local side of an interactive command: standard streams, raw terminal mode, window size, signals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_terminal() -> bool:
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns; 0: not known."""
+    """Rows and columns; 0 when unknown."""
     try:
         found = os.get_terminal_size(STDOUT)
     except OSError:
@@ -31,19 +31,19 @@ def size() -> tuple[int, int]:
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Every key goes to the command, ^C too. However this is left, the terminal is as it was before."""
+    """Raw mode: every key goes to the command, ^C included. Restores the terminal at exit."""
     before = termios.tcgetattr(STDIN)
     try:
-        tty.setraw(STDIN, termios.TCSADRAIN)  # what was typed ahead is for the command
+        tty.setraw(STDIN, termios.TCSADRAIN)  # keeps what was typed ahead
         yield
     finally:
-        # What was typed and not read belongs to the shell.
+        # Input that was typed but not read stays for the shell.
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
 @contextmanager
-def signals_end(task: asyncio.Task[object]) -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel ``task``, so that what it has begun is undone."""
+def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel ``task``, so that its cleanup runs."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
@@ -56,7 +56,7 @@ def signals_end(task: asyncio.Task[object]) -> Iterator[None]:
 
 
 async def window_changes() -> AsyncIterator[tuple[int, int]]:
-    """The new size, after each change."""
+    """The window's size after each change."""
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGWINCH, changed.set)
     try:
@@ -69,17 +69,17 @@ async def window_changes() -> AsyncIterator[tuple[int, int]]:
 
 
 async def input_pieces() -> AsyncIterator[bytes]:
-    """Standard input as it comes, until its end. It is not read ahead: who takes slowly is waited for."""
-    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    """Standard input in pieces, until it ends. Never reads ahead of a slow consumer."""
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
-        loop.add_reader(STDIN, there.set)
+        loop.add_reader(STDIN, readable.set)
         watched = True
-    except PermissionError:  # a file: it is always ready
+    except PermissionError:  # a regular file is always ready
         watched = False
-        there.set()
+        readable.set()
     try:
         while True:
-            await there.wait()
+            await readable.wait()
             try:
                 data = os.read(STDIN, PIECE)
             except BlockingIOError:
@@ -90,27 +90,27 @@ async def input_pieces() -> AsyncIterator[bytes]:
                 return
             if data:
                 if watched:
-                    there.clear()
-                    # While the piece is on its way, nobody is woken for the next.
+                    readable.clear()
+                    # No wake-ups while the consumer handles this piece.
                     loop.remove_reader(STDIN)
                 yield data
                 if watched:
-                    loop.add_reader(STDIN, there.set)
+                    loop.add_reader(STDIN, readable.set)
             else:
-                there.clear()
+                readable.clear()
     finally:
         if watched:
             loop.remove_reader(STDIN)
 
 
-def put(channel: Channel, data: bytes) -> None:
-    """Write it all where it belongs. Raises ``BrokenPipeError``."""
+def write(channel: Channel, data: bytes) -> None:
+    """Write all of ``data`` to stdout or stderr. Raises ``BrokenPipeError``."""
     fd = STDERR if channel is Channel.STDERR else STDOUT
     (sys.stderr if fd == STDERR else sys.stdout).flush()
-    left = memoryview(data)
-    while left:
+    rest = memoryview(data)
+    while rest:
         try:
-            left = left[os.write(fd, left) :]
+            rest = rest[os.write(fd, rest) :]
         except BlockingIOError:
-            # Somebody who shares our terminal has made it so.
+            # Another process on this terminal has set it to non-blocking.
             os.set_blocking(fd, True)

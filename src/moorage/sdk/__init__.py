@@ -1,5 +1,4 @@
-"""The Python client: the management API, typed, and a small reader for the OpenAI API and
-the bytes of an app."""
+"""Python client: typed calls of the management API, a chat over the OpenAI API, and tunnels to apps."""
 
 from moorage.sdk.chat import Message, chat
 from moorage.sdk.client import Client

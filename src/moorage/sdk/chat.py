@@ -1,4 +1,4 @@
-"""A chat over the OpenAI API: enough for one question or a conversation, streamed or not."""
+"""Chat over the OpenAI API: one question or a conversation, streamed or whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import aiohttp
 
 from moorage.common.views.resources import Problem
-from moorage.sdk.errors import ApiError, Unreachable, why
+from moorage.sdk.errors import ApiError, Unreachable, connection_error
 
 
 class Message(TypedDict):
@@ -27,21 +27,21 @@ async def chat(
     max_tokens: int | None = None,
     idle_timeout: float = 300.0,
 ) -> AsyncGenerator[str, None]:
-    """The answer's text, in pieces as they come (not ``stream``: in one).
+    """The text of the answer in pieces as they arrive; without ``stream``, in one piece.
 
     ``openai_url`` ends in ``/v1``. ``idle_timeout`` is the longest silence in seconds. Raises ``ApiError``
-    for an error object, also in mid-stream, and ``Unreachable`` when nothing answers or it breaks off.
+    for an error object, in mid-stream too, and ``Unreachable`` when nothing answers or the answer is cut off.
     """
     url = f"{openai_url.rstrip('/')}/chat/completions"
-    ask: dict[str, Any] = {"model": model, "messages": list(messages), "stream": stream}
+    request: dict[str, Any] = {"model": model, "messages": list(messages), "stream": stream}
     if max_tokens is not None:
-        ask["max_tokens"] = max_tokens
+        request["max_tokens"] = max_tokens
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, headers=headers) as http,
-            http.post(url, json=ask) as answer,
+            http.post(url, json=request) as answer,
         ):
             if answer.status != 200 or not stream:
                 body = await answer.read()
@@ -56,20 +56,20 @@ async def chat(
                         yield text
     except TimeoutError as error:
         raise Unreachable(
-            f"{url} was silent for {idle_timeout:g} s", next_step="see the model's log"
+            f"{url} was silent for {idle_timeout:g} s", next_step="read the model's log with `moorage logs`"
         ) from error
     except aiohttp.ClientPayloadError as error:
-        raise _broke_off(url) from error
+        raise _cut_off(url) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise Unreachable(
-            f"nothing answers at {url} ({why(error)})",
+            f"nothing answers at {url} ({connection_error(error)})",
             next_step="start it with `moorage up`, or give its address with --openai-url",
         ) from error
-    raise _broke_off(url)
+    raise _cut_off(url)
 
 
 class EventReader:
-    """Server-sent events out of bytes that are cut anywhere: name and data of each whole event."""
+    """Parser for server-sent events from bytes cut at any place. Yields name and data of each event."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -116,7 +116,7 @@ def _parse(body: bytes) -> dict[str, Any]:
 
 
 def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiError:
-    """OpenAI's error object as a problem; engines also send a bare string, or none."""
+    """OpenAI's error object as a problem. Some engines send a bare string, or nothing."""
     given = parsed.get("error") or parsed
     if isinstance(given, str):
         given = {"message": given}
@@ -143,7 +143,7 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
     )
 
 
-def _broke_off(url: str) -> Unreachable:
+def _cut_off(url: str) -> Unreachable:
     return Unreachable(
-        f"the answer from {url} broke off", next_step="ask again; `moorage ps` shows its state"
+        f"the answer from {url} was cut off", next_step="ask again; `moorage ps` shows the endpoint's state"
     )

@@ -1,4 +1,4 @@
-"""What calls of the SDK raise beside ``common.errors.InvalidInput``."""
+"""Errors of the SDK, beside ``common.model.errors.InvalidInput``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moorage.common.views.resources import Problem
 
 
 class ApiError(MoorageError):
-    """The server refused. ``status`` is the HTTP status; ``problem`` says what was wrong."""
+    """The server refused the request. ``status`` is the HTTP status; ``problem`` has the details."""
 
     def __init__(self, status: int, problem: Problem) -> None:
         self.status, self.problem = status, problem
@@ -23,7 +23,7 @@ class Unreachable(MoorageError):
 
 
 def problem_of(url: str, status: int, body: bytes) -> Problem:
-    """The problem in an error's body; where there is none, one that says what was found instead."""
+    """The problem in the body of an error, or one that says what was found instead."""
     try:
         return Problem.model_validate_json(body)
     except ValidationError:
@@ -31,7 +31,7 @@ def problem_of(url: str, status: int, body: bytes) -> Problem:
 
 
 def not_moorage(url: str, status: int, body: bytes) -> Problem:
-    """For an answer that no Moorage manager would give: something else listens at the address."""
+    """The problem for an answer that is not a manager's: something else listens at the address."""
     start = " ".join(body[:120].decode(errors="replace").split())
     return Problem(
         title="Not a Moorage answer",
@@ -42,6 +42,6 @@ def not_moorage(url: str, status: int, body: bytes) -> Problem:
     )
 
 
-def why(error: Exception) -> str:
-    """What the operating system or aiohttp says of a failed connection, in a few words."""
+def connection_error(error: Exception) -> str:
+    """A few words on a failed connection, from the operating system or aiohttp."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""A command in a session, over the manager's WebSocket."""
+"""Commands in sessions, over the manager's WebSocket."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from moorage.common.model.commands import (
 from moorage.sdk.errors import ApiError, Unreachable, not_moorage, problem_of
 
 _KEEPALIVE_S = 15
-_GOODBYE_S = 3.0
+_CLOSE_S = 3.0
 
 
 class RunningCommand:
-    """``end``: how it ended, once ``read`` has given None."""
+    """A command that runs in a session. ``end``: its outcome, set once ``read`` has returned None."""
 
     def __init__(self, ws: aiohttp.ClientWebSocketResponse, url: str) -> None:
         self._ws, self._url = ws, url
         self.end: ExecEnd | None = None
 
     async def send(self, data: bytes) -> None:
-        """Give it input; waits until there is room. After its end: nothing."""
+        """Send input; waits while the command does not read. Ignored after its end."""
         for at in range(0, len(data), PIECE):
             await self._send(frame(Channel.STDIN, data[at : at + PIECE]))
 
@@ -49,12 +49,12 @@ class RunningCommand:
         await self._send(frame(Channel.RESIZE, size.model_dump_json().encode()))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next of what it said; None: it has ended. Raises ``Unreachable`` when the connection breaks."""
+        """The next piece of output; None at the end. Raises ``Unreachable`` when the connection is lost."""
         while self.end is None:
             message = await self._ws.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
                 raise Unreachable(
-                    f"the connection to the manager at {self._url} broke off, and the command was hung up",
+                    f"the connection to the manager at {self._url} was lost, which ended the command",
                     next_step="try again",
                 )
             try:
@@ -64,9 +64,7 @@ class RunningCommand:
                 elif channel in (Channel.STDOUT, Channel.STDERR):
                     return channel, data
             except (ValueError, ValidationError) as error:
-                raise Unreachable(
-                    f"the manager at {self._url} sent what is not understood: {error}"
-                ) from None
+                raise Unreachable(f"the manager at {self._url} sent an invalid message: {error}") from None
         return None
 
     async def _send(self, message: bytes) -> None:
@@ -75,7 +73,7 @@ class RunningCommand:
         try:
             await self._ws.send_bytes(message)
         except ConnectionError:
-            pass  # the reading side says what happened
+            pass  # read() reports it
 
 
 @asynccontextmanager
@@ -87,14 +85,14 @@ async def run_command(
     timeout_s: float,
     unreachable: Callable[[Exception], Unreachable],
 ) -> AsyncIterator[RunningCommand]:
-    """Leaving hangs it up, if it still runs. Raises ``ApiError`` and ``Unreachable``."""
+    """Leaving disconnects, which ends a command that still runs. Raises ``ApiError`` and ``Unreachable``."""
     manager = str(url.origin())
     try:
         async with asyncio.timeout(timeout_s):
             try:
                 ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MESSAGE_MAX)
             except aiohttp.WSServerHandshakeError:
-                # A refusal's words are only to be had by a plain request.
+                # The handshake error hides the body of a refusal: a plain request gets it.
                 async with http.get(url) as answer:
                     body = await answer.read()
                 raise ApiError(answer.status, problem_of(manager, answer.status, body)) from None
@@ -107,26 +105,29 @@ async def run_command(
         await ws.send_str(spec.model_dump_json())
         yield RunningCommand(ws, manager)
     finally:
-        await _leave(ws)
+        await _close(ws)
 
 
-async def _leave(ws: aiohttp.ClientWebSocketResponse) -> None:
-    """Say goodbye, and break the connection if that is not answered: a goodbye stands behind the input that
-    the command did not take, and is then never read. aiohttp's own bound begins anew with every message, so
-    it never comes beside a command that goes on talking; and what it closes stays open while bytes wait."""
+async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
+    """Close the WebSocket, and reset the connection when the close is not answered in time.
+
+    The close frame queues behind input that the command did not read, so the manager may never see it.
+    aiohttp's own timeout restarts with every message, so it never fires beside a command that keeps printing,
+    and a transport that it closes stays open while bytes are queued.
+    """
     connection = ws.get_extra_info("socket")
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GOODBYE_S):
+        async with asyncio.timeout(_CLOSE_S):
             await ws.close()
     if connection is not None and ws.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
-        with suppress(OSError):  # it is gone already
-            # Without lingering: what still waits in the system is dropped, and the manager told at once.
+        with suppress(OSError):  # already closed
+            # Linger 0: the kernel drops queued bytes and resets the connection at once.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(socket.SHUT_RDWR)
 
 
 def _keep_alive(ws: aiohttp.ClientWebSocketResponse) -> None:
-    """A manager that went away without a word is noticed, however long nothing is said."""
+    """TCP keepalive: detects a manager that vanished while nothing is sent."""
     connection = ws.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_KEEPIDLE"):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

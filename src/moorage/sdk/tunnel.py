@@ -1,4 +1,4 @@
-"""The bytes of one TCP connection to an app of a session, through a proxy."""
+"""Tunnel for one TCP connection to an app of a session, over a proxy's WebSocket."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import aiohttp
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.service_ports import TUNNEL_EOF, TUNNEL_PROTOCOL
 from moorage.common.views.resources import Problem
-from moorage.sdk.errors import ApiError, Unreachable, why
+from moorage.sdk.errors import ApiError, Unreachable, connection_error
 
 _PIECE = 64 * 1024
 
@@ -21,10 +21,10 @@ async def carry(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Carry what ``reader`` brings to the app and what it answers to ``writer``, until both have ended.
+    """Copy ``reader`` to the app and the app's answers to ``writer``, until both directions have ended.
 
-    ``url``: ``http://PROXY/tunnel/SESSION_ID/APP``. Raises ``ApiError`` when the proxy refuses,
-    ``Unreachable`` when it does not answer or the connection breaks. ``writer`` is for the caller to close.
+    ``url``: ``http://PROXY/tunnel/SESSION_ID/APP``. Raises ``ApiError`` when the proxy refuses, and
+    ``Unreachable`` when it does not answer or the connection breaks. The caller closes ``writer``.
     """
     try:
         async with http.ws_connect(
@@ -35,8 +35,8 @@ async def carry(
         ) as socket:
             up = spawn("sdk.tunnel.up", _up(reader, socket))
             try:
-                whole = await _down(socket, writer)
-                if not whole and not (up.done() and up.result() is False):
+                complete = await _down(socket, writer)
+                if not complete and not (up.done() and up.result() is False):
                     raise ConnectionResetError("the app's connection broke")
                 await up
             finally:
@@ -45,13 +45,13 @@ async def carry(
         raise _refused(error) from None
     except (aiohttp.ClientError, ConnectionError) as error:
         raise Unreachable(
-            f"the connection to the proxy at {url} failed ({why(error)})",
-            next_step="see whether it runs; give its address with --openai-url",
+            f"the connection to the proxy at {url} failed ({connection_error(error)})",
+            next_step="check that it runs, or give its address with --openai-url",
         ) from error
 
 
 async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> bool:
-    """False if the near end broke: then the far one is broken too."""
+    """False when the local connection broke; the remote one is then closed as broken too."""
     try:
         while piece := await reader.read(_PIECE):
             await socket.send_bytes(piece)
@@ -63,7 +63,7 @@ async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketRespo
 
 
 async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamWriter) -> bool:
-    """True when the app has ended its direction as it should."""
+    """True when the app ended its direction cleanly."""
     async for message in socket:
         if message.type is aiohttp.WSMsgType.BINARY:
             writer.write(message.data)
@@ -75,6 +75,6 @@ async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
 
 
 def _refused(error: aiohttp.WSServerHandshakeError) -> ApiError:
-    told = error.headers.get("x-moorage-error", "") if error.headers else ""
-    message, code = told or f"what answers there (HTTP {error.status}) is not a Moorage proxy", "refused"
+    reason = error.headers.get("x-moorage-error", "") if error.headers else ""
+    message, code = reason or f"what answers there (HTTP {error.status}) is not a Moorage proxy", "refused"
     return ApiError(error.status, Problem(title=code, status=error.status, detail=message, code=code))

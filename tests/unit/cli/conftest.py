@@ -1,7 +1,7 @@
 """The command line as users call it, against the server that plays the REST contract."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,8 @@ from moorage.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
 
+from invoke import Run
 from rest_manager import KEY, RestManager
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from invoke import Run
 from played_apps import ACCESS_TOKEN
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.views.access_tokens import AppView
 
 LAB = AppView(name="jupyter", protocol="http", ready=True, path="/apps/id-lab/jupyter")
@@ -18,7 +18,7 @@ DB = AppView(name="db", protocol="tcp", ready=True, path="/apps/id-lab/db")
 def test_open_prints_an_address_with_a_fresh_access_token(manager: RestManager, moorage: Run) -> None:
     manager.offered.apps["lab"] = [LAB, DB]
     at = manager.openai_url.removesuffix("/v1")
-    result = moorage("open", "lab", "--lifetime", "60")
+    result = moorage("open", "lab", "--lifetime", "1m")
     assert (result.exit_code, result.stdout) == (
         0,
         f"{at}/apps/id-lab/jupyter/?access_token={ACCESS_TOKEN}\n",
@@ -64,7 +64,7 @@ def test_a_local_port_that_is_taken_leaves_no_access_token(manager: RestManager,
     taken = manager.url.rpartition(":")[2]
     result = moorage("port-forward", "lab", "db", taken)
     assert result.exit_code != 0
-    assert f"port {taken} of this machine cannot be had" in result.stderr
+    assert f"cannot listen on local port {taken}" in result.stderr
     assert manager.offered.access_tokens == []
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.cli.archive import SENT, UnsafeArchive, pack, parts_of, settle, size_of, stays_inside, unpack
-from moorage.cli.verbs.copy import remote
+from moorage.cli.archive import ROOT, UnsafeArchive, install, pack, parts_of, size_of, stays_inside, unpack
+from moorage.cli.commands.cp import remote_path
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):
@@ -144,10 +144,10 @@ def test_there_and_back(tmp_path: Path) -> None:
     stream = io.BytesIO()
     copied = pack(source, stream, told.append)
     assert (copied.files, copied.size, sum(told), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
-    assert copied.left_out == ["pipe is no file, directory or link"]
+    assert copied.left_out == ["pipe is not a file, directory or link"]
     stream.seek(0)
-    unpack(stream, tmp_path / "it", SENT, nothing)
-    settle(tmp_path / "it", tmp_path / "target")
+    unpack(stream, tmp_path / "it", ROOT, nothing)
+    install(tmp_path / "it", tmp_path / "target")
     target = tmp_path / "target"
     assert (target / "sub/run").read_bytes() == b"#!\n" * 1000
     assert (target / "sub/run").stat().st_mode & 0o777 == 0o750
@@ -160,12 +160,12 @@ def test_a_directory_joins_one_that_is_there_and_a_file_replaces_one(tmp_path: P
     for name, text in (("made/a", "new"), ("made/d/b", "new"), ("target/a", "old"), ("target/d/c", "old")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    settle(tmp_path / "made", tmp_path / "target")
+    install(tmp_path / "made", tmp_path / "target")
     found = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
     assert found == {"target/a": "new", "target/d/b": "new", "target/d/c": "old"}
     (tmp_path / "made").write_text("file")
     with pytest.raises(OSError, match="irectory"):
-        settle(tmp_path / "made", tmp_path / "target")
+        install(tmp_path / "made", tmp_path / "target")
 
 
 @pytest.mark.parametrize(
@@ -176,4 +176,4 @@ def test_a_directory_joins_one_that_is_there_and_a_file_replaces_one(tmp_path: P
     ],
 )  # fmt: skip
 def test_which_of_the_two_is_in_a_session(text: str, meant: tuple[str, str] | None) -> None:
-    assert remote(text) == meant
+    assert remote_path(text) == meant

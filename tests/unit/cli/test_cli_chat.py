@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from invoke import Run
 from rest_manager import KEY, RestManager
 
-from conftest import Run
 from moorage.common.model.spec import EndpointSpec, Probe
 
 

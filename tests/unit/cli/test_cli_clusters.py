@@ -2,10 +2,10 @@
 
 import json
 
+from invoke import Run
 from played import Played, runs
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.model.reasons import Reason
 
 
@@ -55,7 +55,7 @@ def test_a_sub_that_failed_is_not_taken_for_main1(manager: RestManager, moorage:
 def test_describe_names_the_kernels(manager: RestManager, moorage: Run) -> None:
     moorage("start", "--name", "work", "--cluster", "3")
     shown = moorage("describe", "work").stdout
-    assert "3 kernels, single-node; it ends when a sub is lost" in shown
+    assert "3 kernels, single-node; ends when a sub kernel is lost" in shown
     assert "main1" in shown
     assert (
         json.loads(moorage("describe", "work", "-o", "json").stdout)["session"]["kernels"][0]["role"]

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from invoke import Run
 from played import BORN, batch, fails_with
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
@@ -66,7 +66,7 @@ def test_describe_a_waiting_session_says_why(manager: RestManager, moorage: Run)
     manager.add_session(batch("job"), script=[], hold=hold)
     shown = moorage("describe", "job").stdout
     step = REASONS[Reason.NO_ELIGIBLE_AGENT].next_step
-    for part in ("no agent (tried 2 times", step, "0 agents in group", "PENDING", "story"):
+    for part in ("no agent (tried 2 times", step, "0 agents in group", "PENDING", "history"):
         assert part in shown
 
 
@@ -80,7 +80,7 @@ def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManag
         "exit code 7",
         REASONS[Reason.EXIT_NONZERO].next_step,
         "no such file",
-        "story of tiny-r1",
+        "history of tiny-r1",
         "env",
         "TOKEN",
     ):
@@ -108,11 +108,11 @@ def test_agents(manager: RestManager, moorage: Run) -> None:
     ]
     assert "1.5/4" in (listed := moorage("agents").stdout)
     assert "cuda.device=1/2" in listed
-    one = moorage("agents", "agent-1").stdout
+    one = moorage("agents", "describe", "agent-1").stdout
     for part in ("room=[red]north[/red]", "GPU-1", "50%", "80GiB", "unhealthy"):
         assert part in one
     assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "agent-1"
-    assert moorage("agents", "nope").exit_code == 3
+    assert moorage("agents", "describe", "nope").exit_code == 3
 
 
 def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager, moorage: Run) -> None:
@@ -126,10 +126,10 @@ def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager
         used=0,
     )
     manager.offers = [whole]
-    assert "NVLINK" not in moorage("agents", "agent-1").stdout
+    assert "NVLINK" not in moorage("agents", "describe", "agent-1").stdout
     part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
     manager.offers = [whole.model_copy(update={"numa": 1, "nvlink_domain": "0"}), part]
-    shown = moorage("agents", "agent-1").stdout
+    shown = moorage("agents", "describe", "agent-1").stdout
     assert "NVLINK" in shown
     line = next(line for line in shown.splitlines() if "GPU-0" in line)
     assert line.split()[-2:] == ["1", "0"]
@@ -137,9 +137,9 @@ def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager
 
 
 def test_an_agent_is_forgotten(manager: RestManager, moorage: Run) -> None:
-    assert moorage("agent", "forget", "agent-2").stdout == "agent-2\n"
-    assert json.loads(moorage("agent", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
-    refused = moorage("agent", "forget", "agent-1")
+    assert moorage("agents", "forget", "agent-2").stdout == "agent-2\n"
+    assert json.loads(moorage("agents", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
+    refused = moorage("agents", "forget", "agent-1")
     assert refused.exit_code != 0
     assert "ALIVE" in refused.stderr
 
@@ -148,12 +148,12 @@ def test_groups(manager: RestManager, moorage: Run) -> None:
     assert "default" in moorage("groups").stdout
     changed = moorage("groups", "set", "default", "--hol", "strict", "-o", "json")
     assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(mode="json")
-    assert "strict" in moorage("groups", "show", "default").stdout
+    assert "strict" in moorage("groups", "describe", "default").stdout
     assert moorage("groups", "-o", "name").stdout == "default\n"
     assert moorage("groups", "list", "-o", "name").stdout == "default\n"
     assert moorage("groups", "set", "default", "--hol", "maybe").exit_code == 2
     assert moorage("groups", "set", "default").exit_code == 2
-    assert moorage("groups", "show", "nope").exit_code == 3
+    assert moorage("groups", "describe", "nope").exit_code == 3
     assert manager.groups["default"].hol == "strict"
 
 
@@ -161,7 +161,7 @@ def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, moorag
     words = (
         "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
     )
-    assert moorage("group", "set", "default", *words.split(), "preemption=on").exit_code == 0
+    assert moorage("groups", "set", "default", *words.split(), "preemption=on").exit_code == 0
     options = manager.groups["default"]
     assert (options.strategy, options.weights) == ("drf", {"ann": 2, "bob/x": 3})
     assert options.session_types == ["batch", "inference"]
@@ -173,7 +173,7 @@ def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, moorag
     assert options.preemption == PreemptionOptions(how="end")
     assert (options.max_bypasses, options.weights, options.replicas) == (None, {"bob/x": 3}, "none")
     assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), "what is not given stays"
-    shown = moorage("groups", "show", "default").stdout
+    shown = moorage("groups", "describe", "default").stdout
     for part in ("cuda+rocm,tpu+npu", "batch,inference", "bob/x=3", "how=end"):
         assert part in shown
 
@@ -203,22 +203,22 @@ def test_a_wrong_option_is_told_with_what_is_allowed(
 
 
 def test_quotas(manager: RestManager, moorage: Run) -> None:
-    assert "everybody may have everything" in moorage("quota", "ls").stderr
+    assert "there is no quota" in moorage("quotas", "list").stderr
     words = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
-    assert moorage("quota", "set", "user", "ann", *words.split()).exit_code == 0
+    assert moorage("quotas", "set", "user", "ann", *words.split()).exit_code == 0
     quota = manager.quotas["user", "ann"]
     assert quota.slots == {"cpu": 2500, "mem": 1536 << 20, "cuda.device": 0}, "zero is a limit too"
     assert (quota.sessions, quota.pending) == (10, 0)
-    assert moorage("quota", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
+    assert moorage("quotas", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
     quota = manager.quotas["user", "ann"]
     assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
-    moorage("quota", "set", "group", "default", "cpu=4")
-    shown = moorage("quota", "ls").stdout
+    moorage("quotas", "set", "group", "default", "cpu=4")
+    shown = moorage("quotas", "list").stdout
     for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4"):
         assert part in shown
-    assert moorage("quota", "ls", "-o", "name").stdout == "user/ann\ngroup/default\n"
-    assert json.loads(moorage("quota", "ls", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
-    assert moorage("quota", "rm", "user", "ann").stdout == "user/ann\n"
+    assert moorage("quotas", "list", "-o", "name").stdout == "user/ann\ngroup/default\n"
+    assert json.loads(moorage("quotas", "list", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
+    assert moorage("quotas", "delete", "user", "ann").stdout == "user/ann\n"
     assert list(manager.quotas) == [("group", "default")]
 
 
@@ -235,7 +235,7 @@ def test_quotas(manager: RestManager, moorage: Run) -> None:
     ],
 )
 def test_a_wrong_quota_is_refused(manager: RestManager, moorage: Run, words: str, told: str) -> None:
-    refused = moorage("quota", "set", *words.split())
+    refused = moorage("quotas", "set", *words.split())
     assert refused.exit_code == 2
     assert told in refused.stderr
     assert not manager.quotas

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from moorage.cli.progress import Progress
-from moorage.cli.story import Stage
+from moorage.cli.summary import Stage
 
 
 def test_without_a_terminal_each_kind_of_work_is_a_line_once() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from invoke import Run
 
-from conftest import Run
-from moorage.cli import spans
+from moorage.cli import times
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.manager.scheduling import Policy
@@ -30,11 +30,11 @@ AWAY = {"MOORAGE_URL": "http://127.0.0.1:9"}  # whoever asks a manager is told t
         (("replay", "--policy", "hol=sideways"), ("hol", "'strict', 'skip' or 'backfill'")),
         (("replay", "--policy", "max_bypasses=-1"), ("max_bypasses", "greater than or equal to 0")),
         (("replay", "--verify", "--policy", "strict"), ("--verify takes no --policy",)),
-        (("log", "--last", "soon"), ("--last 'soon' is no length of time", "10m")),
-        (("log", "--last", "0s"), ("--last '0s' is no length of time",)),
-        (("log", "--from", "yesterday"), ("--from 'yesterday' is no point in time", "2026-05-04T13:00")),
-        (("log", "--to", "25:00"), ("--to '25:00' is no point in time",)),
-        (("log", "--last", "5m", "--from", "10m"), ("--last stands for --from and --to",)),
+        (("log", "--last", "soon"), ("'soon' is not a duration", "10m")),
+        (("log", "--last", "0s"), ("'0s' is not allowed",)),
+        (("log", "--from", "yesterday"), ("--from 'yesterday' is not a time", "2026-05-04T13:00")),
+        (("log", "--to", "25:00"), ("--to '25:00' is not a time",)),
+        (("log", "--last", "5m", "--from", "10m"), ("--last excludes --from and --to",)),
         (("replay", "--from", "5m", "--to", "10m"), ("is not before --to",)),
         (("log", "--limit", "0"), ("--limit",)),
     ],
@@ -49,20 +49,20 @@ def test_what_is_wrong_is_said_before_anybody_is_asked(
 
 
 def test_points_in_time() -> None:
-    assert spans.past("90s", NOW, "--from") == NOW - timedelta(seconds=90)
-    assert spans.past(" 1.5h", NOW, "--from") == NOW - timedelta(minutes=90)
-    assert spans.past("2026-05-04T10:00:01Z", NOW, "--from") == NOW.replace(hour=10, minute=0, second=1)
-    assert spans.past("2026-05-04T10:00+02:00", NOW, "--from") == NOW.replace(hour=8, minute=0)
-    here = spans.past("2026-05-04T10:00", NOW, "--from")
+    assert times.past("90s", NOW, "--from") == NOW - timedelta(seconds=90)
+    assert times.past(" 1.5h", NOW, "--from") == NOW - timedelta(minutes=90)
+    assert times.past("2026-05-04T10:00:01Z", NOW, "--from") == NOW.replace(hour=10, minute=0, second=1)
+    assert times.past("2026-05-04T10:00+02:00", NOW, "--from") == NOW.replace(hour=8, minute=0)
+    here = times.past("2026-05-04T10:00", NOW, "--from")
     assert here.replace(tzinfo=None) == datetime(2026, 5, 4, 10)
     assert here.utcoffset() == here.astimezone().utcoffset(), "of this machine"
     today = NOW.astimezone()
-    assert spans.past("10:15", NOW, "--from").replace(tzinfo=None) == datetime(
+    assert times.past("10:15", NOW, "--from").replace(tzinfo=None) == datetime(
         today.year, today.month, today.day, 10, 15
     )
     for text in ("", "10", "2026", "-5m", "5 m", "99999999999d"):
         with pytest.raises(InvalidInput, match="--from"):
-            spans.past(text, NOW, "--from")
+            times.past(text, NOW, "--from")
 
 
 def test_a_policy_is_the_recorded_one_but_for_what_was_asked() -> None:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from invoke import Run
 
-from conftest import Run
 from moorage.server.commands import scheduler_simulate  # noqa: F401 - it registers its commands
 
 TRACE = """

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from invoke import Run
 from played import BORN, fails_with
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import Hold, Problem
@@ -61,7 +61,7 @@ def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestMana
     last = result.stderr.splitlines()[-1]
     assert last.startswith("moorage: big failed: it used more memory than it had (oom): used [red]9GiB[/red]")
     assert REASONS[Reason.OOM].next_step in last
-    assert "it was removed again" in last
+    assert "the endpoint was deleted" in last
     assert "Killed \ufffd[31m!" in result.stderr
     assert manager.endpoints == {}
 
@@ -83,7 +83,7 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager,
         at=BORN,
     )
     manager.next_session = {"script": [], "hold": hold}
-    result = moorage("serve", "org/big", "--timeout", "0.3")
+    result = moorage("serve", "org/big", "--timeout", "0.3s")
     assert result.exit_code == 124
     step = REASONS[Reason.INSUFFICIENT_RESOURCES].next_step
     assert f"no free GPU; 2 agents: cuda.device; {step}" in result.stderr
@@ -96,7 +96,7 @@ def test_an_endpoint_that_is_deleted_meanwhile(manager: RestManager, moorage: Ru
     manager.refuse["GET", "/v1/endpoints/big"] = (404, gone)
     result = moorage("serve", "org/big")
     assert result.exit_code == 1
-    assert "deleted while we waited" in result.stderr
+    assert "deleted during the wait" in result.stderr
 
 
 def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: RestManager, moorage: Run) -> None:
@@ -135,7 +135,7 @@ def test_a_name_in_use(manager: RestManager, moorage: Run) -> None:
         (("serve", "m", "--gpus", "1.5"), "'--gpus': Input should be a valid integer"),
         (("serve", "m", "--replicas", "-1"), "greater than or equal to 0"),
         (("serve", "m", "--nonsense"), "--nonsense"),
-        (("serve", "///"), "no name can be made"),
+        (("serve", "///"), "no name can be derived"),
         (("nonsense",), "nonsense"),
     ],
 )

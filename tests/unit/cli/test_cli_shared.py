@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from invoke import Run
 from played import batch
 from rest_manager import KEY, RestManager
 
-from conftest import Run
 from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
-from moorage.cli.render import show_duration
+from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import ConfigError
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
@@ -138,7 +138,7 @@ def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_pa
     finally:
         waits.kill()
     assert waits.returncode == 130
-    assert "big is left to start by itself" in said
+    assert "big keeps starting" in said
     assert "moorage stop big" in said
     assert "Traceback" not in said
     assert "big" in manager.endpoints
@@ -201,4 +201,4 @@ def test_local_paths_become_absolute_and_hub_ids_stay(
     [(-1, "0.00s"), (0.314, "0.31s"), (42.9, "42s"), (192, "3m12s"), (18_120, "5h02m"), (277_200, "3d5h")],
 )
 def test_durations(seconds: float, shown: str) -> None:
-    assert show_duration(seconds) == shown
+    assert format_duration(seconds) == shown

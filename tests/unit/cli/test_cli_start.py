@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from invoke import Run
 from played import Played, batch, fails_with
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import SessionType, Status
 
@@ -17,7 +17,7 @@ def started(manager: RestManager) -> Played:
 
 
 def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: RestManager, moorage: Run) -> None:
-    result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60")
+    result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60s")
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
     assert one.status is Status.RUNNING
@@ -50,9 +50,9 @@ def test_start_that_fails_says_why_and_shows_its_log(manager: RestManager, moora
 
 def test_start_gives_up_waiting_in_time(manager: RestManager, moorage: Run) -> None:
     manager.next_session = {"script": []}
-    result = moorage("start", "--timeout", "0.2")
+    result = moorage("start", "--timeout", "0.2s")
     assert result.exit_code == 124
-    assert "it is left as it is" in result.stderr
+    assert "nothing was stopped" in result.stderr
 
 
 def test_describe_says_what_to_do_next_while_there_is_something(manager: RestManager, moorage: Run) -> None:
@@ -66,10 +66,10 @@ def test_describe_says_what_to_do_next_while_there_is_something(manager: RestMan
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("cp", "here", "there"), 2, "one of the two must be in a session"),
-        (("cp", "one:a", "two:b"), 2, "one of the two must be in a session"),
-        (("cp", "./not-there", "dev:"), 3, "there is no not-there here"),
-        (("cp", "dev:x", "not/there/x"), 3, "there is no directory"),
+        (("cp", "here", "there"), 2, "one path must be in a session"),
+        (("cp", "one:a", "two:b"), 2, "one path must be in a session"),
+        (("cp", "./not-there", "dev:"), 3, "there is no local path not-there"),
+        (("cp", "dev:x", "not/there/x"), 3, "there is no local directory"),
         (("cp", "dev:..", "."), 2, "ends in two dots"),
         (("exec", "-it", "dev", "--", "sh"), 2, "-t needs a terminal"),
         (("exec", "nobody", "--", "true"), 3, ""),

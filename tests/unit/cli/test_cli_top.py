@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
+from invoke import Run
 from played import batch
 from rest_manager import KEY, RestManager
 
-from conftest import Run
-from moorage.cli.verbs.top import Sort, by_most
+from moorage.cli.commands.top import Sort, by_usage
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.usage import AgentStats
@@ -71,7 +71,7 @@ def agent(name: str, **used: int) -> AgentStats:
 )
 def test_order(sort: Sort, names: str) -> None:
     found = [agent("c"), agent("a", cpu=1, memory=9), agent("b", cpu=2, memory=3)]
-    assert [view.id for view in by_most(found, sort)] == list(names)
+    assert [view.id for view in by_usage(found, sort)] == list(names)
 
 
 def test_describe_shows_what_a_running_session_uses(manager: RestManager, moorage: Run) -> None:
@@ -80,7 +80,7 @@ def test_describe_shows_what_a_running_session_uses(manager: RestManager, moorag
     shown = moorage("describe", "job").stdout
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
-    assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "agent-1").stdout
+    assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "describe", "agent-1").stdout
     manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
     for one in manager.sessions.values():
         one.status, one.script = Status.RUNNING, []
@@ -101,7 +101,7 @@ def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: RestManager, tmp_
         "MOORAGE_HOME": str(tmp_path),
         "TERM": "xterm",
     }
-    command = [sys.executable, "-m", "moorage", "top", "--every", "0.5"]
+    command = [sys.executable, "-m", "moorage", "top", "--every", "500ms"]
     top = subprocess.Popen(command, env=env, stdin=its, stdout=its, stderr=subprocess.PIPE)
     os.close(its)
     shown, deadline = b"", time.monotonic() + 30

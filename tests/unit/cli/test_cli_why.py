@@ -6,9 +6,9 @@ import json
 import re
 from datetime import UTC, datetime
 
+from invoke import Run
 from rest_manager import RestManager
 
-from conftest import Run
 from moorage.common.model.status import Status
 from moorage.common.views.pending import Condition, KernelPlaceView, PlanView, WhyView
 from moorage.common.views.resources import DeviceView
@@ -76,7 +76,7 @@ PLAN = PlanView(
 
 def test_plan_says_where_and_makes_nothing(manager: RestManager, moorage: Run) -> None:
     manager.refuse["POST", "/v1/sessions"] = (200, PLAN)
-    result = moorage("plan", "--gpus", "1", "--timeout", "60", "--after", "train")
+    result = moorage("plan", "--gpus", "1", "--timeout", "60s", "--after", "train")
     assert result.exit_code == 0, result.stderr
     assert "yes" in result.stdout
     assert "gpu-03  GPU-7" in result.stdout

@@ -7,7 +7,7 @@ from typing import Any
 from planner_words import node, wants
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.views.pending import Outlook
+from moorage.common.views.pending import PendingExplanation
 from moorage.manager.explain.pending import at_time, look, words
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import Allocation, Quota, Running
@@ -35,14 +35,14 @@ def asks(name: str, gpus: int, created: int = 0, minutes: int | None = None, **m
     return wants(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **more)
 
 
-def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> Outlook:
+def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> PendingExplanation:
     quotas = options.pop("quotas", ())
     snapshot = Snapshot("g", tuple(agents), tuple(pending), quotas)
     found = look(snapshot, Policy(**options), NOW, SessionId(name))
     return words(found, {one: f"{one}!" for one in found.mentions()}, NOW)
 
 
-def unmet(view: Outlook) -> dict[str, str]:
+def unmet(view: PendingExplanation) -> dict[str, str]:
     return {one.kind: one.text for one in view.conditions if not one.met}
 
 

@@ -7,10 +7,17 @@ from played import BORN
 
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.resources import Page
-from moorage.common.views.usage import AgentStats, DeviceStats, KernelStats, SessionStats, SessionUse, UseNow
+from moorage.common.views.usage import (
+    AgentStats,
+    DeviceStats,
+    KernelStats,
+    LatestUsage,
+    SessionStats,
+    SessionUsage,
+)
 
 GIB = 1024**3
-USED = UseNow(at=BORN, cpu=1500, memory=2 * GIB, rx=2048, tx=1024, gpu=750, gpu_memory=40 * GIB)
+USED = LatestUsage(at=BORN, cpu=1500, memory=2 * GIB, rx=2048, tx=1024, gpu=750, gpu_memory=40 * GIB)
 
 
 def routes(manager: Any) -> list[web.RouteDef]:
@@ -38,7 +45,7 @@ def routes(manager: Any) -> list[web.RouteDef]:
         views = [one.view() for one in manager.sessions.values()]
         running = [view for view in views if view.status is Status.RUNNING]
         found = [
-            SessionUse(
+            SessionUsage(
                 id=view.id,
                 name=view.name,
                 type=view.type,
@@ -52,7 +59,7 @@ def routes(manager: Any) -> list[web.RouteDef]:
             )
             for view in running
         ]
-        return _shown(Page[SessionUse](items=found[: int(request.query["limit"])]))
+        return _shown(Page[SessionUsage](items=found[: int(request.query["limit"])]))
 
     async def agents(request: web.Request) -> web.Response:
         return _shown(Page[AgentStats](items=[_agent("agent-1", 1000), _agent("agent-2", 3000)]))

@@ -58,7 +58,7 @@ async def test_refusals_of_all_shapes(manager: RestManager, status: int, body: s
 
 async def test_a_stream_that_just_ends_is_not_whole(manager: RestManager) -> None:
     manager.done_event = False
-    with pytest.raises(Unreachable, match="broke off"):
+    with pytest.raises(Unreachable, match="was cut off"):
         await answer(manager)
 
 

@@ -128,7 +128,7 @@ class Ledger:
             raise StartupError(
                 f"the agent's identity in {self._identity} cannot be read: {error!r}",
                 next_step="restore that file; without it, this is another agent, which the manager takes in "
-                "once the known one is LOST, or was forgotten (`moorage agent forget ID`)",
+                "once the known one is LOST, or was forgotten (`moorage agents forget ID`)",
             ) from None
         start = max(before + 1, int(clock.now().timestamp() * 1000))
         self._replace(self._identity, {"version": VERSION, "identity": identity, "start": start})

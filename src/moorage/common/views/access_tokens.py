@@ -1,6 +1,7 @@
-"""Apps (the service ports of a session) and access tokens to them, as they are asked for and shown. The
-access token
-itself is shown once, in the answer that makes it."""
+"""REST models of apps (the service ports of sessions) and access tokens to them.
+
+The secret of an access token appears once, in the answer that creates it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ WORKING_DAY_S, MONTH_S = 28_800.0, 2_592_000.0
 
 
 class AppView(BaseModel):
-    """One service port of a session. ``ready``: a proxy that has heard of it leads there."""
+    """A service port of a session. ``ready``: the session runs, so proxies have a route to it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -24,36 +25,36 @@ class AppView(BaseModel):
     protocol: Protocol
     base_path: bool = False
     ready: bool
-    path: str = Field(description="Of a proxy's address, where the app is; no slash at its end.")
+    path: str = Field(description="Path of the app below a proxy's address, without a trailing slash.")
 
 
 class AccessTokenSpec(Model):
     """The body of ``POST /v1/sessions/{ref}/apps/{app}/access-tokens``."""
 
     lifetime_s: Annotated[float, Field(ge=10, le=MONTH_S)] = Field(
-        WORKING_DAY_S, description="It opens the app for so many seconds."
+        WORKING_DAY_S, description="How long the token is valid, in seconds."
     )
 
 
 class AccessTokenView(BaseModel):
-    """An access token without its secret: whoever shows it reaches one app of one session."""
+    """An access token without its secret. Its bearer reaches one app of one session."""
 
     model_config = ConfigDict(frozen=True)
 
     id: str
     session_id: str
     app: str
-    prefix: str = Field(description="How it begins, to tell access tokens apart.")
+    prefix: str = Field(description="First characters of the secret, to tell tokens apart.")
     created_at: datetime
     created_by: str
     expires_at: datetime
 
 
 class NewAccessTokenView(AccessTokenView):
-    """The one answer that has the access token: only its hash is kept."""
+    """The only answer with the secret: the manager keeps only its hash."""
 
     access_token: str = Field(
-        description="Send it as `?access_token=` once (a browser gets a cookie for it), or as a bearer token."
+        description="The secret: sent once as `?access_token=` (browsers get a cookie), or as a bearer token."
     )
     protocol: Protocol
     path: str

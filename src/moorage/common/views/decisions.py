@@ -1,4 +1,4 @@
-"""What the REST API answers about what the scheduler decided."""
+"""REST models of the scheduler's decision log."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from moorage.common.views.resources import View
 
 
 class SegmentView(View):
-    """What was decided within about a second, in the form in which it is kept."""
+    """A segment of the log: the decisions of about one second, encoded as stored."""
 
     from_at: datetime
     to_at: datetime
-    term: int = Field(description="Under which the leader decided it.")
-    whole: bool = Field(description="It can be read without the one before it.")
+    term: int = Field(description="Leadership term of the manager that decided.")
+    whole: bool = Field(description="Readable without the segment before it.")
     passes: int
-    dropped: int = Field(description="So many passes before it were not kept.")
-    size: int = Field(description="Bytes of the body.")
-    body: str = Field(description="Lines of JSON, compressed (zlib), as base64; the first names their form.")
+    dropped: int = Field(description="Number of passes before it that were not stored.")
+    size: int = Field(description="Length of the body in bytes.")
+    body: str = Field(
+        description="Lines of JSON, compressed with zlib, in base64; the first line names the format."
+    )
 
 
 class DecisionPage(View):
@@ -27,8 +29,8 @@ class DecisionPage(View):
 
     items: list[SegmentView]
     next: str | None = None
-    kept_since: datetime | None = Field(None, description="The oldest that is kept of this group.")
-    kept_until: datetime | None = Field(None, description="The newest.")
+    kept_since: datetime | None = Field(None, description="Time of the oldest stored decision of the group.")
+    kept_until: datetime | None = Field(None, description="Time of the newest one.")
 
 
 class TakeView(View):
@@ -38,7 +40,7 @@ class TakeView(View):
 
 
 class RunView(View):
-    """One kernel, and what it held from when to when. ``released_at``: null while it does."""
+    """A kernel and the resources it held. ``released_at``: null while it still holds them."""
 
     kernel_id: str
     session_id: str
@@ -50,5 +52,5 @@ class RunView(View):
     endpoint_id: str | None
     taken_at: datetime
     released_at: datetime | None
-    limit_s: float | None = Field(None, description="So long it may run, its stop included; null: endless.")
+    limit_s: float | None = Field(None, description="Longest run in seconds, stop included; null: unlimited.")
     takes: list[TakeView]

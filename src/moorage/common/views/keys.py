@@ -1,4 +1,4 @@
-"""API keys as they are asked for and shown. A secret is shown once, in the answer that makes it."""
+"""REST models of API keys. A secret appears once, in the answer that creates it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Role = Literal["admin", "member"]
 class KeySpec(Model):
     """The body of ``POST /v1/keys``."""
 
-    name: Name = Field(
-        description="Of the key, unique among those that are not revoked; in histories `key:NAME`."
-    )
+    name: Name = Field(description="Unique among keys that are not revoked. Histories show it as `key:NAME`.")
     user: Name | None = Field(
-        None, description="Whose everything is that is made with it; left out, the name of the key."
+        None, description="Owner of everything created with the key. Default: the key's name."
     )
-    project: Name = Field("default", description="In which all that is; sessions depend only on their own's.")
-    role: Role = Field("member", description="An admin also changes groups, quotas and keys.")
-    expires_at: AwareDatetime | None = Field(None, description="Left out, it is valid until it is revoked.")
+    project: Name = Field(
+        "default",
+        description="Project of everything created with the key.",
+    )
+    role: Role = Field("member", description="An admin also administers groups, quotas, keys and agents.")
+    expires_at: AwareDatetime | None = Field(None, description="Default: valid until it is revoked.")
 
 
 class KeyView(BaseModel):
@@ -33,7 +34,7 @@ class KeyView(BaseModel):
 
     id: str
     name: str
-    prefix: str = Field(description="How the secret begins, to tell keys apart.")
+    prefix: str = Field(description="First characters of the secret, to tell keys apart.")
     role: Role
     user: str
     project: str
@@ -41,11 +42,12 @@ class KeyView(BaseModel):
     created_by: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
-        None, description="By the management API, to the minute; what proxies let in is not counted."
+        None,
+        description="Last use of the management API, to the minute. Requests through proxies do not count.",
     )
 
 
 class NewKeyView(KeyView):
-    """The one answer that has the secret: only its hash is kept."""
+    """The only answer with the secret: the manager keeps only its hash."""
 
     secret: str

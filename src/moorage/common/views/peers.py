@@ -1,4 +1,4 @@
-"""Who may speak on the links: join tokens, and the peers that joined by them, as asked for and shown."""
+"""REST models of join tokens and of peers: the agents and proxies that have joined."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from moorage.common.model.spec import Model, Name
 
 PeerKind = Literal["agent", "proxy"]
-# As agent ids are; without a colon, which parts the names in a certificate.
+# The grammar of agent ids. No colon: it separates the names in a certificate.
 PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
 
 class JoinTokenSpec(Model):
     """The body of ``POST /v1/join-tokens``."""
 
-    kind: PeerKind = Field("agent", description="What may join by it.")
+    kind: PeerKind = Field("agent", description="What may join with it.")
     resource_group: Name | None = Field(
-        None, description="Agents that join by it belong to this group, whatever their settings say."
+        None, description="Resource group of agents that join with it; overrides their own setting."
     )
-    uses: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="So many may join by it.")
-    expires_at: AwareDatetime | None = Field(None, description="Left out, an hour from now.")
+    uses: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="How many peers may join with it.")
+    expires_at: AwareDatetime | None = Field(None, description="Default: one hour from now.")
 
 
 class JoinTokenView(BaseModel):
@@ -41,23 +41,25 @@ class JoinTokenView(BaseModel):
 
 
 class NewJoinTokenView(JoinTokenView):
-    """The one answer that has the secret: only what checks it is kept."""
+    """The only answer with the secret: the manager keeps only what verifies it."""
 
     secret: str
 
 
 class JoinRequest(Model):
-    """The body of ``POST /v1/join``. It needs no API key: it is signed with what the token is."""
+    """The body of ``POST /v1/join``. It needs no API key: the join token signs it."""
 
     kind: PeerKind
     name: PeerName
-    csr: str = Field(max_length=10_000, description="A PKCS #10 request in PEM, for a key made there.")
+    csr: str = Field(
+        max_length=10_000, description="A PKCS #10 request in PEM, for a key that the peer has generated."
+    )
     verifier: str = Field(pattern=r"^[0-9a-f]{64}$", description="The token's public key, in hex.")
-    signature: str = Field(pattern=r"^[0-9a-f]{128}$", description="Ed25519, by the token, in hex.")
+    signature: str = Field(pattern=r"^[0-9a-f]{128}$", description="Ed25519 signature by the token, in hex.")
 
 
 class JoinReply(BaseModel):
-    """What a new peer keeps."""
+    """The identity of a new peer, for it to store."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -65,16 +67,14 @@ class JoinReply(BaseModel):
     kind: PeerKind
     name: str
     resource_group: str | None
-    certificate: str = Field(description="Its certificate, in PEM.")
-    authority: str = Field(description="The certificate of the CA of the links, in PEM.")
-    link: str = Field(
-        description="Address of the gRPC link; without a host where that is the one that was asked."
-    )
-    now: datetime = Field(description="The manager's clock.")
+    certificate: str = Field(description="The peer's certificate, in PEM.")
+    authority: str = Field(description="Certificate of the CA for the links, in PEM.")
+    link: str = Field(description="Address of the gRPC link. Without a host: the host of the REST API.")
+    now: datetime = Field(description="Time of the manager's clock.")
 
 
 class PeerView(BaseModel):
-    """Something that joined. ``certificate_until``: its newest certificate is good until then."""
+    """An agent or proxy that has joined. ``certificate_until``: expiry of its newest certificate."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -84,4 +84,4 @@ class PeerView(BaseModel):
     resource_group: str | None
     joined_at: datetime
     certificate_until: datetime
-    token: str | None = Field(description="The id of the join token; null where that is gone.")
+    token: str | None = Field(description="Id of the join token it used; null when that was deleted.")

@@ -1,4 +1,4 @@
-"""What the REST API answers to "why does it wait?" and "where would it go?"."""
+"""REST models that explain why a session waits and where it would start."""
 
 from __future__ import annotations
 
@@ -11,28 +11,32 @@ from moorage.common.views.resources import DeviceView, View
 
 
 class Condition(View):
-    """What must be true before any agent is asked."""
+    """A condition that must hold before agents are considered."""
 
     kind: str
     met: bool
     text: str
 
 
-class Outlook(View):
-    """What stands between a session and its start."""
+class PendingExplanation(View):
+    """Why a session waits, or would wait."""
 
-    text: str = Field(description="All of it in one line.")
-    conditions: list[Condition] = Field([], description="Each that must be true before any agent is asked.")
-    refusals: list[str] = Field([], description="One line per kind of refusal, agents counted.")
-    fenced: list[str] = Field([], description="Devices that get nothing because they are not well.")
-    position: int | None = Field(None, description="In the queue of those that wait for room; 1 is next.")
-    waiting: int | None = Field(None, description="How many wait for room in its group.")
-    blockers: list[str] = Field([], description="Sessions whose end or start it waits for.")
-    expected_start: datetime | None = Field(None, description="Where there is a basis for one.")
-    basis: str = Field("", description="What the expected start rests on, or why there is none.")
+    text: str = Field(description="Summary in one line.")
+    conditions: list[Condition] = Field(
+        [], description="Conditions that must hold before agents are considered."
+    )
+    refusals: list[str] = Field([], description="One line per kind of refusal, with the number of agents.")
+    fenced: list[str] = Field([], description="Fenced devices: unhealthy, so not allocated.")
+    position: int | None = Field(None, description="Place in the queue of its resource group; 1 is next.")
+    waiting: int | None = Field(None, description="Length of that queue.")
+    blockers: list[str] = Field([], description="Sessions that it waits for.")
+    expected_start: datetime | None = Field(
+        None, description="Estimated start; null when there is no basis for one."
+    )
+    basis: str = Field("", description="Basis of the expected start, or why there is none.")
 
 
-class WhyView(Outlook):
+class WhyView(PendingExplanation):
     session_id: str
     name: str
     status: Status
@@ -46,9 +50,9 @@ class KernelPlaceView(View):
     devices: list[DeviceView]
 
 
-class PlanView(Outlook):
-    """Where a session would go if it were created now. Nothing was written."""
+class PlanView(PendingExplanation):
+    """Where a session would start if it were created now. Nothing was created."""
 
     fits: bool
     resource_group: str
-    places: list[KernelPlaceView] = Field([], description="One per kernel, the main one first.")
+    places: list[KernelPlaceView] = Field([], description="One per kernel, the main kernel first.")

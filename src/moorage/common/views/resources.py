@@ -1,6 +1,7 @@
-"""What the REST API answers: the models behind ``/openapi.json``, shared with the Python client.
+"""REST models of sessions, endpoints, agents, groups and quotas: the schemas in ``/openapi.json``.
 
-Requests are in ``common.spec``. Times are RFC 3339 in UTC; slots are in base units (``common.slots``).
+Specs of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC. Slots are in base
+units (``common.model.slots``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 class View(BaseModel):
-    """Base of answers. Clients ignore fields they do not know, so a newer manager may add some."""
+    """Base of answers. Clients ignore unknown fields, so a newer manager may add some."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -41,11 +42,13 @@ class Problem(View):
     detail: str
     code: str
     next_step: str = ""
-    errors: list[dict[str, Any]] = Field([], description="One entry per bad field: field, found, message.")
+    errors: list[dict[str, Any]] = Field(
+        [], description="One entry per invalid field: field, found, message."
+    )
 
 
 class Page(View, Generic[T]):
-    """One page of a listing, newest first. ``next`` goes into ``cursor`` for the following page."""
+    """One page of a list, newest first. Pass ``next`` as ``cursor`` for the next page."""
 
     items: list[T]
     next: str | None = None
@@ -59,9 +62,11 @@ class DeviceView(View):
 
 class KernelView(View):
     id: str
-    role: Literal["main", "sub"] = Field("main", description="In a cluster one is main, the others sub.")
-    index: int = Field(1, description="From 1 within its role.")
-    hostname: str = Field("main1", description="Role and index: its name in its session.")
+    role: Literal["main", "sub"] = Field(
+        "main", description="A cluster has one main kernel; the others are sub."
+    )
+    index: int = Field(1, description="Number within the role, from 1.")
+    hostname: str = Field("main1", description="Role and index: the name within the session.")
     attempt: int
     status: Status
     agent_id: str | None
@@ -77,11 +82,11 @@ class KernelView(View):
 
 
 class Hold(View):
-    """Why the scheduler did not place a session at its last attempt."""
+    """Why the scheduler did not place the session in its last pass."""
 
     reason: Reason
     text: str
-    refusals: list[str] = Field([], description="One line per kind of refusal, agents counted.")
+    refusals: list[str] = Field([], description="One line per kind of refusal, with the number of agents.")
     attempts: int
     at: datetime
 
@@ -102,31 +107,35 @@ class SessionView(View):
     created_at: datetime
     status_since: datetime
     deadline_at: datetime | None = None
-    user: str = Field("", description="Whose it is, by the API key that it was made with.")
+    user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
-    requeues: int = Field(0, description="How often the program of a batch session was run again.")
-    not_before: datetime | None = Field(None, description="While it pauses before the next run.")
+    requeues: int = Field(0, description="How often the program of a batch session was rerun.")
+    not_before: datetime | None = Field(
+        None, description="End of the backoff before the next run; null outside of one."
+    )
     slots: dict[str, int]
     spec: SessionSpec
     kernels: list[KernelView] = []
     hold: Hold | None = None
-    warnings: list[str] = Field([], description="In the answer to its creation: what its asker should know.")
+    warnings: list[str] = Field([], description="Set in the answer to its creation only.")
 
 
 class WorkspaceView(View):
-    """What a session has kept on a node."""
+    """A directory that a session has kept on a node."""
 
     session_id: str
-    session: str = Field("", description="Its name, while the session is known.")
+    session: str = Field("", description="Name of the session; empty when its record is gone.")
     agent_id: str
-    size: int = Field(description="Bytes of its files.")
+    size: int = Field(description="Size of its files in bytes.")
     changed_at: datetime
     in_use: bool
 
 
 class WorkspaceList(View):
     items: list[WorkspaceView]
-    silent: list[str] = Field([], description="Agents that did not answer: what they keep is not listed.")
+    silent: list[str] = Field(
+        [], description="Agents that did not answer; their workspaces are missing here."
+    )
 
 
 class HistoryEntry(View):
@@ -155,18 +164,20 @@ class EndpointView(View):
     id: str
     name: str
     status: EndpointStatus
-    replicas: int = Field(description="Wanted.")
-    ready: int = Field(description="Of those, ready now.")
-    reason: Reason = Field(Reason.NONE, description="Of the last replica that failed, while failing.")
+    replicas: int = Field(description="Desired number of replicas.")
+    ready: int = Field(description="Number of replicas that are ready.")
+    reason: Reason = Field(
+        Reason.NONE, description="Reason of the last failed replica, while the endpoint is failing."
+    )
     detail: str = ""
-    failures: int = Field(0, description="Replicas that failed in a row since one was last ready.")
+    failures: int = Field(0, description="Replicas that failed in a row since the last ready one.")
     retry_at: datetime | None = None
     revision: int
     created_at: datetime
-    user: str = Field("", description="Whose it is, by the API key that it was made with.")
+    user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
     spec: EndpointSpec
-    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last few that ended.")
+    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
 
 
 class Scale(Model):
@@ -199,11 +210,13 @@ class AgentView(View):
     runtimes: list[str]
     engines: list[str]
     labels: dict[str, str]
-    draining: bool = Field(description="Nothing new goes there: it says so itself, or somebody cordoned it.")
+    draining: bool = Field(description="Takes no new work: it is shutting down, or was cordoned.")
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None
-    stop_at: datetime | None = Field(None, description="Of a drain: what is left then is stopped or moved.")
+    stop_at: datetime | None = Field(
+        None, description="End of a drain: the rest is then stopped or requeued."
+    )
     connected_since: datetime
     last_seen: datetime
     offers: list[OfferView]
@@ -215,21 +228,21 @@ class Cordon(Model):
     """The body of ``PUT /v1/agents/{id}/cordon``."""
 
     drain: bool = Field(
-        False, description="Also replace its replicas elsewhere, and stop or move what is left in the end."
+        False, description="Also replace its replicas elsewhere, and stop or requeue the rest at the end."
     )
     stop_after_s: Annotated[float, Field(ge=0, le=31_536_000, allow_inf_nan=False)] | None = Field(
-        None, description="Of a drain: seconds until what is left is stopped or moved; left out, never."
+        None, description="For a drain: seconds until the rest is stopped or requeued. Default: never."
     )
 
     @model_validator(mode="after")
     def _only_a_drain_stops(self) -> Cordon:
         if self.stop_after_s is not None and not self.drain:
-            raise ValueError("stop_after_s is for a drain: set drain, or leave it out")
+            raise ValueError("stop_after_s needs drain: set drain, or omit it")
         return self
 
 
 class AgentEvent(View):
-    """What was done to an agent, and by whom."""
+    """An administrative change of an agent, and its actor."""
 
     at: datetime
     event: str
@@ -246,16 +259,16 @@ class GroupView(View):
 
 
 class QuotaView(View):
-    """Limits as they were set, beside what is in use."""
+    """A quota: its limits, and current use."""
 
     scope: Scope
     name: str
-    slots: dict[str, int] = Field(description="Limits; 0: none.")
+    slots: dict[str, int] = Field(description="Limits; 0 allows nothing.")
     sessions: int | None
     pending: int | None
-    used: dict[str, int] = Field(description="By sessions that were placed and have not ended.")
-    running: int = Field(description="How many those are.")
-    waiting: int = Field(description="Sessions that wait.")
+    used: dict[str, int] = Field(description="In use by sessions that are placed and have not ended.")
+    running: int = Field(description="Number of those sessions.")
+    waiting: int = Field(description="Number of pending sessions.")
     changed_at: datetime
     changed_by: str
 

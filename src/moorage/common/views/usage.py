@@ -1,5 +1,8 @@
-"""Statistics as the REST API answers them. Units: ``cpu`` in 1/1000 of a processor, ``gpu`` in 1/1000 of a
-device, memory in bytes, ``rx`` and ``tx`` in bytes a second; null: it cannot be known."""
+"""REST models of usage statistics.
+
+Units: ``cpu`` in 1/1000 of a processor, ``gpu`` in 1/1000 of a device, memory in bytes, ``rx`` and ``tx`` in
+bytes per second. null: not measurable on that agent.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +14,35 @@ from moorage.common.model.status import AgentStatus, SessionType, Status
 from moorage.common.views.resources import View
 
 
-class UseView(View):
+class UsageView(View):
     cpu: int = Field(description="1/1000 of a processor.")
-    memory: int = Field(description="Bytes; what is only kept of files does not count.")
-    rx: int | None = Field(None, description="Bytes a second received.")
-    tx: int | None = Field(None, description="Bytes a second sent.")
-    gpu: int | None = Field(None, description="1/1000 of a device, over all of its devices.")
-    gpu_memory: int | None = Field(None, description="Bytes, over all of its devices.")
+    memory: int = Field(description="Bytes, without the page cache.")
+    rx: int | None = Field(None, description="Bytes received per second.")
+    tx: int | None = Field(None, description="Bytes sent per second.")
+    gpu: int | None = Field(None, description="1/1000 of a device, summed over all devices.")
+    gpu_memory: int | None = Field(None, description="Bytes, summed over all devices.")
 
 
-class UseNow(UseView):
-    at: datetime = Field(description="When the manager heard it.")
+class LatestUsage(UsageView):
+    at: datetime = Field(description="Time at which the manager received it.")
 
 
-class SpanView(View):
-    at: datetime = Field(description="Its beginning.")
-    seconds: int = Field(description="60 or 3600.")
+class UsageSpan(View):
+    at: datetime = Field(description="Start of the span.")
+    seconds: int = Field(description="Length: 60 or 3600.")
     samples: int
-    mean: UseView
-    peak: UseView
+    mean: UsageView
+    peak: UsageView
 
 
 class KernelStats(View):
     id: str
-    hostname: str = Field(description="Its name in its session, like main1.")
+    hostname: str = Field(description="Name within the session, like main1.")
     attempt: int
     status: Status
     agent_id: str | None
-    latest: UseNow | None = None
-    spans: list[SpanView] = Field([], description="Oldest first, if they were asked for.")
+    latest: LatestUsage | None = None
+    spans: list[UsageSpan] = Field([], description="Oldest first; empty unless requested.")
 
 
 class SessionStats(View):
@@ -50,8 +53,8 @@ class SessionStats(View):
     kernels: list[KernelStats]
 
 
-class SessionUse(View):
-    """A line of `moorage top`: the sum over the session's kernels."""
+class SessionUsage(View):
+    """Current use of a session, summed over its kernels."""
 
     id: str
     name: str
@@ -60,18 +63,18 @@ class SessionUse(View):
     resource_group: str
     user: str
     agents: list[str]
-    slots: dict[str, int] = Field(description="What it was given.")
+    slots: dict[str, int] = Field(description="Allocated amounts.")
     created_at: datetime
-    latest: UseNow
+    latest: LatestUsage
 
 
 class DeviceStats(View):
     device_id: str
     slot: str
     model: str
-    memory_bytes: int = Field(description="What it has.")
-    memory: int | None = Field(None, description="Of that, in use by anybody.")
-    gpu: int | None = Field(None, description="1/1000 busy.")
+    memory_bytes: int = Field(description="Size of its memory in bytes.")
+    memory: int | None = Field(None, description="Bytes in use, by any process.")
+    gpu: int | None = Field(None, description="Utilization in 1/1000.")
     temperature: int | None = Field(None, description="Degrees Celsius.")
     power: int | None = Field(None, description="Milliwatts.")
 
@@ -80,9 +83,9 @@ class AgentStats(View):
     id: str
     status: AgentStatus
     resource_group: str
-    at: datetime | None = Field(None, description="When the manager heard it; null: never.")
-    cpu: int | None = Field(None, description="1/1000 of a processor, of the whole node.")
-    memory: int | None = Field(None, description="Bytes, of the whole node.")
+    at: datetime | None = Field(None, description="Time of the last report; null: none yet.")
+    cpu: int | None = Field(None, description="1/1000 of a processor, for the whole node.")
+    memory: int | None = Field(None, description="Bytes, for the whole node.")
     offered_cpu: int
     offered_memory: int
     devices: list[DeviceStats]

@@ -37,7 +37,7 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
-from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
 
@@ -116,7 +116,7 @@ class ApiStore(Protocol):
 
     async def agent_stats(self, agent_id: str) -> AgentStats: ...
 
-    async def top_sessions(self, *, sort: str, limit: int, project: str | None) -> list[SessionUse]: ...
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None) -> list[SessionUsage]: ...
 
     async def top_agents(self) -> list[AgentStats]: ...
 

@@ -35,7 +35,7 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
-from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api import agents as cluster
 from moorage.manager.api import (
     commands,
@@ -209,7 +209,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/stats/sessions",
         usage.top_sessions,
         "Sessions that run, with what they use, those that use most first",
-        Items[SessionUse],
+        Items[SessionUsage],
         query=usage.TopQuery,
     ),
     route("GET", "/v1/stats/agents", usage.top_agents, "What nodes and devices use", Items[AgentStats]),

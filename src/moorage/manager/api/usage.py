@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from moorage.common.model.spec import Model
-from moorage.common.views.usage import AgentStats, SessionStats, SessionUse
+from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 
@@ -34,11 +34,11 @@ async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
     return await call.deps.store.agent_stats(call.path("id"))
 
 
-async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUse]:
+async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
     found = await call.deps.store.top_sessions(
         sort=call.query.sort, limit=call.query.limit, project=authorization.project_of(call)
     )
-    return Items[SessionUse](items=found)
+    return Items[SessionUsage](items=found)
 
 
 async def top_agents(call: Call[None, NoQuery]) -> Items[AgentStats]:

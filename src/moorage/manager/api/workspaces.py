@@ -34,7 +34,7 @@ async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
             next_step="try again in a moment; `moorage agents` shows who is there",
         )
     if not gone.items:
-        raise NotFound(f"no node keeps a workspace of {ref!r}", next_step="`moorage workspace ls`")
+        raise NotFound(f"no node keeps a workspace of {ref!r}", next_step="`moorage workspaces`")
     return gone.model_copy(update={"items": [await _named(call, one) for one in gone.items]})
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
-from moorage.common.views.pending import Condition, Outlook
+from moorage.common.views.pending import Condition, PendingExplanation
 from moorage.manager.scheduling import (
     AgentState,
     Hold,
@@ -157,11 +157,11 @@ def _rooms(
     return tuple(found)
 
 
-def words(found: Look, names: Mapping[SessionId, str], now: int) -> Outlook:
+def words(found: Look, names: Mapping[SessionId, str], now: int) -> PendingExplanation:
     """For people. ``names``: of the sessions that are mentioned."""
     if found.place is not None:
         where = ", ".join(dict.fromkeys(kernel.agent_id for kernel in found.place.kernels))
-        return Outlook(
+        return PendingExplanation(
             text=f"there is room on {where}: the next pass places it",
             conditions=_conditions((), names),
             expected_start=at_time(now),
@@ -175,7 +175,7 @@ def words(found: Look, names: Mapping[SessionId, str], now: int) -> Outlook:
     text = REASONS[hold.reason].text
     if hold.blocked_by is not None:
         text = f"{text}; behind {names.get(hold.blocked_by, hold.blocked_by)}"
-    return Outlook(
+    return PendingExplanation(
         text=text,
         conditions=_conditions(hold.unmet, names),
         refusals=_refusals(found, names, now),
@@ -247,11 +247,11 @@ def _conditions(unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str
     return found
 
 
-def waits_for_time(until: int, now: int, text: str) -> Outlook:
+def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
     """Of a session about which the planner is not asked before ``until``."""
     conditions = [one for one in _conditions((), {}) if one.kind != "time"]
     told = f"not before {_clock(until, now)}"
-    return Outlook(
+    return PendingExplanation(
         text=text,
         conditions=[Condition(kind="time", met=False, text=told), *conditions],
         expected_start=at_time(until),

@@ -15,7 +15,7 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
-from moorage.common.views.pending import KernelPlaceView, Outlook, PlanView, WhyView
+from moorage.common.views.pending import KernelPlaceView, PendingExplanation, PlanView, WhyView
 from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.pending import Look, look, waits_for_time, words
 from moorage.manager.identity.keys import Owner
@@ -114,18 +114,20 @@ class Whys:
             for row in found
         ]
 
-    async def _why_outlook(self, session: SessionView) -> Outlook:
+    async def _why_outlook(self, session: SessionView) -> PendingExplanation:
         if session.status is not Status.PENDING:
             reason = REASONS[session.reason].text
             why = "; ".join(part for part in (reason, session.detail) if part)
-            return Outlook(text=f"it does not wait: it is {session.status}" + (f" ({why})" if why else ""))
+            return PendingExplanation(
+                text=f"it does not wait: it is {session.status}" + (f" ({why})" if why else "")
+            )
         policy = policy_of((await self._of_groups.get_group(session.resource_group)).options)
         now, session_id = self._why_now(), SessionId(session.id)
         snapshot = await self._why_snapshot(session.resource_group, policy)
         if all(item.session_id != session_id for item in snapshot.pending):
             until = session.not_before or session.spec.starts_at
             if until is None or session.hold is None:
-                return Outlook(text="it has just been moved: ask again")
+                return PendingExplanation(text="it has just been moved: ask again")
             return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
         found = await self._why_look(snapshot, policy, now, session_id)
         return words(found, await self._why_names(found.mentions()), now)

@@ -55,7 +55,7 @@ class Access:
         if not made:
             raise Conflict(
                 f"there is a key named {spec.name!r}",
-                next_step="choose another name, or revoke that one: `moorage key list` shows it",
+                next_step="choose another name, or revoke that one: `moorage keys list` shows it",
             )
         self._notifier.notify([Topic.KEYS, Topic.ROUTES])
         return NewKeyView.model_validate({**_key_fields(made[0]), "secret": secret})
@@ -67,7 +67,7 @@ class Access:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["key_list"], name)
         if row is None:
-            raise NotFound(f"there is no key named {name!r}", next_step="`moorage key list` lists them")
+            raise NotFound(f"there is no key named {name!r}", next_step="`moorage keys list` lists them")
         return KeyView.model_validate(_key_fields(row))
 
     async def revoke_key(self, name: str, *, actor: str) -> KeyView:
@@ -78,7 +78,7 @@ class Access:
             await self.get_key(name)
             raise Conflict(
                 f"{name!r} is the last administrator's key that does not expire",
-                next_step="make another one first: `moorage key create NAME --role admin`",
+                next_step="make another one first: `moorage keys create NAME --role admin`",
             )
         self._notifier.notify([Topic.KEYS, Topic.ROUTES])
         return KeyView.model_validate(_key_fields(found[0]))

@@ -84,7 +84,7 @@ class Peers:
         rows = known and await self._peer_line.fetch(SQL["join_token_remove"], token_id, actor)
         if not rows:
             raise NotFound(
-                f"there is no join token {token_id!r}", next_step="`moorage join-token ls` lists them"
+                f"there is no join token {token_id!r}", next_step="`moorage join-tokens list` lists them"
             )
         return JoinTokenView.model_validate(dict(rows[0]))
 
@@ -123,9 +123,7 @@ class Peers:
         """Its certificates are good for nothing from now on. Raises ``NotFound``."""
         rows = await self._peer_line.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
-            raise NotFound(
-                f"no {kind} named {name!r} has joined", next_step="`moorage peers ls` lists who has"
-            )
+            raise NotFound(f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has")
         self._notifier.notify([Topic.PEERS])
         return PeerView.model_validate(dict(rows[0]))
 
@@ -135,7 +133,7 @@ class Peers:
 
 
 def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
-    again = "make another one: `moorage join-token create`"
+    again = "make another one: `moorage join-tokens create`"
     if row is None:
         return Forbidden(
             "this manager knows no such join token",
@@ -155,7 +153,7 @@ def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Co
         return Conflict(
             f"another {request.kind} named {request.name!r} has joined",
             next_step=f"choose another name, or, if that one is gone for good: "
-            f"`moorage peers rm {request.kind} {request.name}`",
+            f"`moorage peers revoke {request.kind} {request.name}`",
         )
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
     return Forbidden(f"this join token could be used {times}, and was", next_step=again)

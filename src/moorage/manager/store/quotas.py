@@ -122,4 +122,4 @@ def _add_up(rows: Iterable[Any]) -> Usage:
 
 
 def _no_quota(scope: str, name: str) -> NotFound:
-    return NotFound(f"{scope} {name!r} has no quota", next_step="`moorage quota ls` lists them")
+    return NotFound(f"{scope} {name!r} has no quota", next_step="`moorage quotas` lists them")

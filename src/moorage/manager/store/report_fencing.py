@@ -42,7 +42,7 @@ def why_refused(report: Report, known: Mapping[str, Any]) -> ReportRefused:
             f"agent {info.agent_id!r} was heard not long ago, at {known['old_address']}: this one, at "
             f"{info.address}, has another state directory, so it is another agent",
             next_step="if both are meant to run, give this one another agent.id; if the node was "
-            f"reinstalled, run `moorage agent forget {info.agent_id}`, or wait until it is LOST",
+            f"reinstalled, run `moorage agents forget {info.agent_id}`, or wait until it is LOST",
         )
     if known["old_incarnation"] in (None, report.incarnation):
         return ReportRefused.by_its_newer_stream(info.agent_id)

@@ -251,7 +251,7 @@ def _refusal(new: _New, row: Any) -> MoorageError | None:
         return Conflict(
             f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
             f"{', '.join(row['types_allowed'])}",
-            next_step="ask for another resource group; `moorage groups show` tells what each allows",
+            next_step="ask for another resource group; `moorage groups describe` tells what each allows",
         )
     if row["wrong_why"] is not None:
         return wrong_dependency(spec, new.owner, row["wrong_at"], row["wrong_why"], row["wrong_project"])

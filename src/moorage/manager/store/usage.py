@@ -16,11 +16,11 @@ from moorage.common.views.usage import (
     AgentStats,
     DeviceStats,
     KernelStats,
+    LatestUsage,
     SessionStats,
-    SessionUse,
-    SpanView,
-    UseNow,
-    UseView,
+    SessionUsage,
+    UsageSpan,
+    UsageView,
 )
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
@@ -86,7 +86,7 @@ class UsageStore:
         ``NotFound``."""
         session = await self._its_sessions.get_session(ref)
         rows = await self._db.fetch(SQL["usage_of_session"], session.id)
-        spans: dict[str, list[SpanView]] = {}
+        spans: dict[str, list[UsageSpan]] = {}
         if seconds:
             for row in await self._db.fetch(SQL["usage_spans"], [r["id"] for r in rows], seconds, limit):
                 spans.setdefault(row["kernel_id"], []).append(_span(row))
@@ -119,11 +119,11 @@ class UsageStore:
     async def top_agents(self) -> list[AgentStats]:
         return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
 
-    async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUse]:
-        """The ``limit`` that use most of ``sort`` (of ``UseView``, or "created_at"); ``project``: only
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUsage]:
+        """The ``limit`` that use most of ``sort`` (of ``UsageView``, or "created_at"); ``project``: only
         of that one."""
         return [
-            SessionUse(
+            SessionUsage(
                 id=row["id"],
                 name=row["name"],
                 type=row["type"],
@@ -179,21 +179,21 @@ def _devices(report: UsageReport) -> list[dict[str, object]]:
     ]
 
 
-def _use_now(row: Row, at: datetime) -> UseNow:
-    return UseNow(at=at, **{name: row[name] for name in _COLUMNS})
+def _use_now(row: Row, at: datetime) -> LatestUsage:
+    return LatestUsage(at=at, **{name: row[name] for name in _COLUMNS})
 
 
-def _now(row: Row) -> UseNow | None:
+def _now(row: Row) -> LatestUsage | None:
     return None if row["at"] is None else _use_now(row, row["at"])
 
 
-def _span(row: Row) -> SpanView:
-    return SpanView(
+def _span(row: Row) -> UsageSpan:
+    return UsageSpan(
         at=row["at"],
         seconds=row["seconds"],
         samples=row["samples"],
-        mean=UseView(**{name: row[name] for name in _COLUMNS}),
-        peak=UseView(**{name: row[f"{name}_peak"] for name in _COLUMNS}),
+        mean=UsageView(**{name: row[name] for name in _COLUMNS}),
+        peak=UsageView(**{name: row[f"{name}_peak"] for name in _COLUMNS}),
     )
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from moorage.cli import app
-from moorage.cli.verbs.agent import agent as agent_verbs
 from moorage.common.model.addresses import local_address
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import apply_registration, bootstrap
@@ -101,7 +100,15 @@ def manager(
     run_and_exit(serve(component, on_ready))
 
 
-@agent_verbs.callback(invoke_without_command=True, no_args_is_help=False)
+agent_commands = typer.Typer()
+app.add_typer(
+    agent_commands,
+    name="agent",
+    help="Run an agent on this node. `agent join` registers it, `agent doctor` checks the node.",
+)
+
+
+@agent_commands.callback(invoke_without_command=True, no_args_is_help=False)
 def agent(
     context: typer.Context,
     config: ConfigFile = None,
@@ -126,15 +133,15 @@ def agent(
     exec_agent(apply_registration(loaded, boot.home, "agent"), boot.home, boot.token)
 
 
-proxy_verbs = typer.Typer()
+proxy_commands = typer.Typer()
 app.add_typer(
-    proxy_verbs,
+    proxy_commands,
     name="proxy",
     help="Run a proxy: the OpenAI-compatible address. `proxy join` registers one.",
 )
 
 
-@proxy_verbs.callback(invoke_without_command=True, no_args_is_help=False)
+@proxy_commands.callback(invoke_without_command=True, no_args_is_help=False)
 def proxy(
     context: typer.Context,
     config: ConfigFile = None,

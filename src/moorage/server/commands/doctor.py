@@ -9,8 +9,8 @@ from dataclasses import asdict
 import typer
 
 from moorage.cli import app
-from moorage.cli.verbs.agent import agent as agent_verbs
 from moorage.server.bootstrap import apply_registration, bootstrap
+from moorage.server.commands.daemons import agent_commands
 from moorage.server.commands.options import (
     ConfigFile,
     HomeDir,
@@ -43,7 +43,7 @@ def doctor(
     raise typer.Exit(exit_code(results))
 
 
-@agent_verbs.command("doctor")
+@agent_commands.command("doctor")
 def agent_doctor(
     config: ConfigFile = None,
     home: HomeDir = None,

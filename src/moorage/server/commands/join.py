@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli.verbs.agent import agent as agent_verbs
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import bootstrap
-from moorage.server.commands.daemons import proxy_verbs
+from moorage.server.commands.daemons import agent_commands, proxy_commands
 from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load_settings, run_and_exit
 from moorage.server.process import missing_extra
 
@@ -22,7 +21,7 @@ Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://ma
 Secret = Annotated[
     str | None,
     typer.Argument(
-        metavar="TOKEN", help="As printed by `moorage join-token create`. Default: $MOORAGE_JOIN_TOKEN."
+        metavar="TOKEN", help="As printed by `moorage join-tokens create`. Default: $MOORAGE_JOIN_TOKEN."
     ),
 ]
 Id = Annotated[
@@ -35,7 +34,7 @@ Link = Annotated[
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-@agent_verbs.command("join")
+@agent_commands.command("join")
 def agent_join(
     url: Url, token: Secret = None, id: Id = None, link: Link = None,
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
@@ -53,7 +52,7 @@ def agent_join(
     _join("agent", url, token, id, link, config, home, sets)
 
 
-@proxy_verbs.command("join")
+@proxy_commands.command("join")
 def proxy_join(
     url: Url, token: Secret = None, id: Id = None, link: Link = None,
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
@@ -81,7 +80,7 @@ def _join(
     if not secret:
         raise ConfigError(
             "no join token was given",
-            next_step="create one on the manager's host with `moorage join-token create`; pass it as TOKEN",
+            next_step="create one on the manager's host with `moorage join-tokens create`; pass it as TOKEN",
         )
     default = settings.agent.id or socket.gethostname()
     if kind == "proxy":

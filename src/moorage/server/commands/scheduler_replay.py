@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import Cli, parse, render, spans, verb
+from moorage.cli import Cli, command, duration_option, output, parse, times
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.views.decisions import DecisionPage, RunView, SegmentView
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", help="2026-05-04T13:00 (local time, unless it has an offset), 13:00, or 10m (ago)."
+        "--from", help="2026-05-04T13:00 (local time unless it has an offset), 13:00, or 10m (ago)."
     ),
 ]
-To = Annotated[str | None, typer.Option("--to", help="The same; else now.")]
-Last = Annotated[str | None, typer.Option("--last", help="Instead of --from: the last 90s, 10m, 2h or 1d.")]
+To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
+Last = Annotated[
+    float | None,
+    duration_option("Instead of --from and --to: the last 10m, 2h or 1d. Default: 10m.", "--last", min_s=1),
+]
 Group = Annotated[str, typer.Option(help="The resource group.")]
+_DEFAULT_LAST_S = 600.0
 _HELD = 4  # reasons that are shown in a line
 _SHOWN = 20  # differences that are shown
 # As `simulate` knows them; what they do not say is as it was recorded.
@@ -65,7 +69,7 @@ class Span:
         return decisions(self.segments, unix_micros(self.begin), unix_micros(self.end))
 
 
-@verb(scheduler, "log")
+@command(scheduler, "log")
 def show_log(
     cli: Cli,
     group: Group = "default",
@@ -91,7 +95,7 @@ def show_log(
         cli.print_json({"group": group, "passes": [{n: _said(v) for n, v in row.items()} for row in rows]})
         return
     columns = ("TIME", "TOOK", "WAITED", "PLACED", "ALIKE BEFORE", "THEN WAIT FOR")
-    render.print_table(cli.out, columns, [_cells(row) for row in rows])
+    output.print_table(cli.out, columns, [_cells(row) for row in rows])
     if not rows:
         cli.say(f"no pass of group {group} changed anything from {span.begin} to {span.end}")
 
@@ -138,17 +142,17 @@ def _time(micros: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
 
 
-def ask(cli: Cli, group: str, begin: str | None, end: str | None, last: str | None) -> Span:
+def ask(cli: Cli, group: str, begin: str | None, end: str | None, last: float | None) -> Span:
     """What the manager keeps of that span. Raises ``InvalidInput`` for one that is none, ``NotFound`` where
     nothing is kept of it."""
     now = cli.clock.now()
     if last is not None and (begin is not None or end is not None):
-        raise InvalidInput("--last stands for --from and --to", next_step="give it alone, or those two")
-    until = now if end is None else spans.past(end, now, "--to")
+        raise InvalidInput("--last excludes --from and --to", next_step="give --last alone, or the other two")
+    until = now if end is None else times.past(end, now, "--to")
     since = (
-        until - timedelta(seconds=spans.length_s(last or "10m", "--last"))
+        until - timedelta(seconds=_DEFAULT_LAST_S if last is None else last)
         if begin is None
-        else spans.past(begin, now, "--from")
+        else times.past(begin, now, "--from")
     )
     if since >= until:
         raise InvalidInput(
@@ -184,7 +188,7 @@ def _check_kept(cli: Cli, group: str, since: datetime, until: datetime, page: De
         cli.say(f"what was decided before {kept[0].astimezone().isoformat()} is not kept: it begins there")
 
 
-@verb(scheduler)
+@command(scheduler)
 def replay(
     cli: Cli,
     group: Group = "default",
@@ -280,7 +284,7 @@ def _verify(cli: Cli, span: Span) -> int:
     else:
         rows = [(_clock(e.at), e.session_id, e.recorded or "-", e.planned or "-") for e in found[:_SHOWN]]
         if rows:
-            render.print_table(cli.out, ("TIME", "SESSION", "DECIDED", "PLANNED AGAIN"), rows)
+            output.print_table(cli.out, ("TIME", "SESSION", "DECIDED", "PLANNED AGAIN"), rows)
         print(f"{passes} passes with {places} places planned again: {len(found) or 'no'} differences")
     if skipped:
         cli.say(f"{skipped} passes used an agent selector that is not installed here: not looked at")
@@ -344,7 +348,7 @@ def compare(cli: Cli, span: Span, recorded: Recorded, asked: dict[str, Policy], 
         )
         return
     columns = (*COLUMNS[:-1], "NOT STARTED")
-    render.print_table(
+    output.print_table(
         cli.out, columns, [(*row(n, each)[:-1], str(each.unstarted)) for n, each in found.items()]
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moorage.cli import Cli, app, render, verb
+from moorage.cli import Cli, app, command, output
+from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.server.process import missing_extra
 
@@ -29,7 +30,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@verb(scheduler)
+@command(scheduler)
 def simulate(
     cli: Cli,
     trace: Annotated[
@@ -82,7 +83,7 @@ def simulate(
     if cli.json:
         cli.print_json({"jobs": len(work), "policies": {name: asdict(f) for name, f in found_.items()}})
         return
-    render.print_table(cli.out, COLUMNS, [row(name, each) for name, each in found_.items()])
+    output.print_table(cli.out, COLUMNS, [row(name, each) for name, each in found_.items()])
     unstarted = max(each.unstarted for each in found_.values())
     if unstarted:
         cli.say(f"{unstarted} jobs ask for more than {agents} agents of {gpus} GPUs have: they never start")
@@ -104,13 +105,13 @@ def row(name: str, found: Figures) -> tuple[str, ...]:
     return (
         name,
         f"{found.utilisation:.1%}",
-        *(render.show_duration(wait) for wait in waits),
-        "-" if large is None else render.show_duration(large),
+        *(format_duration(wait) for wait in waits),
+        "-" if large is None else format_duration(large),
         f"{found.slowdown:.1f}",
         f"{found.bypasses:.1f}",
         str(found.most_bypassed),
         f"{found.fairness:.3f}",
-        render.show_duration(found.makespan),
+        format_duration(found.makespan),
     )
 
 

@@ -53,9 +53,8 @@ def versions(manager: str, agent: str) -> CheckResult:
 def certificate(ends: datetime, now: datetime, name: str, path: str) -> CheckResult:
     detail = f"agent {name!r} until {ends:%Y-%m-%d} ({path})"
     if now > ends:
-        next_step = (
-            "on the manager's host run `moorage peers rm agent NAME`; then remove that file, and join again"
-        )
+        revoke = "run `moorage peers revoke agent NAME` on the manager's host"
+        next_step = f"{revoke}, then remove that file and join again"
         return CheckResult("fail", "certificate", f"expired: {detail}", next_step)
     if ends - now < _RENEWAL_OVERDUE:
         next_step = "its renewal is overdue: find out why the agent cannot reach the manager"

@@ -59,12 +59,12 @@ async def test_a_lifetime_out_of_bounds(api: Api, lifetime: object) -> None:
 @pytest.mark.parametrize(
     ("ports", "told"),
     [
-        ([{"name": "a"}, {"name": "a"}], "'a' is there twice"),
+        ([{"name": "a"}, {"name": "a"}], "name 'a' occurs twice"),
         ([{"name": "A"}], "name"),
         ([{"name": "a", "protocol": "udp"}], "http, tcp"),
         ([{"name": "a", "port": 0}], "port"),
         ([{"name": "a", "port": 80}], "leave it out"),
-        ([{"name": "a", "protocol": "tcp", "base_path": True}], "only requests of http"),
+        ([{"name": "a", "protocol": "tcp", "base_path": True}], "only http ports"),
         ([{"name": f"a{n}"} for n in range(17)], "ports"),
     ],
 )

@@ -76,7 +76,7 @@ async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
         ({"command": []}, None, "command"),
         ({"command": ["x"], "shell": True}, None, "shell"),
         ({"command": ["x"], "env": {"MOORAGE_X": "1"}}, None, "MOORAGE_"),
-        (SPEC, b"", "belongs to no channel"),
+        (SPEC, b"", "names no channel"),
         (SPEC, b"\x09x", "9 is not a valid Channel"),
         (SPEC, frame(Channel.STDOUT, b"x"), "STDOUT is not for clients"),
         (SPEC, frame(Channel.RESIZE, b'{"rows": -1}'), "rows"),

@@ -1,0 +1,210 @@
+"""``moorage agents``: the nodes' agents, what they offer, and which of them take new work."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from moorage.cli import output, times
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount
+from moorage.common.views.resources import AgentView, Cordon
+from moorage.common.views.usage import AgentStats, DeviceStats
+from moorage.sdk import Client
+
+agents = noun("agents", help="Agents: what their nodes offer, and whether they take new work.")
+AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's id, as `agents list` shows it.")]
+
+
+@list_command(agents)
+def list_agents(cli: Cli) -> None:
+    """List agents: what each offers and how much of it is in use.
+
+    \b
+    Examples:
+      moorage agents
+      moorage agents list -o wide
+    """
+    found = cli.run(lambda client: client.list_agents())
+    now = cli.clock.now()
+    if cli.json:
+        cli.print_json({"agents": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.id)
+    elif not found:
+        cli.say("no agent has connected yet; `moorage agent` starts one")
+    else:
+        columns = output.AGENT_COLUMNS + (output.AGENT_WIDE if cli.wide else ())
+        output.print_table(cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found])
+
+
+@command(agents)
+def describe(cli: Cli, agent_id: AgentId) -> None:
+    """Show one agent in full: its state, its devices, and what uses them.
+
+    \b
+    Examples:
+      moorage agents describe node-7
+    """
+
+    async def work(client: Client) -> tuple[AgentView, AgentStats]:
+        return await asyncio.gather(client.get_agent(agent_id), client.agent_stats(agent_id))
+
+    view, stats = cli.run(work)
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print_agent(cli.out, view, stats, cli.clock.now())
+
+
+@command(agents)
+def cordon(cli: Cli, agent_id: AgentId) -> None:
+    """Place nothing new on an agent; its kernels keep running. For administrators.
+
+    \b
+    Examples:
+      moorage agents cordon node-7
+    """
+    _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id)))
+
+
+@command(agents)
+def uncordon(cli: Cli, agent_id: AgentId) -> None:
+    """Place new work on an agent again; also ends a drain. For administrators."""
+    _print_status(cli, cli.run(lambda client: client.uncordon_agent(agent_id)))
+
+
+@command(agents)
+def drain(
+    cli: Cli,
+    agent_id: AgentId,
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="When to stop or move the rest: a duration (2h) or 2030-01-01T00:00:00Z."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop or move everything now.")] = False,
+) -> None:
+    """Empty an agent: place nothing new, and replace its replicas elsewhere. For administrators.
+
+    A replica is stopped once its replacement is ready. Other sessions run until they end, or until
+    --deadline: then they are stopped, or requeued if they are batch sessions with `retries`. `moorage agents`
+    shows how many kernels are left.
+
+    \b
+    Examples:
+      moorage agents drain node-7
+      moorage agents drain node-7 --deadline 2h
+      moorage agents drain node-7 --stop
+    """
+    if stop and deadline is not None:
+        raise InvalidInput("--stop and --deadline contradict each other", next_step="give one of them")
+    stop_after_s = 0.0 if stop else None
+    if deadline is not None:
+        now = cli.clock.now()
+        stop_after_s = max(0.0, (times.future(deadline, now, "--deadline") - now).total_seconds())
+    request = Cordon(drain=True, stop_after_s=stop_after_s)
+    _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id, request)))
+
+
+@command(agents)
+def history(cli: Cli, agent_id: AgentId) -> None:
+    """Show what was done to an agent, and by whom. For administrators."""
+    found = cli.run(lambda client: client.agent_history(agent_id))
+    if cli.json:
+        cli.print_json({"history": found})
+    else:
+        rows = [(f"{e.at:%Y-%m-%d %H:%M:%S}", e.event, e.actor, e.detail) for e in found]
+        output.print_table(cli.out, ("AT", "EVENT", "BY", "DETAIL"), rows)
+
+
+@command(agents)
+def forget(
+    cli: Cli, agent_id: Annotated[str, typer.Argument(help="An agent that is SUSPECT or LOST.")]
+) -> None:
+    """Give up an agent that does not return, or whose node was reinstalled, and free its id at once.
+
+    Its sessions end as agent-lost. Refused while the agent is ALIVE. For administrators.
+
+    \b
+    Examples:
+      moorage agents forget node-7
+    """
+    forgotten = cli.run(lambda client: client.forget_agent(agent_id))
+    if cli.json:
+        cli.print_json(forgotten)
+    else:
+        print(forgotten.id)
+
+
+def _print_status(cli: Cli, view: AgentView) -> None:
+    if cli.json:
+        cli.print_json(view)
+        return
+    kernels = f"; kernels left: {view.kernels}" if view.cordon == "drain" else ""
+    cli.say(f"{view.id}: {output.agent_status(view)}{kernels}")
+    print(view.id)
+
+
+def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime) -> None:
+    """Everything ``agents describe`` shows: facts, then one line per offered slot or device."""
+    connected, seen = output.format_age(now, view.connected_since), output.format_age(now, view.last_seen)
+    facts = [
+        ("agent", view.id),
+        ("status", output.agent_status(view)),
+        ("cordoned by", _cordoned_by(view)),
+        ("group", view.resource_group),
+        ("address", view.address),
+        ("version", f"{view.version} ({view.arch})"),
+        ("connected", f"for {connected}, last report {seen} ago"),
+        ("runtimes", ", ".join(view.runtimes)),
+        ("engines", ", ".join(view.engines)),
+        ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
+        ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
+    ]
+    if stats.cpu is not None and stats.memory is not None:
+        facts.append(("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}"))
+    output.print_facts(out, facts)
+    output.print_heading(out, "offers")
+    device_stats = {d.device_id: d for d in stats.devices}
+    columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY", "HEALTH"]
+    has_topology = any(o.numa is not None or o.nvlink_domain or o.parent for o in view.offers)
+    rows = []
+    for o in view.offers:
+        row = [o.slot, o.device_id, o.model, _allocated(o.slot, o.device_id, o.used, o.capacity)]
+        row += [
+            *_device_usage(device_stats.get(o.device_id), o.memory_bytes),
+            "" if o.healthy else f"unhealthy: {o.unhealthy_reason}".rstrip(": "),
+        ]
+        if has_topology:
+            row += ["" if o.numa is None else str(o.numa), o.nvlink_domain, o.parent]
+        rows.append(row)
+    output.print_table(out, columns + (["NUMA", "NVLINK", "SLICE OF"] if has_topology else []), rows)
+
+
+def _cordoned_by(view: AgentView) -> str:
+    if not view.cordon or view.cordoned_at is None:
+        return ""
+    stop = f"; stops the rest at {view.stop_at:%Y-%m-%d %H:%M} UTC" if view.stop_at else ""
+    return f"{view.cordoned_by}, since {view.cordoned_at:%Y-%m-%d %H:%M} UTC{stop}"
+
+
+def _allocated(slot: str, device_id: str, used: int, capacity: int) -> str:
+    if device_id:
+        return f"{100 * used // capacity if capacity else 0}%"
+    return f"{format_amount(slot, used)}/{format_amount(slot, capacity)}"
+
+
+def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:
+    """How busy the device is, and how much of its memory is in use."""
+    memory = format_amount("mem", memory_bytes) if memory_bytes else ""
+    if stats is None:
+        return "", memory
+    busy = "" if stats.gpu is None else f"{stats.gpu * 100 // WHOLE_DEVICE}%"
+    return busy, memory if stats.memory is None else f"{format_amount('mem', stats.memory)}/{memory}"

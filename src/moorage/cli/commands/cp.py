@@ -1,0 +1,336 @@
+"""``moorage cp``: copies files and directories to and from a session, as tar over a command in it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from moorage.cli import archive, terminal
+from moorage.cli.app import app
+from moorage.cli.archive import CopyStats
+from moorage.cli.context import Cli, command
+from moorage.cli.errors import INTERRUPTED
+from moorage.cli.output import printable
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.commands import Channel, ExecSpec
+from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.sdk import Client, RunningCommand
+
+_MISSING, _NO_PROGRAM = 3, (126, 127)
+# How tar programs report a full disk; some report the last, short write.
+_DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
+_STDERR_MAX, _BUFFER = 2000, 256 * 1024
+# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. The EXIT trap removes a partial
+# copy whatever ends the script. The script itself survives signals: they end tar, and `set -e` then ends the
+# script. An `exit` in the signal trap could cut the EXIT trap short.
+_RECEIVE_SCRIPT = """
+set -eu
+target=$1 name=$2
+case $target in -*) target=./$target;; esac
+if [ -d "$target" ]; then into=$target; else
+  case $target in */) echo "there is no directory $target" >&2; exit 3;; esac
+  name=${target##*/}
+  case $target in */*) into=${target%/*};; *) into=.;; esac
+  [ -n "$into" ] || into=/
+  [ -d "$into" ] || { echo "there is no directory $into" >&2; exit 3; }
+fi
+part=$into/.moorage-cp-$3
+trap 'rm -rf "$part"' EXIT
+trap : HUP INT PIPE TERM
+mkdir "$part"
+tar -xf - -C "$part"
+if [ -d "$into/$name" ]; then
+  [ -d "$part/copy" ] || { echo "$into/$name is a directory" >&2; exit 1; }
+  cp -R -p "$part/copy/." "$into/$name/"
+else
+  mv -f "$part/copy" "$into/$name"
+fi
+"""
+_SEND_SCRIPT = """
+set -eu
+path=$1
+case $path in -*) path=./$path;; esac
+[ -e "$path" ] || [ -L "$path" ] || { echo "there is no $path" >&2; exit 3; }
+[ ! -L "$path" ] || path=$(readlink -f "$path")
+case $path in */*) cd "${path%/*}/";; esac
+tar -cf - "./${path##*/}"
+"""
+
+
+class CopyFailed(MoorageError):
+    """A copy failed; the target is unchanged."""
+
+    code = "copy-failed"
+
+
+@command(app)
+def cp(
+    cli: Cli,
+    source: Annotated[str, typer.Argument(help="The source: a local path, or SESSION:PATH.")],
+    target: Annotated[str, typer.Argument(help="The target: SESSION:PATH or a local path.")],
+) -> None:
+    """Copy a file or directory into or out of a running session: completely, or not at all.
+
+    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar.
+
+    \b
+    Examples:
+      moorage cp train.py dev:
+      moorage cp ./data dev:/workspace
+      moorage cp dev:results/model.bin .
+    """
+    remote_source, remote_target = remote_path(source), remote_path(target)
+    if (remote_source is None) == (remote_target is None):
+        raise InvalidInput(
+            "one path must be in a session, and the other one local",
+            next_step="write SESSION:PATH for the one in a session; a local path may start with ./",
+        )
+    try:
+        if remote_target is not None:
+            local = _existing(Path(source))
+            copied = _run(
+                cli, lambda client, report: _send(cli, client, local, remote_target, report), source
+            )
+        else:
+            assert remote_source is not None
+            path, top = _remote_name(remote_source[1])
+            remote, local = (remote_source[0], path), _local_target(Path(target), top)
+            copied = _run(cli, lambda client, report: _fetch(client, remote, local, top, report), source)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        cli.say("moorage: nothing was copied")
+        raise typer.Exit(INTERRUPTED) from None
+    for line in copied.left_out:
+        cli.say(printable(f"moorage: left out: {line}", one_line=True))
+    if cli.json:
+        cli.print_json({"files": copied.files, "bytes": copied.size, "left_out": copied.left_out})
+
+
+def remote_path(text: str) -> tuple[str, str] | None:
+    """Session and path; None for a local path. Splits at the first colon: name such a session by its id."""
+    session, colon, path = text.partition(":")
+    return None if not colon or not session or text[0] in "./~" else (session, path)
+
+
+# Receives the number of bytes just copied; a negative number is the total.
+Report = Callable[[int], None]
+
+
+def _run(cli: Cli, work: Callable[[Client, Report], Coroutine[Any, Any, CopyStats]], name: str) -> CopyStats:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=cli.err, transient=True, disable=not cli.err.is_terminal) as shown:
+        bar = shown.add_task(printable(name, one_line=True), total=None)
+
+        def report(size: int) -> None:
+            if size < 0:
+                shown.update(bar, total=-size)
+            else:
+                shown.advance(bar, size)
+
+        return cli.run(lambda client: work(client, report))
+
+
+class _Sink(io.RawIOBase):
+    """A file for tar's thread: writes go to the session, and block until it takes them."""
+
+    def __init__(self, command: RunningCommand, ended: asyncio.Event) -> None:
+        self._command, self._ended, self._loop = command, ended, asyncio.get_running_loop()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._ended.is_set():
+            raise BrokenPipeError("the session takes no more data")
+        asyncio.run_coroutine_threadsafe(self._command.send(bytes(data)), self._loop).result()
+        return len(data)
+
+
+class _Source(io.RawIOBase):
+    """A file for tar's thread: reads what the session sends."""
+
+    def __init__(self, next_piece: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
+        self._next, self._loop, self._rest = next_piece, asyncio.get_running_loop(), b""
+        self._waiting: Future[bytes] | None = None
+        self._cancelled = False
+
+    async def read_by(self, reader: Callable[[IO[bytes]], CopyStats]) -> CopyStats:
+        """Run ``reader`` in a thread. Waits for it even when cancelled: its files can then be removed."""
+        file: Any = io.BufferedReader(self, _BUFFER)
+        work = self._loop.run_in_executor(None, reader, file)
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._cancelled = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+            await asyncio.wait([work], timeout=5)
+            raise
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            if self._cancelled:
+                raise BrokenPipeError("the copy was cancelled")
+            self._waiting = asyncio.run_coroutine_threadsafe(self._next(), self._loop)
+            self._rest = self._waiting.result()
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+
+def _existing(source: Path) -> Path:
+    if not source.exists():
+        raise NotFound(f"there is no local path {source}")
+    return source.resolve()
+
+
+def _remote_name(path: str) -> tuple[str, str]:
+    """The path in the session, and the name of its entry in the tar stream."""
+    path = path.rstrip("/") or ("/" if path.startswith("/") else ".")
+    top = path.rpartition("/")[2] or "."
+    if top == "..":
+        raise InvalidInput(f"{path!r} ends in two dots", next_step="name the directory itself")
+    return path, top
+
+
+def _local_target(target: Path, top: str) -> Path:
+    if target.is_dir():
+        return target / top if top != "." else target
+    if not target.absolute().parent.is_dir():
+        raise NotFound(f"there is no local directory {target.absolute().parent}")
+    return target
+
+
+async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report) -> CopyStats:
+    report(-await asyncio.to_thread(archive.size_of, source))
+    session, path = target
+    script = ["sh", "-c", _RECEIVE_SCRIPT, "sh", path or ".", source.name or "root", cli.clock.new_id()]
+    with terminal.cancel_on_signals(_current_task()):
+        async with client.exec(session, ExecSpec(command=script, stdin=True)) as command:
+            ended = asyncio.Event()
+            stderr = spawn("cp.stderr", _read_stderr(command, ended))
+            try:
+                sink: Any = _Sink(command, ended)
+                copied = await asyncio.to_thread(archive.pack, source, sink, report)
+                await command.end_input()
+                _check(command, await stderr, session)
+            except BrokenPipeError:
+                _check(command, await stderr, session)
+                raise CopyFailed(f"session {session!r} stopped reading") from None
+            except OSError as error:
+                raise CopyFailed(f"the local source cannot be read: {error}; nothing was copied") from None
+            finally:
+                await cancel_and_wait(stderr)
+    return copied
+
+
+async def _read_stderr(command: RunningCommand, ended: asyncio.Event) -> bytes:
+    """The end of what the script printed: its error message."""
+    stderr = b""
+    try:
+        while (output := await command.read()) is not None:
+            stderr = (stderr + output[1])[-_STDERR_MAX:]
+    finally:
+        ended.set()
+    return stderr
+
+
+async def _fetch(
+    client: Client, source: tuple[str, str], target: Path, top: str, report: Report
+) -> CopyStats:
+    session, path = source
+    script = ["sh", "-c", _SEND_SCRIPT, "sh", path]
+    with terminal.cancel_on_signals(_current_task()), _staging_path(target) as staged:
+        async with client.exec(session, ExecSpec(command=script)) as command:
+            copied = await _receive(command, session, staged, top, report)
+        try:
+            await asyncio.to_thread(archive.install, staged, target)
+        except OSError as error:
+            raise CopyFailed(f"the copy cannot be moved to {target}: {error}") from None
+    return copied
+
+
+async def _receive(
+    command: RunningCommand, session: str, staged: Path, top: str, report: Report
+) -> CopyStats:
+    stderr = b""
+
+    async def next_piece() -> bytes:
+        nonlocal stderr
+        while (output := await command.read()) is not None:
+            if output[0] is Channel.STDOUT:
+                return output[1]
+            stderr = (stderr + output[1])[-_STDERR_MAX:]
+        return b""
+
+    failure: MoorageError | None = None
+    copied = CopyStats()
+    source = _Source(next_piece)
+    try:
+        copied = await source.read_by(
+            lambda file: archive.unpack(file, staged, "." if top == "." else "", report)
+        )
+    except archive.UnsafeArchive as error:
+        failure = error
+    except OSError as error:
+        failure = CopyFailed(f"the local target cannot be written: {error}; nothing was copied")
+    if failure is None or command.end is not None:
+        while await next_piece():
+            pass  # the padding of the tar stream
+        _check(command, stderr, session)
+    if failure is not None:
+        raise failure
+    return copied
+
+
+def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
+    """Raise the error that the script's exit code and messages stand for, if any."""
+    end = command.end
+    assert end is not None
+    text = printable(stderr.decode(errors="replace"), one_line=True)
+    if end.exit_code is None or end.code:
+        raise CopyFailed(end.detail or "the connection was lost", next_step=end.next_step)
+    if end.exit_code == _MISSING:
+        raise NotFound(f"{text}, in session {session!r}")
+    if end.exit_code in _NO_PROGRAM:
+        raise Conflict(
+            f"session {session!r} lacks a program that cp needs: {text}",
+            next_step="cp needs sh and tar in the session; use an image that has both",
+        )
+    if end.exit_code != 0:
+        full = any(message in text for message in _DISK_FULL)
+        raise CopyFailed(
+            f"session {session!r} failed to copy: {text or end.exit_code}; nothing was copied",
+            next_step="free some space: the session's disk is full" if full else "",
+        )
+
+
+@contextmanager
+def _staging_path(target: Path) -> Iterator[Path]:
+    """A path next to ``target``, on the same file system. Removed at exit."""
+    try:
+        folder = tempfile.mkdtemp(prefix=".moorage-cp-", dir=target.absolute().parent)
+    except OSError as error:
+        raise CopyFailed(f"cannot write to {target.absolute().parent}: {error}") from None
+    try:
+        yield Path(folder) / archive.ROOT
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _current_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -1,0 +1,228 @@
+"""``moorage describe``: everything about one session or endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from moorage.cli.app import app
+from moorage.cli.commands.top import usage_line
+from moorage.cli.context import Cli, Output, command
+from moorage.cli.lookup import find
+from moorage.cli.output import (
+    current_kernel,
+    format_age,
+    print_facts,
+    print_heading,
+    print_table,
+    printable,
+)
+from moorage.cli.summary import current_activity, explain_failure, next_steps
+from moorage.common.model.durations import format_duration
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.slots import format_slots
+from moorage.common.model.spec import SessionSpec, Workload
+from moorage.common.model.status import LIVE, Status
+from moorage.common.views.resources import EndpointView, HistoryEntry, SessionView
+from moorage.common.views.usage import SessionStats
+from moorage.sdk import Client
+
+
+@command(app)
+def describe(
+    cli: Cli, name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")]
+) -> None:
+    """Show everything about one endpoint or session: state, history, why it waits or failed, last log lines.
+
+    \b
+    Examples:
+      moorage describe tiny
+      moorage describe batch-1a2b3c4d -o json
+    """
+
+    async def work(client: Client) -> Any:
+        found = await find(client, name)
+        if isinstance(found, EndpointView):
+            refs = [replica.session_id for replica in found.sessions]
+        else:
+            refs = [found.id]
+        histories, stats = await asyncio.gather(
+            asyncio.gather(*(client.history(ref) for ref in refs)),
+            asyncio.gather(*(client.session_stats(ref) for ref in refs)),
+        )
+        return found, dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True))
+
+    found, histories, stats = cli.run(work)
+    if cli.output is Output.NAME:
+        print(found.name)
+    elif isinstance(found, EndpointView):
+        if cli.json:
+            cli.print_json({"endpoint": found, "histories": histories, "stats": stats})
+        else:
+            print_endpoint(cli.out, found, histories, stats, cli.clock.now())
+    elif cli.json:
+        cli.print_json({"session": found, "history": histories[found.id], "stats": stats[found.id]})
+    else:
+        print_session(cli.out, found, histories[found.id], stats[found.id], cli.clock.now())
+
+
+def print_session(
+    out: Console,
+    view: SessionView,
+    history: Sequence[HistoryEntry],
+    stats: SessionStats | None,
+    now: datetime,
+) -> None:
+    result = f" ({view.result})" if view.status is Status.TERMINATED else ""
+    deadline = f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""
+    facts = [
+        ("session", view.name),
+        ("id", view.id),
+        ("type", str(view.type)),
+        ("status", f"{view.status}{result} for {format_age(now, view.status_since)}"),
+        ("activity", current_activity(view)),
+        ("deadline", deadline),
+        ("endpoint", view.endpoint or ""),
+        ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
+        ("owner", f"{view.user}, project {view.project}" if view.project else ""),
+        ("slots", format_slots(view.slots)),
+        ("cluster", _cluster(view.spec)),
+        ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
+        ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
+        *_workload(view.spec),
+        *_reason(view.reason, view.detail),
+        *_usage(stats),
+    ]
+    print_facts(out, facts)
+    if view.hold is not None and view.status is Status.PENDING:
+        hold = view.hold
+        tried = f"tried {hold.attempts} times, last {format_age(now, hold.at)} ago"
+        if hold.reason is Reason.BACKOFF and view.not_before is not None:
+            tried = f"{format_age(view.not_before, now)} left"
+        print_facts(
+            out, [("waits for", f"{hold.text} ({tried})"), ("next step", REASONS[hold.reason].next_step)]
+        )
+        print_facts(out, [("", refusal) for refusal in hold.refusals])
+    if view.kernels:
+        print_heading(out, "kernels")
+        rows = []
+        for k in view.kernels:
+            devices = " ".join(d.device_id for d in k.devices if d.device_id)
+            code = "" if k.exit_code is None else str(k.exit_code)
+            address = f"{k.host}:{k.port}" if k.port else ""
+            row = (k.hostname, str(k.attempt), str(k.status), k.agent_id or "", address, devices, code)
+            rows.append((*row, str(k.reason)))
+        columns = ("KERNEL", "ATTEMPT", "STATUS", "AGENT", "ADDRESS", "DEVICES", "EXIT", "REASON")
+        print_table(out, columns, rows)
+    _history(out, history)
+    kernel = current_kernel(view)
+    _log(out, kernel.log_tail if kernel else "", f"moorage logs {view.name}")
+    if steps := next_steps(view):
+        print_heading(out, "next steps")
+        print_facts(out, steps)
+
+
+def print_endpoint(
+    out: Console,
+    view: EndpointView,
+    histories: Mapping[str, Sequence[HistoryEntry]],
+    stats: Mapping[str, SessionStats],
+    now: datetime,
+) -> None:
+    failures = f"{view.failures} in a row" if view.failures else ""
+    facts = [
+        ("endpoint", view.name),
+        ("status", f"{view.status} ({view.ready} of {view.replicas} replicas ready)"),
+        ("id", view.id),
+        ("created", f"{format_age(now, view.created_at)} ago"),
+        ("group", f"{view.spec.resource_group}, priority {view.spec.priority}"),
+        ("slots", ", ".join(f"{slot}={amount}" for slot, amount in view.spec.resources.items())),
+        *_workload(view.spec),
+        ("failures", failures),
+        ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
+        *_reason(view.reason, view.detail),
+    ]
+    print_facts(out, facts)
+    if not view.sessions:
+        return
+    newest = max(view.sessions, key=lambda replica: replica.session_id)
+    print_heading(out, "replicas")
+    rows = []
+    for r in view.sessions:
+        uses = "; ".join(text for _, text in _usage(stats.get(r.session_id)))
+        since = format_age(now, r.status_since)
+        rows.append((r.name, str(r.status), r.agent_id or "", since, uses, str(r.reason), r.detail))
+    print_table(out, ("NAME", "STATUS", "AGENT", "SINCE", "USES", "REASON", "DETAIL"), rows)
+    _history(out, histories.get(newest.session_id, []), f"history of {newest.name}")
+    _log(out, newest.log_tail, f"moorage logs {view.name}")
+
+
+def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
+    """One line per kernel of the newest attempt, while the session is live."""
+    if stats is None or stats.status not in LIVE:
+        return []
+    newest = max((kernel.attempt for kernel in stats.kernels), default=0)
+    measured = [k for k in stats.kernels if k.latest is not None and k.attempt == newest]
+    several = len(measured) > 1
+    return [
+        ("uses", usage_line(kernel.latest) + (f" ({kernel.hostname})" if several else ""))
+        for kernel in measured
+        if kernel.latest is not None
+    ]
+
+
+def _cluster(spec: SessionSpec) -> str:
+    if spec.cluster is None:
+        return ""
+    on_loss = "ends" if spec.cluster.on_kernel_loss == "end" else "continues"
+    return f"{spec.size} kernels, {spec.cluster.mode}; {on_loss} when a sub kernel is lost"
+
+
+def _workload(spec: Workload) -> list[tuple[str, str]]:
+    return [
+        ("engine", f"{spec.engine} on runtime {spec.runtime}"),
+        ("image", spec.image or ""),
+        ("model", spec.model or ""),
+        ("command", shlex.join(spec.command)),
+        ("args", shlex.join(spec.args)),
+        ("env", " ".join(sorted(spec.env))),  # names only: values may be secrets
+        ("arch", spec.arch or ""),
+        ("labels", " ".join(f"{name}={value}" for name, value in sorted(spec.labels.items()))),
+        ("only on", ", ".join(spec.agents)),
+    ]
+
+
+def _reason(reason: Reason, detail: str) -> list[tuple[str, str]]:
+    if reason is Reason.NONE:
+        return [("detail", detail)]
+    text, step = explain_failure(reason, detail)
+    return [("reason", text), ("next step", step)]
+
+
+def _history(out: Console, history: Sequence[HistoryEntry], title: str = "history") -> None:
+    if not history:
+        return
+    print_heading(out, title)
+    before = history[0].at
+    rows = []
+    for entry in history:
+        step = (entry.at - before).total_seconds()
+        before = entry.at
+        moment = entry.at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        move = (str(entry.to_status), entry.event, entry.actor, str(entry.reason), entry.detail)
+        rows.append((moment, f"+{format_duration(step)}", *move))
+    print_table(out, ("AT (UTC)", "AFTER", "STATUS", "EVENT", "BY", "REASON", "DETAIL"), rows)
+
+
+def _log(out: Console, tail: str, full_log: str) -> None:
+    if tail:
+        print_heading(out, f"last lines of its log (`{full_log}`)")
+        out.print(Text(printable(tail).rstrip()), soft_wrap=True)

@@ -1,0 +1,106 @@
+"""``moorage exec``: runs a command in a running session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import ExitStack, suppress
+from typing import Annotated
+
+import typer
+
+from moorage.cli import parse, terminal
+from moorage.cli.app import app
+from moorage.cli.context import Cli, command
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.output import printable
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.commands import ExecEnd, ExecSpec, Size
+from moorage.common.model.errors import InvalidInput
+from moorage.sdk import Client, RunningCommand
+
+_BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
+
+
+@command(app, "exec")
+def exec_(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A session's name or id.")],
+    command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
+    stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")] = False,
+    env: Annotated[
+        list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="In a cluster: run in this kernel, like sub1.")] = "main1",
+) -> None:
+    """Run a command in a running session, and exit with its exit code.
+
+    \b
+    Examples:
+      moorage exec -it dev -- bash
+      moorage exec dev -- nvidia-smi
+      moorage exec -i dev -- tar -x <data.tar
+    """
+    if tty and not terminal.is_terminal():
+        raise InvalidInput(
+            "-t needs a terminal as standard input and output",
+            next_step="drop -t; -i alone passes standard input",
+        )
+    given = parse.pairs(env, "--env", "SEED=1") if env else {}
+    if tty and "TERM" not in given and (term := os.environ.get("TERM")):
+        given["TERM"] = term
+    rows, cols = terminal.size() if tty else (0, 0)
+    size = Size(rows=rows, cols=cols)
+    spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=given, kernel=kernel)
+    try:
+        end = cli.run(lambda client: _interact(client, name, spec))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        raise typer.Exit(_BROKEN_PIPE) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(FAILURE) from None
+    if end.detail:
+        line = "; ".join(part for part in (f"moorage: {end.detail}", end.next_step) if part)
+        cli.say(printable(line, one_line=True))
+    raise typer.Exit(exit_code(end))
+
+
+def exit_code(end: ExecEnd) -> int:
+    """The exit code as a shell reports it: 128 plus the number for a signal."""
+    if end.exit_code is None:
+        return FAILURE
+    return 128 - end.exit_code if end.exit_code < 0 else min(end.exit_code, 255)
+
+
+async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
+    task = asyncio.current_task()
+    assert task is not None
+    with ExitStack() as undo:
+        undo.enter_context(terminal.cancel_on_signals(task))
+        async with client.exec(name, spec) as command:
+            if spec.tty and spec.stdin:
+                undo.enter_context(terminal.raw())
+            side_tasks = [spawn("exec.stdin", _send_input(command))] if spec.stdin else []
+            if spec.tty:
+                side_tasks.append(spawn("exec.size", _send_sizes(command)))
+            try:
+                while (output := await command.read()) is not None:
+                    terminal.write(*output)
+            finally:
+                await cancel_and_wait(*side_tasks)
+    assert command.end is not None
+    return command.end
+
+
+async def _send_input(command: RunningCommand) -> None:
+    with suppress(ConnectionError):
+        async for data in terminal.input_pieces():
+            await command.send(data)
+        await command.end_input()
+
+
+async def _send_sizes(command: RunningCommand) -> None:
+    async for rows, cols in terminal.window_changes():
+        await command.resize(rows, cols)

@@ -1,0 +1,117 @@
+"""``moorage groups``: resource groups and their scheduling options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from moorage.cli import output, parse
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.views.resources import GroupView
+from moorage.sdk import Client
+
+groups = noun("groups", help="Resource groups and their scheduling options.")
+
+
+@list_command(groups)
+def list_groups(cli: Cli) -> None:
+    """List resource groups."""
+    _print_groups(cli, cli.run(lambda client: client.list_groups()))
+
+
+@command(groups)
+def describe(cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.")]) -> None:
+    """Show one resource group and all its options."""
+    view = cli.run(lambda client: client.get_group(name))
+    if cli.output is not Output.TABLE and not cli.wide:
+        _print_groups(cli, [view], one=True)
+    else:
+        counts = f"{view.agents} agents, {view.pending} pending, {view.running} running"
+        facts = [("group", view.name), ("now", counts)]
+        output.print_facts(
+            cli.out, facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()]
+        )
+
+
+@command(groups, "set")
+def set_group(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A resource group.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(help="OPTION=VALUE; `none` unsets it. `groups describe` lists the options."),
+    ] = None,
+    hol: Annotated[
+        str | None,
+        typer.Option(help="When the first session in the queue does not fit: strict, skip or backfill."),
+    ] = None,
+    retries: Annotated[
+        int | None,
+        typer.Option(
+            "--num-retries-to-skip",
+            help="For skip: how often the first session is refused before others pass it.",
+        ),
+    ] = None,
+    selection: Annotated[
+        str | None,
+        typer.Option("--agent-selection", help="concentrated, dispersed, round-robin, custom:NAME."),
+    ] = None,
+) -> None:
+    """Change options of a resource group, with immediate effect; other options stay. For administrators.
+
+    \b
+    Examples:
+      moorage groups set default hol=skip num_retries_to_skip=3 agent_selection=dispersed
+      moorage groups set default strategy=drf weights.ann=2 session_types=batch,inference
+      moorage groups set default preemption=on preemption.how=end max_bypasses=none
+    """
+    options_given = {"hol": hol, "num_retries_to_skip": retries, "agent_selection": selection}
+    given = {field: value for field, value in options_given.items() if value is not None}
+    if not given and not options:
+        raise InvalidInput("no option was given", next_step="see `moorage groups set --help`")
+
+    async def work(client: Client) -> GroupView:
+        old = (await client.get_group(name)).options.model_dump(mode="json")
+        changed = parse.options(options or [], GroupOptions, old) | given
+        return await client.update_group(name, GroupOptions.model_validate(changed))
+
+    _print_groups(cli, [cli.run(work)], one=True)
+
+
+def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> None:
+    if cli.json:
+        cli.print_json(found[0] if one else {"groups": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "AGENTS", "PENDING", "RUNNING", "STRATEGY", "HOL", "RETRIES", "SELECTION")
+        rows = [
+            (
+                *(g.name, str(g.agents), str(g.pending), str(g.running)),
+                *(
+                    g.options.strategy,
+                    g.options.hol,
+                    str(g.options.num_retries_to_skip),
+                    g.options.agent_selection,
+                ),
+            )
+            for g in found
+        ]
+        output.print_table(cli.out, columns, rows)
+    if not found:
+        cli.err.print(Text("there is no resource group"))
+
+
+def _shown(value: object) -> str:
+    """An option in the form ``groups set`` accepts."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={inner}" for name, inner in value.items()) or "none"
+    if isinstance(value, list):
+        return ",".join("+".join(part) if isinstance(part, list) else str(part) for part in value) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,107 @@
+"""``moorage ps``, ``moorage sessions`` and ``moorage endpoints``: lists of sessions and endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import app, list_command, noun
+from moorage.cli.context import Cli, Output, command
+from moorage.cli.lookup import all_endpoints, all_sessions, live_sessions
+from moorage.common.views.resources import EndpointView, SessionView
+from moorage.sdk import Client
+
+sessions = noun(
+    "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
+)
+endpoints = noun(
+    "endpoints", help="Endpoints. `ps` lists them with the sessions; the short commands act on them."
+)
+All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
+_NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
+
+
+@command(app)
+def ps(cli: Cli, all_: All = False) -> None:
+    """List endpoints and sessions.
+
+    \b
+    Examples:
+      moorage ps
+      moorage ps --all -o wide
+      moorage ps -o json | jq '.sessions[].name'
+    """
+
+    async def work(client: Client) -> Any:
+        return await asyncio.gather(all_endpoints(client), _sessions(client, all_))
+
+    endpoint_views, session_views = cli.run(work)
+    if cli.json:
+        cli.print_json({"endpoints": endpoint_views, "sessions": session_views})
+    elif cli.output is Output.NAME:
+        for view in (*endpoint_views, *(s for s in session_views if s.endpoint is None)):
+            print(view.name)
+    elif not endpoint_views and not session_views:
+        cli.say(_NOTHING)
+    else:
+        if endpoint_views:
+            _print_endpoints(cli, endpoint_views)
+        if endpoint_views and session_views:
+            cli.out.print()
+        if session_views:
+            _print_sessions(cli, session_views)
+
+
+@list_command(sessions)
+def list_sessions(cli: Cli, all_: All = False) -> None:
+    """List sessions, replicas included.
+
+    \b
+    Examples:
+      moorage sessions list --all
+    """
+    found = cli.run(lambda client: _sessions(client, all_))
+    if cli.json:
+        cli.print_json({"sessions": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    elif found:
+        _print_sessions(cli, found)
+    else:
+        cli.say(_NOTHING)
+
+
+@list_command(endpoints)
+def list_endpoints(cli: Cli) -> None:
+    """List endpoints."""
+    found = cli.run(all_endpoints)
+    if cli.json:
+        cli.print_json({"endpoints": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    elif found:
+        _print_endpoints(cli, found)
+    else:
+        cli.say("there is no endpoint; `moorage serve MODEL` creates one")
+
+
+async def _sessions(client: Client, with_ended: bool) -> list[SessionView]:
+    return await (all_sessions(client) if with_ended else live_sessions(client))
+
+
+def _print_sessions(cli: Cli, found: Sequence[SessionView]) -> None:
+    columns = output.SESSION_COLUMNS + (output.SESSION_WIDE if cli.wide else ())
+    now = cli.clock.now()
+    output.print_table(cli.out, columns, [output.session_row(view, now, wide=cli.wide) for view in found])
+
+
+def _print_endpoints(cli: Cli, found: Sequence[EndpointView]) -> None:
+    columns = output.ENDPOINT_COLUMNS + (output.ENDPOINT_WIDE if cli.wide else ())
+    now = cli.clock.now()
+    output.print_table(cli.out, columns, [output.endpoint_row(view, now, wide=cli.wide) for view in found])

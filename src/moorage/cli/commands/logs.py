@@ -1,0 +1,66 @@
+"""``moorage logs``: the log of a session."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, command
+from moorage.cli.errors import INTERRUPTED
+from moorage.cli.lookup import find
+from moorage.common.model.errors import NotFound
+from moorage.common.views.resources import EndpointView
+from moorage.sdk import Client
+
+
+@command(app)
+def logs(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A session's name or id, or an endpoint.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the session ends.")
+    ] = False,
+    tail: Annotated[int | None, typer.Option(min=1, help="Print only the last N lines.")] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Log of this attempt. Default: the newest.")
+    ] = None,
+    kernel: Annotated[str | None, typer.Option(help="In a cluster: log of this kernel, like sub1.")] = None,
+) -> None:
+    """Print the log of a session, or of the newest replica of an endpoint.
+
+    \b
+    Examples:
+      moorage logs tiny --tail 20
+      moorage logs -f train-7
+      moorage logs train-7 --attempt 1
+      moorage logs train-7 --kernel sub1
+    """
+
+    async def work(client: Client) -> None:
+        found = await find(client, name)
+        ref = found.id
+        if isinstance(found, EndpointView):
+            replica = _newest(found)
+            cli.say(f"log of {replica[1]}, the newest replica of {found.name}")
+            ref = replica[0]
+        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+
+    try:
+        cli.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _newest(view: EndpointView) -> tuple[str, str]:
+    replica = max(view.sessions, key=lambda replica: replica.session_id, default=None)
+    if replica is None:
+        raise NotFound(
+            f"{view.name} has no replica yet, so it has no log",
+            next_step=f"`moorage describe {view.name}`",
+        )
+    return replica.session_id, replica.name

@@ -1,0 +1,64 @@
+"""``moorage plan``: where ``moorage run`` with the same options would start now. Creates nothing."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import app
+from moorage.cli.commands.run import batch_spec, run
+from moorage.cli.commands.why import print_outlook
+from moorage.cli.context import Cli, Output, command
+
+_Command = Annotated[list[str] | None, typer.Argument(help="After --: program and arguments; optional.")]
+
+
+def plan(cli: Cli, **given: Any) -> None:
+    """Show where `moorage run` with these options would start now, or what is missing. Creates nothing.
+
+    \b
+    Examples:
+      moorage plan --gpus 4
+      moorage plan --gpus 1 --timeout 1h -o json -- ./job.sh
+    """
+    spec = batch_spec(given | {"command": given["command"] or ["true"]}, cli.clock.now())
+    view = cli.run(lambda client: client.plan_session(spec))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print("\n".join(place.agent_id for place in view.places))
+    else:
+        rows = [
+            (
+                place.agent_id if len(view.places) == 1 else f"{place.hostname} on {place.agent_id}",
+                " ".join(device.device_id for device in place.devices if device.device_id),
+            )
+            for place in view.places
+        ]
+        output.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
+        output.print_facts(cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows])
+        print_outlook(cli.out, view, cli.clock.now())
+
+
+def _copy_options_of_run() -> None:
+    """Give ``plan`` the options of ``run``, except those about what follows the creation."""
+    hints = get_type_hints(run, include_extras=True) | {"command": _Command}
+    left_out = ("strict", "wait")
+    parameters = [
+        parameter.replace(default=None) if name == "command" else parameter
+        for name, parameter in inspect.signature(run).parameters.items()
+        if name not in left_out
+    ]
+    keyword = [
+        parameter if parameter.name == "cli" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in parameters
+    ]
+    plan.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in left_out}
+
+
+_copy_options_of_run()
+command(app)(plan)

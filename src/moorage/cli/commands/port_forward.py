@@ -1,0 +1,128 @@
+"""``moorage port-forward``: a local port that leads to a service port of a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Annotated, Self
+
+import aiohttp
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.commands.open import Session, choose_app, proxy_url
+from moorage.cli.context import Cli, command
+from moorage.cli.errors import INTERRUPTED
+from moorage.cli.output import printable
+from moorage.common.aio.sockets import reset
+from moorage.common.aio.tasks import cancel_and_wait
+from moorage.common.model.errors import InvalidInput, MoorageError
+from moorage.common.views.access_tokens import AppView, NewAccessTokenView
+from moorage.sdk import ApiError, Client, carry
+
+_UNAUTHORIZED = 401
+
+
+@command(app, "port-forward")
+def port_forward(
+    cli: Cli,
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="APP", help="A service port of the session.")],
+    local: Annotated[
+        int,
+        typer.Argument(metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."),
+    ] = 0,
+) -> None:
+    """Forward a local port to a service port of a session, until Ctrl-C.
+
+    \b
+    Examples:
+      moorage port-forward lab db 5432
+      moorage port-forward lab ssh
+    """
+
+    async def work(client: Client) -> None:
+        view = choose_app(await client.list_apps(session), name, session)
+        async with PortForward(client, session, view, proxy_url(cli), cli.say) as forward:
+            port = await forward.listen(local)
+            print(f"127.0.0.1:{port}", flush=True)
+            cli.say(f"moorage: forwarding to {name} of {session}; Ctrl-C ends it")
+            await asyncio.Event().wait()
+
+    try:
+        cli.run(work)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+class PortForward:
+    """Forwards connections to one app. A context manager that creates an access token and revokes it at exit.
+
+    ``report`` receives errors of single connections. Such an error closes only its connection.
+    """
+
+    def __init__(
+        self, client: Client, session: str, view: AppView, proxy_url: str, report: Callable[[str], None]
+    ) -> None:
+        self._client, self._session, self._view, self._report = client, session, view, report
+        self._url = f"{proxy_url}{view.path.replace('/apps/', '/tunnel/', 1)}"
+        self._access_token: NewAccessTokenView | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[object]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._access_token = await self._client.create_access_token(self._session, self._view.name)
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        await cancel_and_wait(*self._connections)
+        await self._http.close()
+        if self._access_token is not None:
+            try:
+                await self._client.revoke_access_token(self._session, self._view.name, self._access_token.id)
+            except MoorageError:
+                pass  # it expires
+
+    async def listen(self, port: int) -> int:
+        """Start listening; returns the port. Raises ``InvalidInput`` when ``port`` is taken."""
+        try:
+            self._server = await asyncio.start_server(self._connected, "127.0.0.1", port)
+        except OSError as error:
+            raise InvalidInput(
+                f"cannot listen on local port {port}: {error.strerror or error}",
+                next_step="give another port, or none",
+            ) from None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._carry(reader, writer)
+        except MoorageError as error:
+            step = f"; {error.next_step}" if error.next_step else ""
+            self._report(printable(f"moorage: {error.message}{step}", one_line=True))
+            reset(writer.transport)
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert self._access_token is not None
+        access_token = self._access_token
+        try:
+            await carry(self._http, self._url, access_token.access_token, reader, writer)
+        except ApiError as error:
+            if error.status != _UNAUTHORIZED:
+                raise
+            # It has expired. Another connection may have renewed it in the meantime.
+            if self._access_token is access_token:
+                self._access_token = await self._client.create_access_token(self._session, self._view.name)
+            await carry(self._http, self._url, self._access_token.access_token, reader, writer)

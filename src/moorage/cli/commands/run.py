@@ -1,0 +1,203 @@
+"""``moorage run``: runs a batch session, follows its log, and exits with its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.text import Text
+
+from moorage.cli import parse, times
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, command, duration_option
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.output import current_kernel, printable
+from moorage.cli.progress import Progress
+from moorage.cli.session_options import (
+    Agents,
+    Arch,
+    ClusterMode,
+    ClusterSize,
+    Env,
+    Gpus,
+    Group,
+    Image,
+    Labels,
+    Name,
+    OnKernelLoss,
+    Ports,
+    Priority,
+    Resources,
+    Strict,
+    Workspace,
+    create_session,
+    session_spec,
+)
+from moorage.cli.summary import explain_failure, has_ended
+from moorage.cli.wait import until_session
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import LIVE, STARTING, Result, SessionType, Status
+from moorage.common.views.resources import SessionView
+from moorage.sdk import ApiError, Client, Unreachable
+
+_BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+
+
+@command(app)
+def run(
+    cli: Cli,
+    command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
+    name: Name = None,
+    resources: Resources = None,
+    gpus: Gpus = None,
+    env: Env = None,
+    port: Ports = None,
+    group: Group = None,
+    timeout: Annotated[
+        float | None, duration_option("Longest run; after it, the session is stopped.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")
+    ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME[:any|failure]: start after that session succeeded, ended or failed."),
+    ] = None,
+    if_failed: Annotated[
+        str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
+    ] = None,
+    starts_at: Annotated[
+        str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
+    ] = None,
+    cluster: ClusterSize = None,
+    cluster_mode: ClusterMode = None,
+    on_kernel_loss: OnKernelLoss = None,
+    image: Image = None,
+    arch: Arch = None,
+    label: Labels = None,
+    on: Agents = None,
+    priority: Priority = None,
+    workspace: Workspace = None,
+    strict: Strict = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
+) -> None:
+    """Run a program as a batch session, print its log, and exit with its exit code.
+
+    \b
+    Examples:
+      moorage run -- python train.py --epochs 3
+      moorage run --gpus 1 --resources mem=16GiB --timeout 1h -- ./job.sh
+      moorage run --image python:3.12 -- python -c "print('hello')"
+      moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
+      moorage run --name eval --after train --no-wait -- python eval.py
+    """
+    given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}
+    _run(cli, batch_spec(given, cli.clock.now()), wait, strict)
+
+
+def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec:
+    """The spec for the options of ``run``, given by parameter name."""
+    starts_at = given["starts_at"]
+    own = {
+        "timeout_s": given["timeout"],
+        "retries": given["retries"],
+        "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
+        "dependency_failed": given["if_failed"],
+        "starts_at": None if starts_at is None else times.future(starts_at, now, "--starts-at"),
+    }
+    return session_spec(SessionType.BATCH, given, own)
+
+
+def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
+    created: list[SessionView] = []
+
+    async def work(client: Client) -> SessionView:
+        created.append(await create_session(cli, client, spec, strict=strict))
+        return await _follow(cli, client, created[0]) if wait else created[0]
+
+    try:
+        view = cli.run(work)
+    except KeyboardInterrupt:
+        ref = created[0].name if created else "it"
+        cli.say(
+            f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, `moorage stop {ref}` ends it"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME or not wait:
+        print(view.name)
+    if has_ended(view):
+        raise typer.Exit(_exit_code(cli, view))
+
+
+async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView:
+    """Copy the log of each attempt to stdout until the session has ended."""
+    sink = (sys.stdout if cli.output is Output.TABLE else sys.stderr).buffer
+    copied = 0  # attempts whose logs were copied
+    while True:
+        with Progress(cli.err, created.name) as progress:
+            view = await until_session(
+                client,
+                created.id,
+                lambda view, copied=copied: view.status not in _BEFORE_RUNNING or view.attempt > copied + 1,  # type: ignore[misc]
+                clock=cli.clock,
+                progress=progress,
+            )
+        for attempt in range(copied + 1, view.attempt):  # attempts that ended between two polls
+            await _copy_log(cli, client, view, sink, attempt)
+            cli.say(f"moorage: {created.name} is retried after attempt {attempt}")
+        copied = view.attempt - 1
+        if view.status in _BEFORE_RUNNING:
+            continue
+        shown = await _copy_log(cli, client, view, sink, view.attempt)
+        copied = view.attempt
+        view = await until_session(
+            client,
+            created.id,
+            lambda view, copied=copied: view.attempt > copied or has_ended(view),  # type: ignore[misc]
+            clock=cli.clock,
+        )
+        if view.attempt == copied:
+            kernel = current_kernel(view)
+            if not shown and kernel is not None and kernel.log_tail:
+                sink.write(kernel.log_tail.encode())
+                sink.flush()
+            return view
+        cli.say(f"moorage: {created.name} is retried after attempt {copied}")
+
+
+async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO, attempt: int) -> bool:
+    """Whether anything was copied."""
+    shown = False
+    try:
+        async for piece in client.logs(view.id, follow=True, attempt=attempt):
+            sink.write(piece)
+            sink.flush()
+            shown = True
+    except (ApiError, Unreachable) as error:
+        if shown or (view.status in LIVE and attempt == view.attempt):
+            cli.say(
+                f"moorage: the log was cut off ({printable(str(error), one_line=True)}); waiting for the end"
+            )
+    return shown
+
+
+def _exit_code(cli: Cli, view: SessionView) -> int:
+    kernel = current_kernel(view)
+    code = kernel.exit_code if kernel else None
+    if view.result is Result.SUCCESS:
+        return 0
+    failure, step = explain_failure(view.reason, view.detail)
+    # When another kernel ended the cluster, the exit code of main1 only says that it was stopped.
+    stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
+    if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
+        line = "; ".join(part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part)
+        cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+    if code is None or code == 0 or stopped:
+        return FAILURE
+    return 128 - code if code < 0 else min(code, 255)

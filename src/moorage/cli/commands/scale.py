@@ -1,0 +1,34 @@
+"""``moorage scale``: the number of replicas of an endpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
+
+
+@command(app)
+def scale(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="An endpoint.")],
+    replicas: Annotated[int, typer.Argument(help="Number of replicas; 0 unloads the model.")],
+) -> None:
+    """Set the number of replicas of an endpoint. Also retries one that was given up after failures.
+
+    \b
+    Examples:
+      moorage scale tiny 3
+    """
+    if not 0 <= replicas <= 1000:
+        raise InvalidInput(f"{replicas} replicas are not allowed", next_step="give a number from 0 to 1000")
+    view = cli.run(lambda client: client.scale_endpoint(name, replicas))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.name)
+    else:
+        print(f"{view.name} {view.ready}/{view.replicas}")

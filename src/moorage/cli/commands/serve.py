@@ -1,0 +1,171 @@
+"""``moorage serve``: an endpoint that serves a model behind the OpenAI-compatible address."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from moorage.cli import parse
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, command
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.output import print_facts, printable
+from moorage.cli.progress import Progress
+from moorage.cli.session_options import (
+    Agents,
+    Arch,
+    Env,
+    Gpus,
+    Group,
+    Image,
+    Labels,
+    Priority,
+    Resources,
+    Runtime,
+    Timeout,
+    placement_fields,
+)
+from moorage.cli.summary import explain_failure
+from moorage.cli.wait import until_ready
+from moorage.common.model.kernel import ENGINES
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.views.resources import EndpointView, ReplicaView
+from moorage.sdk import ApiError, Client, Unreachable
+
+
+@command(app)
+def serve(
+    cli: Cli,
+    model: Annotated[str, typer.Argument(help="A GGUF file, a model's directory, or a hub id.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="For --engine custom, after --: program and arguments.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for *.gguf, else vllm.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name that clients send as `model`. Default: the model's base name.")
+    ] = None,
+    replicas: Annotated[int, typer.Option(help="Number of replicas.")] = 1,
+    resources: Resources = None,
+    gpus: Gpus = None,
+    arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
+    env: Env = None,
+    probe: Annotated[str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")] = "/",
+    group: Group = None,
+    image: Image = None,
+    runtime: Runtime = None,
+    arch: Arch = None,
+    label: Labels = None,
+    on: Agents = None,
+    priority: Priority = None,
+    timeout: Timeout = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")] = False,
+) -> None:
+    """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given resources.
+
+    \b
+    Examples:
+      moorage serve ./tiny.gguf
+      moorage serve Qwen/Qwen3-0.6B --gpus 1 --arg=--max-model-len --arg=4096
+      moorage serve Qwen/Qwen3-0.6B --gpus 1 --runtime docker
+      moorage serve mine --engine custom --probe /health -- python server.py --port {port}
+    """
+    fields: dict[str, Any] = {
+        "replicas": replicas,
+        "resources": parse.resources(resources or [], gpus),
+        "resource_group": group,
+        "args": arg,
+        "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
+        **placement_fields(arch, label, on, priority, image, runtime),
+    }
+    spec = _spec(model, name, engine, command or [], probe, fields)
+    if spec.engine == "llamacpp" and not Path(spec.model or "").exists():
+        cli.say(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
+    try:
+        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and replicas > 0, keep))
+    except KeyboardInterrupt:
+        cli.say(
+            f"moorage: {spec.name} keeps starting; `moorage ps` shows it, `moorage stop {spec.name}` ends it"
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    if isinstance(outcome, ReplicaView):
+        raise typer.Exit(FAILURE)
+    _print(cli, outcome)
+
+
+def _spec(
+    model: str, name: str | None, engine: str | None, command: list[str], probe: str, fields: dict[str, Any]
+) -> EndpointSpec:
+    """The endpoint's spec; guesses engine, name and path where they were not given."""
+    engine = engine or ("custom" if command else parse.guess_engine(model))
+    if engine == "custom":
+        fields |= {"model": model, "command": command, "probe": {"path": probe}}
+    else:
+        fields |= {"model": parse.locate_model(model), "command": command or None}
+    given = {field: value for field, value in fields.items() if value is not None}
+    return EndpointSpec.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
+
+
+async def _serve(
+    cli: Cli, client: Client, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool
+) -> EndpointView | ReplicaView:
+    created = await client.create_endpoint(spec)
+    if not wait:
+        return created
+    with Progress(cli.err, spec.name) as progress:
+        outcome = await until_ready(
+            client, spec.name, clock=cli.clock, progress=progress, timeout_s=timeout_s
+        )
+    if isinstance(outcome, ReplicaView):
+        await _report_failure(cli, client, spec.name, outcome, keep)
+    return outcome
+
+
+async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaView, keep: bool) -> None:
+    failure, step = explain_failure(failed.reason, failed.detail)
+    if failed.log_tail:
+        cli.err.print(
+            Text(f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n"), soft_wrap=True
+        )
+    outcome = f"it is kept and retried; `moorage stop {name}` deletes it"
+    if not keep:
+        try:
+            await client.delete_endpoint(name)
+            outcome = "the endpoint was deleted"
+        except (ApiError, Unreachable) as error:
+            outcome = f"it could not be deleted ({error}); `moorage stop {name}` tries again"
+    line = "; ".join(part for part in (f"moorage: {name} failed: {failure}", step, outcome) if part)
+    cli.say(printable(line, one_line=True))
+
+
+def _print(cli: Cli, view: EndpointView) -> None:
+    at = cli.connection
+    if cli.json:
+        cli.print_json({"endpoint": view, "openai_url": at.openai_url})
+        return
+    if cli.output is Output.NAME:
+        print(view.name)
+        return
+    body = json.dumps({"model": view.name, "messages": [{"role": "user", "content": "Hello"}]})
+    state = str(view.status) if not view.ready else f"{view.ready} of {view.replicas} replicas ready"
+    print_facts(
+        cli.out,
+        [
+            ("name", view.name),
+            ("status", state),
+            ("OpenAI URL", at.openai_url),
+            (
+                "try it",
+                f"curl {at.openai_url}/chat/completions -H 'Content-Type: application/json' "
+                f'-H "Authorization: Bearer {at.key_in_shell}" -d {shlex.quote(body)}',
+            ),
+            ("or", f"moorage chat {view.name} Hello"),
+        ],
+    )

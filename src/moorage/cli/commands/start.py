@@ -1,0 +1,127 @@
+"""``moorage start``: an interactive session, which runs until it is stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, command, duration_option
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.output import current_kernel, printable
+from moorage.cli.progress import Progress
+from moorage.cli.session_options import (
+    Agents,
+    Arch,
+    ClusterMode,
+    ClusterSize,
+    Env,
+    Gpus,
+    Group,
+    Image,
+    Labels,
+    Name,
+    OnKernelLoss,
+    Ports,
+    Priority,
+    Resources,
+    Strict,
+    Timeout,
+    Workspace,
+    create_session,
+    session_spec,
+)
+from moorage.cli.summary import explain_failure, next_steps
+from moorage.cli.wait import until_session
+from moorage.common.model.status import STARTING, SessionType, Status
+from moorage.common.views.resources import SessionView
+from moorage.sdk import Client
+
+_BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+
+
+@command(app)
+def start(
+    cli: Cli,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: program and arguments. Default: none, the session idles."),
+    ] = None,
+    name: Name = None,
+    resources: Resources = None,
+    gpus: Gpus = None,
+    env: Env = None,
+    port: Ports = None,
+    group: Group = None,
+    lifetime: Annotated[
+        float | None, duration_option("How long it may live; after that it is stopped.")
+    ] = None,
+    cluster: ClusterSize = None,
+    cluster_mode: ClusterMode = None,
+    on_kernel_loss: OnKernelLoss = None,
+    image: Image = None,
+    arch: Arch = None,
+    label: Labels = None,
+    on: Agents = None,
+    priority: Priority = None,
+    workspace: Workspace = None,
+    strict: Strict = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
+    timeout: Timeout = None,
+) -> None:
+    """Start an interactive session, which runs until it is stopped.
+
+    \b
+    Examples:
+      moorage start --name dev --gpus 1
+      moorage start --image python:3.12 --lifetime 8h
+      moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
+    """
+    spec = session_spec(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime})
+    created: list[SessionView] = []
+
+    async def work(client: Client) -> SessionView:
+        created.append(await create_session(cli, client, spec, strict=strict))
+        return await _until_running(cli, client, created[0], timeout) if wait else created[0]
+
+    try:
+        view = cli.run(work)
+    except KeyboardInterrupt:
+        ref = created[0].name if created else "it"
+        cli.say(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
+        raise typer.Exit(INTERRUPTED) from None
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+    if wait and view.status is not Status.RUNNING:
+        _report_failure(cli, view)
+        raise typer.Exit(FAILURE)
+    if cli.output is Output.TABLE:
+        for action, step in next_steps(view):
+            cli.say(f"{action + ':':<14}{step}")
+
+
+async def _until_running(
+    cli: Cli, client: Client, created: SessionView, timeout_s: float | None
+) -> SessionView:
+    with Progress(cli.err, created.name) as progress:
+        return await until_session(
+            client,
+            created.id,
+            lambda view: view.status not in _BEFORE_RUNNING,
+            clock=cli.clock,
+            progress=progress,
+            timeout_s=timeout_s,
+        )
+
+
+def _report_failure(cli: Cli, view: SessionView) -> None:
+    failure, step = explain_failure(view.reason, view.detail)
+    line = "; ".join(part for part in (f"moorage: {view.name} does not run: {failure}", step) if part)
+    cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+    kernel = current_kernel(view)
+    if kernel is not None and kernel.log_tail:
+        cli.err.print(Text(printable(kernel.log_tail.rstrip())), soft_wrap=True)

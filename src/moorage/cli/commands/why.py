@@ -1,0 +1,57 @@
+"""``moorage why``: why a session waits."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from moorage.cli import output
+from moorage.cli.app import app
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.status import Status
+from moorage.common.views.pending import PendingExplanation
+
+
+@command(app)
+def why(cli: Cli, session: Annotated[str, typer.Argument(help="Name or id of a session.")]) -> None:
+    """Explain why a session waits: its conditions, what agents lack, its place in the queue.
+
+    \b
+    Examples:
+      moorage why train
+      moorage why train -o json | jq .expected_start
+    """
+    view = cli.run(lambda client: client.why(session))
+    if cli.json:
+        cli.print_json(view)
+        return
+    if cli.output is Output.NAME:
+        print(view.name)
+        return
+    since = output.format_age(cli.clock.now(), view.since)
+    output.print_facts(cli.out, [("session", view.name), ("status", f"{view.status} for {since}")])
+    print_outlook(cli.out, view, cli.clock.now(), asked=view.status is Status.PENDING)
+
+
+def print_outlook(out: Console, view: PendingExplanation, now: datetime, *, asked: bool = True) -> None:
+    """``asked``: the planner was."""
+    output.print_facts(out, [("why" if asked else "", view.text)])
+    output.print_facts(
+        out, [("met" if one.met else "NOT MET", f"{one.kind}: {one.text}") for one in view.conditions]
+    )
+    output.print_facts(out, [("agents", line) for line in view.refusals])
+    output.print_facts(out, [("fenced", line) for line in view.fenced])
+    queue = f"{view.position} of {view.waiting} that wait for room" if view.position else ""
+    starts = view.expected_start
+    at = f"{starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else ""
+    left = f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""
+    facts = [
+        ("queue", queue),
+        ("waits for", ", ".join(view.blockers)),
+        ("expected", f"{at}{left}"),
+        ("basis", view.basis),
+    ]
+    output.print_facts(out, facts)

@@ -1,0 +1,97 @@
+"""Exit codes, and the report of an error: one line on stderr with the next step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from pydantic import ValidationError
+from typer.core import TyperGroup
+
+from moorage.cli.output import printable
+from moorage.common.model.errors import (
+    BodyTooLarge,
+    ConfigError,
+    Forbidden,
+    InvalidInput,
+    MalformedBody,
+    MoorageError,
+    NotFound,
+    Unauthenticated,
+)
+from moorage.sdk import ApiError
+
+FAILURE, USAGE, NOT_FOUND, AUTH, TIMEOUT, INTERRUPTED = 1, 2, 3, 4, 124, 130
+
+_BY_HTTP = {400: USAGE, 413: USAGE, 422: USAGE, 404: NOT_FOUND, 401: AUTH, 403: AUTH}
+
+
+class WaitTimeout(MoorageError):
+    """A wait took longer than --timeout allows."""
+
+    code = "timeout"
+
+
+def exit_code(error: Exception) -> int:
+    if isinstance(error, ApiError):
+        return _BY_HTTP.get(error.status, FAILURE)
+    if isinstance(error, InvalidInput | MalformedBody | BodyTooLarge | ConfigError | ValidationError):
+        return USAGE
+    if isinstance(error, NotFound):
+        return NOT_FOUND
+    if isinstance(error, Unauthenticated | Forbidden):
+        return AUTH
+    return TIMEOUT if isinstance(error, WaitTimeout) else FAILURE
+
+
+def one_line(error: MoorageError | ValidationError) -> str:
+    """The error and its next step as one line without control characters."""
+    if isinstance(error, ValidationError):
+        bad = [
+            ": ".join(part for part in (".".join(map(str, e["loc"])), e["msg"]) if part)
+            for e in error.errors()
+        ]
+        return printable("; ".join(bad).replace("Value error, ", ""), one_line=True)
+    step = f"; {error.next_step}" if error.next_step else ""
+    if isinstance(error, ApiError) and error.status == 401 and not step:
+        step = "; give the API key with --key or MOORAGE_API_KEY"
+    return printable(error.message + step, one_line=True)
+
+
+class ErrorReportingGroup(TyperGroup):
+    """The root command: turns every known error of a command into one line and an exit code."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        words = list(sys.argv[1:] if args is None else args) or ["--help"]
+        if not standalone_mode:
+            return super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+        try:
+            code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+        except typer.TyperException as error:
+            code = error.exit_code
+            where = getattr(error, "ctx", None)
+            path = where.command_path if where else "moorage"
+            _report(f"{error.format_message().rstrip('.')}; try `{path} --help`")
+        except (MoorageError, ValidationError) as error:
+            code = exit_code(error)
+            _report(one_line(error))
+        except typer.Abort:
+            code = INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(line: str) -> None:
+    print(f"moorage: {' '.join(line.split())}", file=sys.stderr)

@@ -1,0 +1,56 @@
+"""Lookups of sessions and endpoints: by name, and complete lists over all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from moorage.common.model.errors import NotFound
+from moorage.common.model.status import LIVE, Status
+from moorage.common.views.resources import EndpointView, SessionView
+from moorage.sdk import ApiError, Client
+
+
+async def find(client: Client, name: str) -> EndpointView | SessionView:
+    """The endpoint of that name, else the session. Raises ``NotFound`` when there is neither."""
+    try:
+        return await client.get_endpoint(name)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+    try:
+        return await client.get_session(name)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        raise NotFound(
+            f"there is no endpoint or session {name!r}", next_step="`moorage ps --all` lists them"
+        ) from error
+
+
+async def live_sessions(client: Client, endpoint: str | None = None) -> list[SessionView]:
+    """All sessions that have not ended, newest first."""
+    return await all_sessions(client, LIVE, endpoint)
+
+
+async def all_sessions(
+    client: Client, statuses: Collection[Status] = (), endpoint: str | None = None
+) -> list[SessionView]:
+    """All sessions with one of ``statuses`` (empty: any), newest first."""
+    found: list[SessionView] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_sessions(statuses=statuses, endpoint=endpoint, cursor=cursor, limit=100)
+        found += page.items
+        if not (cursor := page.next):
+            return found
+
+
+async def all_endpoints(client: Client) -> list[EndpointView]:
+    """All endpoints, newest first."""
+    found: list[EndpointView] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_endpoints(cursor=cursor, limit=100)
+        found += page.items
+        if not (cursor := page.next):
+            return found

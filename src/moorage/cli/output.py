@@ -1,0 +1,149 @@
+"""Output for people: tables, facts, ages, and foreign text made safe for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from moorage.common.model.durations import format_duration
+from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
+from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
+
+_STYLES = {
+    **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
+    **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
+    **dict.fromkeys(
+        ("PENDING", "SCHEDULED", "PREPARING", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
+    ),
+    **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
+}
+# They reverse the reading direction of the text behind them: one name could pose as another.
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """``text`` without anything a terminal would act on: escape sequences, bells, reversed direction."""
+    if one_line:
+        text = " ".join(text.split())
+    return "".join(
+        "\ufffd" if letter in _BIDI or (unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t")
+        else letter
+        for letter in text
+    )  # fmt: skip
+
+
+def format_age(now: datetime, then: datetime) -> str:
+    return format_duration((now - then) / timedelta(seconds=1))
+
+
+def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Cells are cut to the width of a terminal; other outputs get them whole."""
+    console.print(make_table(columns, rows), crop=console.is_terminal)
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(printable(cell, one_line=True), _STYLES.get(cell, "")) for cell in row))
+    return table
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """One name and value per line; empty values are left out."""
+    for name, value in facts:
+        if value:
+            style = _STYLES.get(value.split(" ")[0], "")
+            line = Text.assemble((f"{name:<14}", "bold"), (printable(value), style))
+            console.print(line, soft_wrap=True)
+
+
+def print_heading(console: Console, title: str) -> None:
+    """An empty line and a bold title."""
+    console.print()
+    console.print(Text(printable(title, one_line=True), "bold"))
+
+
+ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "ENGINE", "MODEL", "AGE", "WHY")
+ENDPOINT_WIDE = ("GROUP", "SLOTS", "DETAIL")
+SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "AGENT", "AGE", "WHY")
+SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
+AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN")
+AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
+
+
+def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
+    why = str(view.reason)
+    if why and view.failures > 1:
+        why += f" (x{view.failures})"
+    model = view.spec.model or " ".join(view.spec.command)
+    if not wide and len(model) > 40:
+        model = "…" + model[-39:]
+    row = [view.name, view.status, f"{view.ready}/{view.replicas}", view.spec.engine, model]
+    row += [format_age(now, view.created_at), why]
+    if wide:
+        slots = ", ".join(f"{name}={value}" for name, value in view.spec.resources.items())
+        row += [view.spec.resource_group, slots, view.detail]
+    return row
+
+
+def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
+    kernel = current_kernel(view)
+    why = view.hold.text if view.hold else str(view.reason)
+    row = [view.name, view.type, view.status, agents_of(view)]
+    row += [format_age(now, view.created_at), why]
+    if wide:
+        row += [
+            view.id,
+            view.resource_group,
+            format_slots(view.slots),
+            str(view.attempt),
+            view.endpoint or "",
+        ]
+        row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
+    return row
+
+
+def agent_status(view: AgentView) -> str:
+    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE draining``."""
+    closed = {"cordon": "cordoned", "drain": "draining"}.get(view.cordon, "leaving" if view.draining else "")
+    return f"{view.status} {closed}".strip()
+
+
+def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
+    """Resources as used/offered. A device counts as used when any part of it is."""
+    used: dict[str, list[int]] = {}
+    for offer in view.offers:
+        total = used.setdefault(offer.slot, [0, 0])
+        device = bool(offer.device_id)
+        total[0] += (1 if offer.used else 0) if device else offer.used
+        total[1] += offer.capacity // WHOLE_DEVICE if device else offer.capacity
+    shown = {s: f"{format_amount(s, u)}/{format_amount(s, total)}" for s, (u, total) in used.items()}
+    status = agent_status(view)
+    devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
+    row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
+    row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago"]
+    if wide:
+        row += [view.address, view.version, view.arch, ",".join(view.runtimes), ",".join(view.engines)]
+    return row
+
+
+def current_kernel(view: SessionView) -> KernelView | None:
+    """The main kernel of the newest attempt."""
+    mains = [kernel for kernel in view.kernels if kernel.role == "main"]
+    return max(mains, key=lambda kernel: kernel.attempt, default=None)
+
+
+def agents_of(view: SessionView) -> str:
+    """The agents of the newest attempt's kernels, joined by commas."""
+    names = [k.agent_id for k in view.kernels if k.attempt == view.attempt and k.agent_id]
+    if len(names) <= 1:
+        kernel = current_kernel(view)
+        return (kernel and kernel.agent_id) or ""
+    return ",".join(dict.fromkeys(names))

@@ -1,0 +1,140 @@
+"""Options of the commands that create sessions and endpoints, and the session spec built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from moorage.cli import parse
+from moorage.cli.context import Cli, duration_option
+from moorage.cli.output import printable
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.service_ports import parse_port
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
+from moorage.common.views.resources import SessionView
+from moorage.sdk import Client, Unreachable
+
+Name = Annotated[str | None, typer.Option(help="Name of the session. Default: a generated one.")]
+Resources = Annotated[list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")]
+Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
+Env = Annotated[list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")]
+Ports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--port",
+        help="A service port for `open` and `port-forward`: NAME[:PORT][/tcp][+path][+key]; repeatable.",
+    ),
+]
+Group = Annotated[str | None, typer.Option(help="Resource group.")]
+ClusterSize = Annotated[
+    int | None,
+    typer.Option("--cluster", min=1, help="Number of kernels in the cluster: main1, sub1, sub2, ..."),
+]
+ClusterMode = Annotated[
+    str | None, typer.Option("--cluster-mode", help="single-node (the default) or multi-node.")
+]
+OnKernelLoss = Annotated[
+    str | None,
+    typer.Option("--on-kernel-loss", help="end (the default), or degrade: continue without the lost kernel."),
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option(help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")]
+
+Timeout = Annotated[float | None, duration_option("Longest wait; after it, exit with 124.")]
+
+Arch = Annotated[str | None, typer.Option(help="Only agents of this architecture, like x86_64.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", help="Only agents with this label, like room=north; repeatable."),
+]
+Agents = Annotated[list[str] | None, typer.Option("--on", help="Only this agent; repeatable.")]
+Image = Annotated[str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")]
+Runtime = Annotated[
+    str | None,
+    typer.Option(
+        help="process, or docker: in a container of --image. Default for vLLM: the node's own image."
+    ),
+]
+Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")]
+
+
+def placement_fields(
+    arch: str | None,
+    labels: list[str] | None,
+    agents: list[str] | None,
+    priority: int | None,
+    image: str | None,
+    runtime: str | None = None,
+) -> dict[str, Any]:
+    """Fields of a spec about where it may run; None where an option was not given."""
+    return {
+        "arch": arch,
+        "labels": parse.pairs(labels, "--label", "room=north") if labels else None,
+        "agents": agents or None,
+        "priority": priority,
+        "image": image,
+        "runtime": runtime or ("docker" if image else None),
+    }
+
+
+def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec:
+    """The spec for the shared options in ``given``, by parameter name, and the command's ``own`` fields.
+
+    None means not given. Raises ``InvalidInput`` or ``ValidationError``.
+    """
+    fields: dict[str, Any] = {
+        "name": given["name"],
+        "resources": parse.resources(given["resources"] or [], given["gpus"]),
+        "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
+        "resource_group": given["group"],
+        "cluster": _cluster(given),
+        "workspace": given["workspace"],
+        "ports": [_port(text) for text in given["port"]] if given["port"] else None,
+        **placement_fields(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
+        **own,
+    }
+    named = {field: value for field, value in fields.items() if value is not None}
+    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
+    return SessionSpec.model_validate(fixed | named)
+
+
+def _cluster(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    fields = {
+        "size": given["cluster"],
+        "mode": given["cluster_mode"],
+        "on_kernel_loss": given["on_kernel_loss"],
+    }
+    named = {field: value for field, value in fields.items() if value is not None}
+    if named and "size" not in named:
+        raise InvalidInput(
+            "--cluster-mode and --on-kernel-loss are for clusters",
+            next_step="also give the number of kernels, like --cluster 4",
+        )
+    return named or None
+
+
+def _port(text: str) -> dict[str, Any]:
+    port = parse_port(text)
+    traits = {"base_path": port.base_path, "guarded": port.guarded}
+    return {"name": port.name, "port": port.port or None, "protocol": port.protocol, **traits}
+
+
+async def create_session(cli: Cli, client: Client, spec: SessionSpec, *, strict: bool) -> SessionView:
+    """Create the session and print its warnings.
+
+    Retries once when no answer came. The idempotency key makes both attempts one session.
+    """
+    key = cli.clock.new_id()
+    try:
+        created = await client.create_session(spec, idempotency_key=key, strict=strict)
+    except Unreachable:
+        created = await client.create_session(spec, idempotency_key=key, strict=strict)
+    for warning in created.warnings:
+        cli.say(printable(f"moorage: warning: {warning}", one_line=True))
+    return created

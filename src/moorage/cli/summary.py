@@ -1,0 +1,118 @@
+"""Summaries of sessions and endpoints for people: stages, holds, failures, next steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import Port
+from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.views.resources import EndpointView, HistoryEntry, ReplicaView, SessionView
+
+_STAGE_NAMES = {
+    Status.PENDING: "queued",
+    Status.SCHEDULED: "scheduled",
+    Status.PREPARING: "starting",
+    Status.CREATING: "loading",
+    Status.RUNNING: "ready",
+    Status.TERMINATING: "stopping",
+    Status.TERMINATED: "ended",
+    Status.CANCELLED: "cancelled",
+    Status.ERROR: "failed",
+}
+
+_STARTING = (Status.PREPARING, Status.CREATING)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``after_s``: seconds since the session was created. ``note``: the reason, where there is one."""
+
+    name: str
+    after_s: float
+    note: str = ""
+
+
+def stages(history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFERENCE) -> list[Stage]:
+    """One stage per change of status, oldest first."""
+    found: list[Stage] = []
+    start: datetime | None = None
+    last: Status | None = None
+    for entry in history:
+        start = start or entry.at
+        if entry.to_status is last:
+            continue
+        last = entry.to_status
+        name = _STAGE_NAMES[last]
+        if kind is not SessionType.INFERENCE:
+            name = {"loading": "starting", "ready": "running"}.get(name, name)
+        if found and found[-1].name == name:
+            continue
+        note = f"{entry.reason}: {entry.detail}".strip(": ") if entry.reason is not Reason.NONE else ""
+        found.append(Stage(name, (entry.at - start).total_seconds(), note))
+    return found
+
+
+def hold_note(view: SessionView) -> str:
+    """Why a pending session was not placed, with the next step; "" when unknown."""
+    if view.status is not Status.PENDING or view.hold is None:
+        return ""
+    step = REASONS[view.hold.reason].next_step
+    return "; ".join(part for part in (view.hold.text, *view.hold.refusals, step) if part)
+
+
+def current_activity(view: SessionView) -> str:
+    """What the agent does to start the session, like pulling an image; "" when unknown."""
+    if view.status not in _STARTING:
+        return ""
+    newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
+    return newest.detail if newest is not None and newest.status in _STARTING else ""
+
+
+def leading_replica(view: EndpointView) -> ReplicaView | None:
+    """The replica that stands for the endpoint in progress output: the furthest one, else the newest."""
+    order = (Status.RUNNING, Status.CREATING, Status.PREPARING, Status.SCHEDULED, Status.PENDING)
+    live = [replica for replica in view.sessions if replica.status in LIVE]
+    for status in order:
+        if found := [replica for replica in live if replica.status is status]:
+            return max(found, key=lambda replica: replica.session_id)
+    return max(live or view.sessions, key=lambda replica: replica.session_id, default=None)
+
+
+def failed_replica(view: EndpointView) -> ReplicaView | None:
+    """The newest replica that ended in ERROR."""
+    failed = [replica for replica in view.sessions if replica.status is Status.ERROR]
+    return max(failed, key=lambda replica: replica.session_id, default=None)
+
+
+def has_ended(view: SessionView) -> bool:
+    return view.status in TERMINAL
+
+
+def explain_failure(reason: Reason, detail: str) -> tuple[str, str]:
+    """The failure in one line, and the next step."""
+    known = REASONS[reason]
+    text = known.text or "it failed"
+    return f"{text} ({reason})" + (f": {detail}" if detail else ""), known.next_step
+
+
+def next_steps(view: SessionView) -> list[tuple[str, str]]:
+    """What a user can do with a live session now: descriptions and commands."""
+    if view.status not in LIVE or view.endpoint is not None:
+        return []
+    steps = []
+    if view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+        steps.append(("work in it", f"moorage exec -it {view.name} -- sh"))
+    if view.status is Status.RUNNING:
+        steps += [(f"its {port.name}", _open_command(view.name, port)) for port in view.spec.ports]
+    if view.kernels:
+        steps.append(("its log", f"moorage logs -f {view.name}"))
+    if view.status is not Status.TERMINATING:
+        steps.append(("end it", f"moorage stop {view.name}"))
+    return steps
+
+
+def _open_command(name: str, port: Port) -> str:
+    return f"moorage {'open' if port.protocol == 'http' else 'port-forward'} {name} {port.name}"

@@ -1,0 +1,38 @@
+"""Calls about agents: their state and use, and cordon, drain and forget for administrators."""
+
+from __future__ import annotations
+
+from moorage.common.views.resources import AgentEvent, AgentView, Cordon, Page
+from moorage.common.views.usage import AgentStats
+from moorage.sdk.transport import Transport, segment
+
+
+class AgentCalls(Transport):
+    async def list_agents(self) -> list[AgentView]:
+        return (await self.call(Page[AgentView], "GET", "/v1/agents")).items
+
+    async def get_agent(self, agent_id: str) -> AgentView:
+        return await self.call(AgentView, "GET", f"/v1/agents/{segment(agent_id)}")
+
+    async def agent_stats(self, agent_id: str) -> AgentStats:
+        return await self.call(AgentStats, "GET", f"/v1/agents/{segment(agent_id)}/stats")
+
+    async def top_agents(self) -> list[AgentStats]:
+        """Current use of all agents."""
+        return (await self.call(Page[AgentStats], "GET", "/v1/stats/agents")).items
+
+    async def agent_history(self, agent_id: str) -> list[AgentEvent]:
+        """What was done to an agent, newest first. For administrators."""
+        return (await self.call(Page[AgentEvent], "GET", f"/v1/agents/{segment(agent_id)}/history")).items
+
+    async def cordon_agent(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:
+        """Place nothing new on the agent; with ``drain`` also empty it."""
+        path = f"/v1/agents/{segment(agent_id)}/cordon"
+        return await self.call(AgentView, "PUT", path, body=cordon or Cordon())
+
+    async def uncordon_agent(self, agent_id: str) -> AgentView:
+        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
+
+    async def forget_agent(self, agent_id: str) -> AgentView:
+        """Give up an agent that is SUSPECT or LOST, and its kernels. Returns its last state."""
+        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}")

@@ -1,0 +1,23 @@
+"""Calls about API keys. For administrators."""
+
+from __future__ import annotations
+
+from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.resources import Page
+from moorage.sdk.transport import Transport, segment
+
+
+class KeyCalls(Transport):
+    async def create_key(self, spec: KeySpec) -> NewKeyView:
+        """The only answer with the key's secret."""
+        return await self.call(NewKeyView, "POST", "/v1/keys", body=spec)
+
+    async def list_keys(self) -> list[KeyView]:
+        return (await self.call(Page[KeyView], "GET", "/v1/keys")).items
+
+    async def get_key(self, name: str) -> KeyView:
+        return await self.call(KeyView, "GET", f"/v1/keys/{segment(name)}")
+
+    async def revoke_key(self, name: str) -> KeyView:
+        """Revoke a key: it is refused everywhere within two seconds. Returns its last state."""
+        return await self.call(KeyView, "DELETE", f"/v1/keys/{segment(name)}")

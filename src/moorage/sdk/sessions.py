@@ -1,0 +1,142 @@
+"""Calls about sessions: their life, logs, commands, statistics and workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager
+
+import aiohttp
+
+from moorage.common.model.commands import ExecSpec
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.pending import PlanView, WhyView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView, View, WorkspaceList
+from moorage.common.views.usage import SessionStats, SessionUsage
+from moorage.sdk.errors import ApiError, problem_of
+from moorage.sdk.execution import RunningCommand, run_command
+from moorage.sdk.transport import Transport, segment
+
+
+class _History(View):
+    items: list[HistoryEntry]
+
+
+class SessionCalls(Transport):
+    async def create_session(
+        self, spec: SessionSpec, *, idempotency_key: str | None = None, strict: bool = False
+    ) -> SessionView:
+        """``idempotency_key``: any unique text, like a UUID. It makes the call safe to repeat after
+        ``Unreachable``: the same key and spec return the same session; another spec is refused (409).
+
+        ``strict``: also refuse (409) what no agent could ever hold. Otherwise ``warnings`` says so.
+        """
+        query = {"strict": "true" if strict else None}
+        return await self.call(
+            SessionView, "POST", "/v1/sessions", query=query, body=spec, idempotency_key=idempotency_key
+        )
+
+    async def plan_session(self, spec: SessionSpec) -> PlanView:
+        """Where the session would start if it were created now, or what is missing. Creates nothing."""
+        query = {"dry_run": "true"}
+        return await self.call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
+
+    async def get_session(self, ref: str) -> SessionView:
+        """By id or name."""
+        return await self.call(SessionView, "GET", f"/v1/sessions/{segment(ref)}")
+
+    async def list_sessions(
+        self,
+        *,
+        statuses: Collection[Status] = (),
+        resource_group: str | None = None,
+        type: SessionType | None = None,
+        name: str | None = None,
+        endpoint: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[SessionView]:
+        """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
+
+        ``statuses``: only sessions in one of these; empty means all.
+        """
+        query = {
+            "status": ",".join(sorted(statuses)) or None,
+            "resource_group": resource_group,
+            "type": type,
+            "name": name,
+            "endpoint": endpoint,
+            "cursor": cursor,
+            "limit": str(limit),
+        }
+        return await self.call(Page[SessionView], "GET", "/v1/sessions", query=query)
+
+    async def stop_session(self, ref: str) -> SessionView:
+        return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
+
+    async def why(self, ref: str) -> WhyView:
+        """Why the session waits and until when; for one that does not wait, its state."""
+        return await self.call(WhyView, "GET", f"/v1/sessions/{segment(ref)}/why")
+
+    async def history(self, ref: str) -> list[HistoryEntry]:
+        """Every change of status, oldest first."""
+        return (await self.call(_History, "GET", f"/v1/sessions/{segment(ref)}/history")).items
+
+    async def logs(
+        self,
+        ref: str,
+        *,
+        tail: int | None = None,
+        follow: bool = False,
+        attempt: int | None = None,
+        kernel: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends.
+
+        ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
+        """
+        query = {
+            "tail": None if tail is None else str(tail),
+            "follow": "true" if follow else None,
+            "attempt": None if attempt is None else str(attempt),
+            "kernel": kernel,
+        }
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self.timeout, sock_read=None if follow else self.timeout
+        )
+        url = self.address(f"/v1/sessions/{segment(ref)}/logs", query)
+        try:
+            async with self.http.get(url, timeout=timeout) as answer:
+                if answer.status >= 300:
+                    body = await answer.read()
+                    raise ApiError(answer.status, problem_of(self.url, answer.status, body))
+                async for piece in answer.content.iter_any():
+                    yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self.unreachable(error) from error
+
+    def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
+        """Run a command in a running session: ``async with client.exec(...) as command``.
+
+        Leaving the block disconnects, which ends a command that still runs.
+        """
+        url = self.address(f"/v1/sessions/{segment(ref)}/exec", {})
+        return run_command(self.http, url, spec, timeout_s=self.timeout, unreachable=self.unreachable)
+
+    async def session_stats(self, ref: str, *, spans: str = "none", limit: int = 60) -> SessionStats:
+        """``spans``: include the newest ``limit`` "minutes" or "hours"."""
+        query = {"spans": spans, "limit": str(limit)}
+        return await self.call(SessionStats, "GET", f"/v1/sessions/{segment(ref)}/stats", query=query)
+
+    async def top_sessions(self, *, sort: str = "cpu", limit: int = 100) -> list[SessionUsage]:
+        """Sorted by cpu, memory, rx, tx, gpu or gpu_memory, the highest first; by created_at, the newest."""
+        query = {"sort": sort, "limit": str(limit)}
+        return (await self.call(Page[SessionUsage], "GET", "/v1/stats/sessions", query=query)).items
+
+    async def list_workspaces(self) -> WorkspaceList:
+        """Workspaces that sessions have kept on the nodes."""
+        return await self.call(WorkspaceList, "GET", "/v1/workspaces")
+
+    async def delete_workspace(self, session: str) -> WorkspaceList:
+        """Delete what an ended session kept, by its id or name. Returns what was deleted."""
+        return await self.call(WorkspaceList, "DELETE", f"/v1/workspaces/{segment(session)}")

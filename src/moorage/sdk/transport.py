@@ -1,0 +1,126 @@
+"""HTTP transport of the client: addresses, authentication, timeouts, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+from yarl import URL
+
+import moorage
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.resources import Health
+from moorage.sdk.errors import ApiError, Unreachable, connection_error, not_moorage, problem_of
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Transport:
+    """Connection to one manager, and ``call``, through which all typed calls go."""
+
+    def __init__(self, url: str, key: str = "", *, timeout: float = 30.0) -> None:
+        try:
+            self._base = URL(url.rstrip("/"))
+        except ValueError:
+            self._base = URL()
+        if self._base.scheme not in ("http", "https") or not self._base.host:
+            raise InvalidInput(
+                f"{url!r} is not the address of a manager", next_step="write it like http://127.0.0.1:8700"
+            )
+        if not all("!" <= letter <= "~" for letter in key):
+            raise InvalidInput(
+                "the API key contains characters that no key has", next_step="copy the whole key again"
+            )
+        self.url, self.timeout = str(self._base), timeout
+        self._headers = {"User-Agent": f"moorage/{moorage.__version__}"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(headers=self._headers)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def health(self) -> Health:
+        """State of the manager and its parts; needs no key. Does not raise while the manager is starting."""
+        return await self.call(Health, "GET", "/readyz", also=503)
+
+    async def call(
+        self,
+        answer_type: type[M],
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | None] | None = None,
+        body: BaseModel | None = None,
+        idempotency_key: str | None = None,
+        also: int = 200,
+    ) -> M:
+        """One request, and its answer as ``answer_type``. ``also``: another status with such an answer.
+
+        Raises ``ApiError`` and ``Unreachable``.
+        """
+        request: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=self.timeout)}
+        if body is not None:
+            request["data"] = body.model_dump_json(exclude_unset=True).encode()
+            request["headers"] = {"Content-Type": "application/json"}
+            if idempotency_key is not None:
+                request["headers"]["Idempotency-Key"] = idempotency_key
+        try:
+            async with self.http.request(method, self.address(path, query or {}), **request) as answer:
+                status, raw = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self.unreachable(error) from error
+        if not 200 <= status < 300 and status != also:
+            raise ApiError(status, problem_of(self.url, status, raw))
+        try:
+            return answer_type.model_validate_json(raw)
+        except ValidationError as error:
+            raise ApiError(status, not_moorage(self.url, status, raw)) from error
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            raise RuntimeError("use the client within `async with Client(...) as client`")
+        return self._http
+
+    def address(self, path: str, query: Mapping[str, str | None]) -> URL:
+        """The URL of ``path``, whose parts must be encoded by ``segment``."""
+        given = {name: value for name, value in query.items() if value is not None}
+        # encoded=True: a name may hold slashes, which must not become separators of the path.
+        return URL(f"{self.url}{path}", encoded=True).with_query(given or None)
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        """The error to raise for a failed connection, with the next step."""
+        if isinstance(error, TimeoutError):
+            return Unreachable(
+                f"the manager at {self.url} did not answer within {self.timeout:g} s",
+                next_step="read its log; `moorage doctor` looks for the cause",
+            )
+        if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+            return Unreachable(
+                f"the manager at {self.url} closed the connection in mid-answer",
+                next_step="try again, and read its log",
+            )
+        return Unreachable(
+            f"no manager answers at {self.url} ({connection_error(error)})",
+            next_step="start one with `moorage up`, or give its address with --url or MOORAGE_URL",
+        )
+
+
+def segment(name: str) -> str:
+    """``name`` encoded as one segment of a path. Raises ``InvalidInput`` for an empty one."""
+    if not name:
+        raise InvalidInput("the name is empty", next_step="`moorage ps` lists names")
+    return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
