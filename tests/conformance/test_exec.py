@@ -1,4 +1,4 @@
-"""Commands that are run inside a kernel, in every runtime."""
+"""Conformance suite for commands inside kernels."""
 
 from __future__ import annotations
 
@@ -9,91 +9,90 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.conformance.test_runtime import Bench, FakeBench, ProcessBench, bench, eventually, until
+from tests.conformance.test_runtime import FakeHarness, Harness, ProcessHarness, eventually, harness, until
 
 from moorage.agent.runtimes import Handle, Runtime, procfs
 from moorage.agent.runtimes.execution import NOT_FOUND, STDERR, STDOUT, Command, ExecFailed, Execution
 from moorage.common.model.status import ObservedState as S
 
-__all__ = ["bench"]
-_BEGIN = "import os, signal, sys, time\nsay = lambda fd, text: os.write(fd, text.encode())\n"
-_SIZE = "say(1, '%d %d\\n' % os.get_terminal_size()[::-1])\n"
+__all__ = ["harness"]
+_PRELUDE = "import os, signal, sys, time\nwrite = lambda fd, text: os.write(fd, text.encode())\n"
+_SIZE = "write(1, '%d %d\\n' % os.get_terminal_size()[::-1])\n"
 PROGRAMS = {
-    "echo": "say(1, ' '.join(sys.argv[1:]) + '\\n')",
-    "warn": "say(2, ' '.join(sys.argv[1:]) + '\\n')",
+    "echo": "write(1, ' '.join(sys.argv[1:]) + '\\n')",
+    "warn": "write(2, ' '.join(sys.argv[1:]) + '\\n')",
     "exit": "os._exit(int(sys.argv[1]))",
     "cat": "while data := os.read(0, 65536): os.write(1, data)",
-    "env": "say(1, os.environ.get(sys.argv[1], '') + '\\n')",
+    "env": "write(1, os.environ.get(sys.argv[1], '') + '\\n')",
     "size": f"signal.signal(signal.SIGWINCH, lambda *_: exec({_SIZE!r}))\n{_SIZE}\n"
     "while True: signal.pause()",
     "sleep": "time.sleep(3600)",
-    "deaf": "signal.signal(signal.SIGHUP, signal.SIG_IGN)\nsay(1, 'up\\n')\ntime.sleep(3600)",
+    "ignores-hup": "signal.signal(signal.SIGHUP, signal.SIG_IGN)\nwrite(1, 'up\\n')\ntime.sleep(3600)",
 }
 
 
-def words(bench: Bench, program: str, *more: str) -> tuple[str, ...]:
-    if isinstance(bench, FakeBench):
-        return program, *more
-    python = sys.executable if isinstance(bench, ProcessBench) else "python3"
-    return python, "-S", "-c", _BEGIN + PROGRAMS[program], *more
+def command_line(harness: Harness, program: str, *arguments: str) -> tuple[str, ...]:
+    if isinstance(harness, FakeHarness):
+        return program, *arguments
+    python = sys.executable if isinstance(harness, ProcessHarness) else "python3"
+    return python, "-S", "-c", _PRELUDE + PROGRAMS[program], *arguments
 
 
-async def running(bench: Bench) -> tuple[Runtime, Handle]:
-    runtime = bench.runtime()
-    handle = await runtime.create(bench.launch())
+async def running(harness: Harness) -> tuple[Runtime, Handle]:
+    runtime = harness.runtime()
+    handle = await runtime.create(harness.launch())
     await until(runtime, handle, S.RUNNING)
     return runtime, handle
 
 
 async def result(execution: Execution) -> tuple[int, bytes, bytes]:
-    said = {STDOUT: b"", STDERR: b""}
+    output = {STDOUT: b"", STDERR: b""}
     async with asyncio.timeout(20):
         while piece := await execution.read():
-            said[piece[0]] += piece[1]
+            output[piece[0]] += piece[1]
         code = await execution.wait()
     execution.disconnect()
-    return code, said[STDOUT], said[STDERR]
+    return code, output[STDOUT], output[STDERR]
 
 
-async def said(execution: Execution, text: bytes) -> bytes:
-    """Read until ``text`` was there."""
-    seen = b""
+async def read_until(execution: Execution, text: bytes) -> bytes:
+    """Read until the output contains ``text``."""
+    output = b""
     async with asyncio.timeout(20):
-        while text not in seen:
+        while text not in output:
             piece = await execution.read()
-            assert piece is not None, f"it ended, and said {seen!r}"
-            seen += piece[1]
-    return seen
+            assert piece is not None, f"it ended after {output!r}"
+            output += piece[1]
+    return output
 
 
-async def test_outputs_are_kept_apart_and_the_exit_code_is_known(bench: Bench) -> None:
-    runtime, handle = await running(bench)
+async def test_outputs_are_separate_and_the_exit_code_is_reported(harness: Harness) -> None:
+    runtime, handle = await running(harness)
     done = [
-        await result(await runtime.exec(handle, Command(words(bench, *given))))
+        await result(await runtime.exec(handle, Command(command_line(harness, *given))))
         for given in (("echo", "a  b"), ("warn", "oh"), ("exit", "7"), ("cat",))
     ]
     assert done == [(0, b"a  b\n", b""), (0, b"", b"oh\n"), (7, b"", b""), (0, b"", b"")]
 
 
-async def test_a_program_that_is_not_there_says_so(bench: Bench) -> None:
-    runtime, handle = await running(bench)
+async def test_missing_program_prints_an_error(harness: Harness) -> None:
+    runtime, handle = await running(harness)
     code, out, err = await result(await runtime.exec(handle, Command(("no-such-program",))))
     assert code in (NOT_FOUND, NOT_FOUND - 1)
     assert b"no-such-program" in out + err
 
 
-async def test_it_has_the_environment_of_the_kernel_and_its_own(bench: Bench) -> None:
-    runtime, handle = await running(bench)
+async def test_environment_is_added_to_that_of_the_kernel(harness: Harness) -> None:
+    runtime, handle = await running(harness)
     for name, own, value in (("OWN", {"OWN": "x=y"}, b"x=y\n"), ("OWN", {}, b"\n")):
-        command = Command(words(bench, "env", name), env=own)
+        command = Command(command_line(harness, "env", name), env=own)
         assert await result(await runtime.exec(handle, command)) == (0, value, b"")
 
 
-async def test_input_goes_in_until_its_end(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    execution = await runtime.exec(handle, Command(words(bench, "cat"), stdin=True))
+async def test_input_until_end_of_file(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    execution = await runtime.exec(handle, Command(command_line(harness, "cat"), stdin=True))
     data = os.urandom(300_000)
-    seen = b""
 
     async def feed() -> None:
         for at in range(0, len(data), 10_000):
@@ -101,69 +100,73 @@ async def test_input_goes_in_until_its_end(bench: Bench) -> None:
         await execution.end_input()
 
     feeding = asyncio.create_task(feed())
-    code, seen, _ = await result(execution)
+    code, output, _ = await result(execution)
     await feeding
     assert code == 0
-    assert seen == data
+    assert output == data
 
 
-async def test_a_terminal_has_a_size_that_changes(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    command = Command(words(bench, "size"), tty=True, stdin=True, rows=30, cols=100)
+async def test_terminal_size_can_change(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    command = Command(command_line(harness, "size"), tty=True, stdin=True, rows=30, cols=100)
     execution = await runtime.exec(handle, command)
-    first = await said(execution, b"\n")
-    # An engine is told the size after the command has begun.
+    first = await read_until(execution, b"\n")
+    # Docker sets the size after the start of the command.
     if b"30 100" not in first:
-        await said(execution, b"30 100")
+        await read_until(execution, b"30 100")
     await execution.resize(50, 200)
-    await said(execution, b"50 200")
+    await read_until(execution, b"50 200")
     execution.disconnect()
 
 
-async def test_hanging_up_ends_it(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    execution = await runtime.exec(handle, Command(words(bench, "sleep")))
+async def test_disconnect_is_idempotent_and_leaves_the_kernel_running(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    execution = await runtime.exec(handle, Command(command_line(harness, "sleep")))
     execution.disconnect()
     execution.disconnect()
     assert (await runtime.observe(handle)).state is S.RUNNING
 
 
-async def test_it_ends_with_its_kernel(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    execution = await runtime.exec(handle, Command(words(bench, "sleep")))
+async def test_command_ends_with_its_kernel(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    execution = await runtime.exec(handle, Command(command_line(harness, "sleep")))
     await runtime.destroy(handle)
-    with suppress(ExecFailed):  # its engine may have forgotten it already
+    with suppress(ExecFailed):  # Docker may have forgotten it already
         assert (await result(execution))[0] != 0
     assert (await runtime.observe(handle)).state is S.GONE
     with pytest.raises(ExecFailed):
-        await runtime.exec(handle, Command(words(bench, "echo")))
+        await runtime.exec(handle, Command(command_line(harness, "echo")))
 
 
-async def test_a_reader_that_does_not_read_holds_up_nothing_else(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    lazy = await runtime.exec(handle, Command(words(bench, "cat"), stdin=True))
+async def test_slow_reader_blocks_only_its_own_command(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    slow = await runtime.exec(handle, Command(command_line(harness, "cat"), stdin=True))
 
     async def flood() -> None:
         while True:
-            await lazy.write(b"x" * 65_536)
+            await slow.write(b"x" * 65_536)
             await asyncio.sleep(0)
 
     flooding = asyncio.create_task(flood())
     done, _ = await asyncio.wait([flooding], timeout=0.5)
-    assert not done, "it must wait for the reader, and not gather for ever"
-    assert await result(await runtime.exec(handle, Command(words(bench, "exit", "3")))) == (3, b"", b"")
+    assert not done, "the writer must wait for the reader instead of buffering without bound"
+    assert await result(await runtime.exec(handle, Command(command_line(harness, "exit", "3")))) == (
+        3,
+        b"",
+        b"",
+    )
     flooding.cancel()
     await asyncio.gather(flooding, return_exceptions=True)
-    lazy.disconnect()
+    slow.disconnect()
 
 
-async def test_a_user_who_does_not_read_does_not_keep_a_kernel_from_its_end(bench: Bench) -> None:
-    runtime, handle = await running(bench)
-    lazy = await runtime.exec(handle, Command(words(bench, "cat"), stdin=True))
+async def test_slow_reader_does_not_delay_the_exit_of_the_kernel(harness: Harness) -> None:
+    runtime, handle = await running(harness)
+    slow = await runtime.exec(handle, Command(command_line(harness, "cat"), stdin=True))
 
     async def flood() -> None:
         while True:
-            await lazy.write(b"x" * 65_536)
+            await slow.write(b"x" * 65_536)
             await asyncio.sleep(0)
 
     flooding = asyncio.create_task(flood())
@@ -173,55 +176,55 @@ async def test_a_user_who_does_not_read_does_not_keep_a_kernel_from_its_end(benc
     await runtime.destroy(handle)
     flooding.cancel()
     await asyncio.gather(flooding, return_exceptions=True)
-    lazy.disconnect()
+    slow.disconnect()
 
 
-def _sleepers(mark: str) -> list[int]:
+def _processes_with(argument: str) -> list[int]:
     found = []
     for pid in procfs.pids():
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                there = mark.encode() in file.read()
+                matches = argument.encode() in file.read()
         except OSError:
             continue
-        if there and (now := procfs.stat(pid)) and now.alive and pid != os.getpid():
+        if matches and (stat := procfs.stat(pid)) and stat.alive and pid != os.getpid():
             found.append(pid)
     return found
 
 
-@pytest.mark.parametrize("program", ["sleep", "deaf"])
-async def test_nothing_of_a_command_is_left_when_its_user_is_gone(bench: Bench, program: str) -> None:
-    if isinstance(bench, FakeBench):
-        pytest.skip("it has no processes")
-    runtime, handle = await running(bench)
+@pytest.mark.parametrize("program", ["sleep", "ignores-hup"])
+async def test_disconnected_command_is_killed(harness: Harness, program: str) -> None:
+    if isinstance(harness, FakeHarness):
+        pytest.skip("fake kernels have no processes")
+    runtime, handle = await running(harness)
     mark = f"{program}-{handle.state['kernel_id']}"
-    execution = await runtime.exec(handle, Command(words(bench, program, mark)))
-    if program == "deaf":
-        await said(execution, b"up")
+    execution = await runtime.exec(handle, Command(command_line(harness, program, mark)))
+    if program == "ignores-hup":
+        await read_until(execution, b"up")
 
-    async def there() -> bool:
-        return bool(_sleepers(mark))
+    async def started() -> bool:
+        return bool(_processes_with(mark))
 
     async def gone() -> bool:
-        return not _sleepers(mark)
+        return not _processes_with(mark)
 
-    await eventually(there)
+    await eventually(started)
     execution.disconnect()
     await eventually(gone, 30)
 
 
-async def test_what_it_leaves_in_the_background_goes_with_the_kernel(bench: Bench) -> None:
-    if isinstance(bench, FakeBench):
-        pytest.skip("it has no processes")
-    runtime, handle = await running(bench)
+async def test_background_processes_end_with_the_kernel(harness: Harness) -> None:
+    if isinstance(harness, FakeHarness):
+        pytest.skip("fake kernels have no processes")
+    runtime, handle = await running(harness)
     mark = f"background-{handle.state['kernel_id']}"
     program = "import os, time\nif os.fork(): os._exit(0)\nos.setsid(); time.sleep(3600) # " + mark
-    python = words(bench, "sleep")[:3]
+    python = command_line(harness, "sleep")[:3]
     code, _, _ = await result(await runtime.exec(handle, Command((*python, program))))
     assert code == 0
-    assert _sleepers(mark)
+    assert _processes_with(mark)
     await runtime.destroy(handle)
-    assert not _sleepers(mark)
+    assert not _processes_with(mark)
 
 
 _AGENT = """
@@ -244,34 +247,34 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 """
 
 
-async def test_a_killed_agent_takes_its_commands_along_and_not_its_kernels(tmp_path: Path) -> None:
-    launch = ProcessBench(tmp_path).launch()
+async def test_killed_agent_ends_its_commands_but_not_its_kernels(tmp_path: Path) -> None:
+    launch = ProcessHarness(tmp_path).launch()
     mark = str(launch.kernel_id)
-    words = (sys.executable, "-c", _AGENT, str(tmp_path), mark)
-    agent = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    argv = (sys.executable, "-c", _AGENT, str(tmp_path), mark)
+    agent = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     assert agent.stdout is not None
     assert await agent.stdout.readline() == b"running\n"
 
     def commands() -> list[int]:
-        return [pid for pid in _sleepers(f"sleep(3600)\0{mark}") if pid != agent.pid]
+        return [pid for pid in _processes_with(f"sleep(3600)\0{mark}") if pid != agent.pid]
 
-    async def there() -> bool:
+    async def started() -> bool:
         return bool(commands())
 
     async def gone() -> bool:
         return not commands()
 
-    runtime = ProcessBench(tmp_path).runtime()
+    runtime = ProcessHarness(tmp_path).runtime()
     try:
-        await eventually(there)
+        await eventually(started)
         agent.kill()
         await agent.wait()
         await eventually(gone, 30)
         [handle] = (await runtime.find()).values()
         assert (await runtime.observe(handle)).state is S.RUNNING
-        # Its successor runs commands in it, too.
+        # The next agent can run commands in it.
         await runtime.probe()
-        program = (sys.executable, "-S", "-c", _BEGIN + PROGRAMS["exit"], "5")
+        program = (sys.executable, "-S", "-c", _PRELUDE + PROGRAMS["exit"], "5")
         assert (await result(await runtime.exec(handle, Command(program))))[0] == 5
     finally:
         for handle in (await runtime.find()).values():

@@ -16,7 +16,7 @@ from moorage.agent.devices.host import node_counters
 from moorage.agent.devices.nvidia.usage import NvidiaMeter
 from moorage.agent.runtimes import Counters, procfs
 from moorage.agent.runtimes.docker import usage as containers
-from moorage.agent.runtimes.process.usage import Meter
+from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.common.model.ids import DeviceId, KernelId
 
 K, OTHER = KernelId("k"), KernelId("other")
@@ -46,7 +46,7 @@ def start_tree(held: int) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
 
 
 def test_process_tree_is_measured_completely_and_separately() -> None:
-    meter, size = Meter(), 64 << 20
+    meter, size = ProcessMeter(), 64 << 20
     first, root = start_tree(size)
     second, other = start_tree(4096)
     try:
@@ -72,7 +72,7 @@ def test_process_tree_is_measured_completely_and_separately() -> None:
 
 
 def test_new_process_of_a_kernel_is_found() -> None:
-    meter = Meter()
+    meter = ProcessMeter()
     # The shell starts a program for each line.
     shell = subprocess.Popen(["sh"], stdin=subprocess.PIPE)
     found = procfs.stat(shell.pid)

@@ -1,4 +1,4 @@
-"""How kernels run. ``base`` is the seam; ``process``, ``docker`` and ``fake`` are behind it."""
+"""Runtimes run kernels: as processes, as Docker containers, or as fakes. ``base`` is their interface."""
 
 from moorage.agent.runtimes.base import (
     Counters,

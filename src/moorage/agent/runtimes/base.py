@@ -1,6 +1,7 @@
-"""How kernels run: the seam behind which processes, containers and HPC jobs look the same.
+"""Interface of a runtime, which runs kernels as processes, containers or HPC jobs.
 
-A runtime's conformance suite is ``tests/conformance/test_runtime.py``; a new runtime passes it first.
+The conformance suite in ``tests/conformance/test_runtime.py`` defines the behaviour in detail; every runtime
+passes it.
 """
 
 from __future__ import annotations
@@ -16,26 +17,25 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
 
-# Names under which a runtime writes down, where the outside world keeps it, whose kernel something is and
-# where it listens.
+# Environment variables by which a runtime identifies its kernels on the node. They survive the loss of the
+# agent's checkpoint. OWNER_VAR holds the state directory of the agent.
 KERNEL_ID_VAR, OWNER_VAR, PORT_VAR = "MOORAGE_KERNEL_ID", "MOORAGE_AGENT_STATE", "MOORAGE_PORT"
 APPS_VAR = "MOORAGE_APPS"
 
+# Working directory of the session inside a container.
+WORKSPACE = "/workspace"
 
-# Called with what is done just now, in words for users. Cheap: whoever listens bounds what becomes of it.
+
+# Receives a progress message for users. Called often; the receiver limits the rate.
 OnProgress = Callable[[str], None]
 
 
 def ignore_progress(text: str) -> None:
-    """A ``OnProgress`` for whoever does not listen."""
-
-
-# Where a container has its session's working directory.
-WORKSPACE = "/workspace"
+    """The default ``OnProgress``."""
 
 
 class CreateFailed(MoorageError):
-    """The runtime could not start it. ``clean``: for certain nothing of it is there."""
+    """The kernel could not be started. ``clean``: it is certain that nothing was created."""
 
     code = "create-failed"
 
@@ -52,16 +52,16 @@ class CreateFailed(MoorageError):
 
 
 class RuntimeFailed(MoorageError):
-    """The runtime did not do what was asked; asking again may help."""
+    """A request to the runtime failed; a retry may succeed."""
 
     code = "runtime-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """``runs_engines``: false for a runtime that only pretends, so nothing is checked before or probed
-    after. ``contained``: kernels see neither the node's programs and files nor the agent's environment, and
-    listen on an address of their own."""
+    """``runs_engines``: false for a fake runtime, whose kernels need no preflight checks and no readiness
+    probes. ``contained``: kernels see neither the programs and files of the node nor the environment of the
+    agent, and listen on an address of their own."""
 
     runs_engines: bool
     contained: bool = False
@@ -69,8 +69,8 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that a kernel finds when it starts, of its own user and nobody else's to write. ``path`` is
-    absolute, where the kernel sees it; its directory is made."""
+    """A file that is created before the kernel starts, owned by the kernel's user. ``path`` is absolute, as
+    seen by the kernel; missing directories are created."""
 
     path: str
     text: str = field(repr=False)
@@ -79,15 +79,18 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: ``env`` is the whole environment, nothing is added to it but the runtime's marks.
+    """Specification of a kernel to start.
 
-    ``port``: where it will listen, 0 for nowhere; ``apps``: its service ports. What follows is for runtimes
-    that contain their kernels: the ``image``, the limits in ``slots`` (base units), the ids of its GPUs in
-    ``devices``, and the files of the node that it needs to read in ``paths``. And of a cluster: its
-    ``hostname``, the id of the ``network`` that it shares with the others on this node ("": none), and
-    ``hosts``, the addresses of those elsewhere.
-    ``model_cache``: it sees the node's model cache. ``user``: ``uid[:gid]`` to run as, "": as the node says.
-    ``workspace``: the directory of the node that is its /workspace, "" for none.
+    ``env`` is the complete environment; the runtime adds only the variables that identify the kernel.
+    ``port``: the port on which the kernel will listen, 0 for none. ``apps``: its service ports.
+
+    For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs in
+    ``devices``; the files of the node that it reads in ``paths``; ``model_cache``: whether the model cache of
+    the node is mounted; ``user``: ``uid[:gid]``, "" for the default of the node; ``workspace``: the directory
+    of the node that is mounted at ``WORKSPACE``, "" for none.
+
+    For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
+    none; ``hosts``: the addresses of the kernels on other nodes by hostname.
     """
 
     kernel_id: KernelId
@@ -111,10 +114,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """How a runtime finds its kernel again, kept in the ledger. ``state`` is JSON that only it understands.
+    """Reference to a kernel, stored in the agent's checkpoint. ``state`` is JSON private to the runtime.
 
-    ``port`` and ``apps`` are told by ``find``, for a kernel that nobody remembers; 0 and none where they
-    cannot be known. ``started``: by ``create``, which has just been told that its program runs.
+    ``port`` and ``apps`` are set by ``find`` for kernels that are missing in the checkpoint; 0 and empty
+    where unknown. ``started`` is set by ``create`` if the runtime confirmed that the program runs, which
+    saves the first ``observe`` (decision 15).
     """
 
     runtime: str
@@ -127,27 +131,28 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeObservation:
-    """A look at a kernel. ``state`` is CREATING, RUNNING (its process lives), EXITED, GONE or UNKNOWN.
+    """State of a kernel as seen by its runtime: CREATING, RUNNING (its process lives), EXITED, GONE or
+    UNKNOWN.
 
-    ``exit_code`` is negative for a signal, None where it cannot be known. ``whole``: nothing of an EXITED
-    kernel is left running. ``refused``: it never ran, ``detail`` says why.
+    ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel is
+    left. ``refused``: the program never ran; ``detail`` has the reason.
     """
 
     state: ObservedState
     exit_code: int | None = None
     oom: bool = False
-    whole: bool = True
+    all_exited: bool = True
     refused: bool = False
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a kernel has used since it began, and uses now: ``cpu_us`` of processor time, ``memory`` in bytes,
-    ``rx`` and ``tx`` in bytes so far (None: it has no network of its own, or it cannot be known). ``pids``:
-    its processes, as this node numbers them.
+    """Usage of a kernel: ``cpu_us``, ``rx`` and ``tx`` are totals since its start (CPU time in microseconds,
+    bytes), ``memory`` is the current use in bytes. ``rx`` and ``tx`` are None if the kernel has no network of
+    its own or the values are unknown. ``pids``: its processes in the pid namespace of the node.
 
-    ``gpu`` (1/1000 of a device) and ``gpu_memory`` are given only by a runtime whose devices are pretended.
+    ``gpu`` (1/1000 of a device) and ``gpu_memory`` are set only by runtimes with fake devices.
     """
 
     cpu_us: int
@@ -163,62 +168,62 @@ class Runtime(Protocol):
     name: str
 
     async def probe(self) -> Capabilities:
-        """What this runtime can do here. Raises ``RuntimeFailed`` if it cannot work at all."""
+        """Capabilities on this node. Raises ``RuntimeFailed`` if the runtime is unusable here."""
         ...
 
-    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
-        """Fetch what ``create`` needs, like its image; returns the service ports that this declares. It may
-        take long, tells how far it is, and may be cancelled.
-
-        Raises ``CreateFailed``."""
+    async def prepare(
+        self, launch: Launch, on_progress: OnProgress = ignore_progress
+    ) -> tuple[ServicePort, ...]:
+        """Fetch what ``create`` needs, such as the image. Returns the service ports that the image declares.
+        May take long; may be cancelled. Raises ``CreateFailed``."""
         ...
 
     async def create(self, launch: Launch) -> Handle:
-        """Start it and return before it is ready. The same kernel id again starts nothing and returns the
-        same kernel. Raises ``CreateFailed``."""
+        """Start the kernel; returns before it is ready. Idempotent: a second call with the same kernel id
+        returns the existing kernel. Raises ``CreateFailed``."""
         ...
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
-        """Look, never wait. UNKNOWN when there was no answer; that is never GONE."""
+        """Current state, without waiting. No answer is UNKNOWN, never GONE."""
         ...
 
-    async def wait(self, handle: Handle, seen: ObservedState) -> None:
-        """Return once ``observe`` may answer something else than ``seen``; may return for nothing."""
+    async def wait(self, handle: Handle, last_state: ObservedState) -> None:
+        """Return when ``observe`` may report a state other than ``last_state``. Spurious returns are
+        allowed."""
         ...
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        """Ask it to end and return at once; after ``grace_s`` seconds it is killed. Again: the grace anew."""
+        """Send the stop signal and return at once. The kernel is killed after ``grace_s`` seconds; a second
+        call restarts the grace period."""
         ...
 
     async def destroy(self, handle: Handle) -> None:
-        """End and remove all of it, its whole process tree, but not its log. Idempotent.
-
-        Raises ``RuntimeFailed`` when something of it could not be ended."""
+        """Kill the whole process tree and remove everything but the log. Idempotent. Raises ``RuntimeFailed``
+        if something could not be killed."""
         ...
 
     async def find(self) -> dict[KernelId, Handle]:
-        """Every kernel of this agent that the outside world knows, whether or not anybody remembers it.
-
-        Raises ``RuntimeFailed`` when there was no answer; that is never "none"."""
+        """All kernels of this agent that exist on the node, whether or not they are in the checkpoint. Raises
+        ``RuntimeFailed`` without an answer, which never means "none"."""
         ...
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        """What these use, those that can be measured. Called every few seconds with all that run: it must be
-        cheap. Raises ``RuntimeFailed`` when there was no answer."""
+        """Usage of these kernels, without those that cannot be measured. Called every few seconds with all
+        running kernels, so it must be cheap. Raises ``RuntimeFailed`` without an answer."""
         ...
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """Its log from the last ``tail_lines`` lines on (0: from the beginning of what is kept); ``follow``
-        goes on until it has ended."""
+        """The log from the last ``tail_lines`` lines on (0: all that is kept). ``follow`` streams new output
+        until the kernel has exited."""
         ...
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        """The end of its log, whole lines where possible, at most ``max_bytes`` as UTF-8, no NUL."""
+        """The end of the log: complete lines where possible, at most ``max_bytes`` as UTF-8, without NUL."""
         ...
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
-        """Run a command inside, with the kernel's environment, directory and limits. A program that is not
-        there is an ``Execution`` too, which says so and ends with 126 or 127, as in a shell.
+        """Run a command inside the kernel, with its environment, working directory and limits. A missing
+        program does not raise: the ``Execution`` prints an error and exits with 126 or 127, as in a shell.
 
-        Raises ``ExecFailed`` when the kernel does not run, ``RuntimeFailed`` when there was no answer."""
+        Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an answer."""
         ...

@@ -1,4 +1,4 @@
-"""Reading and writing file descriptors without a thread: pipes, and the agent's end of a terminal."""
+"""Asynchronous IO on pipes and terminals by file descriptor, without threads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ CHUNK = 32 * 1024
 
 
 def read_now(fd: int) -> bytes | None:
-    """What is there; b"" at its end; None: nothing yet. A terminal that nobody has open any more is at its
-    end too, although Linux calls that an error."""
+    """The available data; b"" at the end of file; None if there is no data yet. A terminal that was closed on
+    the other side is at its end, although Linux reports EIO."""
     try:
         return os.read(fd, CHUNK)
     except BlockingIOError:
@@ -24,30 +24,30 @@ def read_now(fd: int) -> bytes | None:
 
 
 async def readable(fds: Iterable[int]) -> None:
-    """Until one of them has something to read or is at its end."""
-    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    """Wait until one of them has data or is at its end."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
     watched = list(fds)
     for fd in watched:
-        loop.add_reader(fd, there.set)
+        loop.add_reader(fd, ready.set)
     try:
-        await there.wait()
+        await ready.wait()
     finally:
         for fd in watched:
             loop.remove_reader(fd)
 
 
 async def write_all(fd: int, data: bytes) -> bool:
-    """False: nobody reads it any more."""
+    """False: the other side is closed."""
     loop = asyncio.get_running_loop()
-    left = memoryview(data)
-    while left:
+    remaining = memoryview(data)
+    while remaining:
         try:
-            left = left[os.write(fd, left) :]
+            remaining = remaining[os.write(fd, remaining) :]
         except BlockingIOError:
-            there = asyncio.Event()
-            loop.add_writer(fd, there.set)
+            writable = asyncio.Event()
+            loop.add_writer(fd, writable.set)
             try:
-                await there.wait()
+                await writable.wait()
             finally:
                 loop.remove_writer(fd)
         except OSError:
@@ -56,5 +56,5 @@ async def write_all(fd: int, data: bytes) -> bool:
 
 
 def set_window(fd: int, rows: int, cols: int) -> None:
-    """The kernel tells the programs on the terminal (SIGWINCH)."""
+    """Set the size of a terminal; Linux sends SIGWINCH to its programs."""
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))

@@ -1,4 +1,4 @@
-"""Commands that are run inside a kernel, beside its main program: the second half of the runtimes' seam."""
+"""Interface for commands that run inside a kernel, beside its main program. Part of the runtime interface."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 from moorage.common.model.errors import MoorageError
 
 STDOUT, STDERR = 1, 2
-# After a hang-up so much time to end by itself.
+# Time between SIGHUP and SIGKILL for a command whose client has disconnected.
 DISCONNECT_GRACE_S = 10.0
-# As shells say it: not found, and found but not to be run.
+# Exit codes of shells: command not found, and command found but not executable.
 NOT_FOUND, NOT_RUN = 127, 126
 
 
@@ -22,8 +22,8 @@ class ExecFailed(MoorageError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``env`` comes beside the kernel's own. ``tty``: with a terminal of ``rows`` and ``cols`` characters (0:
-    not known). Without ``stdin`` its input is at its end."""
+    """``env`` is added to the environment of the kernel. ``tty``: run on a terminal with ``rows`` and
+    ``cols`` characters (0: unknown). Without ``stdin`` the input is empty."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -34,30 +34,30 @@ class Command:
 
 
 class Execution(Protocol):
-    """One command that runs. It ends with its kernel at the latest; whoever has it hangs up."""
+    """A running command. It ends with its kernel at the latest. The owner must call ``disconnect``."""
 
     async def read(self) -> tuple[int, bytes] | None:
-        """The next of what it wrote, and where: ``STDOUT``, or ``STDERR`` without a terminal. None: it has
-        ended, and all was read. What it left in the background may write on, and is not read."""
+        """The next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``. None: the command
+        has exited and all of its output was read. Output of background processes it leaves is not read."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Give it input; waits until there is room. What nobody reads any more is dropped."""
+        """Send input; waits while the buffer is full. Input that nobody reads is dropped."""
         ...
 
     async def end_input(self) -> None:
-        """No more input: an end of file, on a terminal as a key (^D)."""
+        """End of file on the input; on a terminal, the key ^D."""
         ...
 
     async def resize(self, rows: int, cols: int) -> None:
-        """The terminal has another size now. Without one: nothing."""
+        """Set the size of the terminal. No effect without one."""
         ...
 
     async def wait(self) -> int:
-        """Its exit code, negative for a signal. Raises ``ExecFailed`` when it cannot be known."""
+        """Exit code, negative for a signal. Raises ``ExecFailed`` if it is unknown."""
         ...
 
     def disconnect(self) -> None:
-        """Nobody is there any more: SIGHUP for it if it still runs, SIGKILL ``DISCONNECT_GRACE_S`` seconds
-        later. Waits for nothing, so that nothing can come between; again: nothing."""
+        """The client has left: send SIGHUP if the command still runs, and SIGKILL ``DISCONNECT_GRACE_S``
+        seconds later. Returns at once, so that it cannot be cancelled. Idempotent."""
         ...

@@ -95,7 +95,9 @@ class FakeRuntime:
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)
 
-    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
+    async def prepare(
+        self, launch: Launch, on_progress: OnProgress = ignore_progress
+    ) -> tuple[ServicePort, ...]:
         return ()
 
     async def create(self, launch: Launch) -> Handle:
@@ -117,9 +119,9 @@ class FakeRuntime:
             return RuntimeObservation(ObservedState.GONE)
         return RuntimeObservation(kernel.state, kernel.simulated.exit_code)
 
-    async def wait(self, handle: Handle, seen: ObservedState) -> None:
+    async def wait(self, handle: Handle, last_state: ObservedState) -> None:
         kernel = self._kernel(handle)
-        if kernel is not None and kernel.state is seen is not ObservedState.EXITED:
+        if kernel is not None and kernel.state is last_state is not ObservedState.EXITED:
             await kernel.changed.wait()
 
     async def stop(self, handle: Handle, grace_s: float) -> None:

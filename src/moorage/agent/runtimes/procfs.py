@@ -1,6 +1,6 @@
-"""Processes as /proc shows them, and signals that reach exactly the process that was meant.
+"""Process information from /proc, and signals that cannot hit a reused pid.
 
-A process is named by its number and its start time (clock ticks since boot): numbers are used again.
+A process is identified by its pid and its start time (clock ticks since boot), because pids are reused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stat:
 
 
 def stat(pid: int) -> Stat | None:
-    """None if there is no such process."""
+    """None if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -35,14 +35,14 @@ def stat(pid: int) -> Stat | None:
 
 
 def alive(pid: int, start: int) -> bool:
-    """Whether this very process lives. A zombie does not."""
-    now = stat(pid) if pid > 0 else None
-    return now is not None and now.start == start and now.alive
+    """Whether this very process is alive. A zombie is not."""
+    current = stat(pid) if pid > 0 else None
+    return current is not None and current.start == start and current.alive
 
 
 def environ(pid: int) -> dict[str, str] | None:
-    """The environment with which it was started, {} where it has overwritten it, None if it may not be
-    read."""
+    """The environment of the process at its start; {} if the process has overwritten it, None if it is not
+    readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = file.read()
@@ -56,20 +56,21 @@ def pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def send_signal(pid: int, number: signal.Signals, is_meant: Callable[[], bool]) -> bool:
-    """Signal ``pid`` if ``is_meant()`` after the process was pinned: it cannot be another one then."""
+def send_signal(pid: int, number: signal.Signals, is_target: Callable[[], bool]) -> bool:
+    """Send a signal if ``is_target()`` holds once the process is pinned by a pidfd, so that the pid cannot be
+    reused between check and signal. Returns whether the signal was sent."""
     try:
-        pin = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     try:
-        if not is_meant():
+        if not is_target():
             return False
-        signal.pidfd_send_signal(pin, number)
+        signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return False
     finally:
-        os.close(pin)
+        os.close(pidfd)
     return True
 
 

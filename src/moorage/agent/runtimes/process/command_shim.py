@@ -1,20 +1,20 @@
-"""The supervisor of one command that is run inside a process kernel (``moorage exec``).
+"""Command shim: the supervisor process of one command in a process kernel (``moorage exec``, decision 12).
 
 Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START TTY DIRECTORY PROGRAM [ARG
-...]``, with the kernel's environment as its own. The command's input and outputs are file descriptors 0 to 2;
-on 3 it says once ``exit STATUS`` (as waitpid gives it); 4 is a pipe whose end means that the user has left.
-Standard library only, and little of it: every import delays every command.
+...]``, in the environment of the kernel. Descriptors 0 to 2 are the input and outputs of the command. It
+writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a pipe that is closed when
+the client disconnects. It uses little of the standard library, because every import delays every command.
 
-* It is a child subreaper: nothing that the command starts can escape it. What is left in the background lives
-  on, and dies with the kernel: when the kernel's supervisor has ended, all of it is killed.
-* It outlives the agent, but the user does not: the agent's death is the end of pipe 4.
-* It holds, as descriptor 5, a lock that was taken before it was started: whoever removes the kernel can wait
-  until nothing of this is left.
+* It is a child subreaper, so no process of the command can escape it. Background processes of the command
+  live on until the supervisor of the kernel exits; then all of them are killed.
+* When the agent dies, pipe 4 is closed, which disconnects the client.
+* It inherits a shared lock as descriptor 5. The removal of the kernel waits for that lock, and so for all
+  processes of its commands.
 """
 
 from __future__ import annotations
 
-# The C modules themselves: what Python wraps around these two costs 4 ms and 5 ms at import.
+# The C modules directly: importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import fcntl
@@ -23,20 +23,21 @@ import select
 import sys
 import termios
 
-SAY_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
+STATUS_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 DISCONNECT_GRACE_S = 10.0
-BEGIN_MS = 2_000
+EXEC_TIMEOUT_MS = 2_000
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
-def _set(option: int, value: int | bytes) -> None:
-    """prctl(2). It fails only for options that the kernel does not know, and it has known these since 3.4."""
+def _prctl_set(option: int, value: int | bytes) -> None:
+    """prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
-def _fields(pid: str) -> list[str]:
-    """Of ``/proc/PID/stat`` after the program's name: state, parent, ...; none if it is gone."""
+def _stat_fields(pid: str) -> list[str]:
+    """Fields of ``/proc/PID/stat`` after the program name: state, parent, ...; empty if the process is
+    gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()
@@ -44,26 +45,26 @@ def _fields(pid: str) -> list[str]:
         return []
 
 
-def _pinned(pid: int, start: int) -> int:
-    """A descriptor that is readable once this very process has ended; -1 if it has."""
+def _open_pidfd(pid: int, start: int) -> int:
+    """A pidfd of this very process, readable once it has exited; -1 if it has exited already."""
     try:
-        pin = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except OSError:
         return -1
-    fields = _fields(str(pid))
+    fields = _stat_fields(str(pid))
     if not fields or fields[0] in "ZX" or int(fields[19]) != start:
-        os.close(pin)
+        os.close(pidfd)
         return -1
-    return pin
+    return pidfd
 
 
 class Supervisor:
-    def __init__(self, pin: int) -> None:
-        self.pin, self.main = pin, 0
+    def __init__(self, kernel_pidfd: int) -> None:
+        self.kernel_pidfd, self.main = kernel_pidfd, 0
         self.status: int | None = None  # of the command, as waitpid gives it
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poll = select.poll()
-        for fd in (pin, CONTROL_FD, self.wake_r):
+        for fd in (kernel_pidfd, CONTROL_FD, self.wake_r):
             self.poll.register(fd, select.POLLIN)
         self.kill_now = False
 
@@ -78,31 +79,31 @@ class Supervisor:
         self.kill_now = True
 
     def start(self, argv: list[str], directory: str, tty: bool) -> None:
-        me = os.getpid()
-        begun_r, begun_w = os.pipe2(os.O_CLOEXEC)
+        own_pid = os.getpid()
+        exec_r, exec_w = os.pipe2(os.O_CLOEXEC)
         self.main = os.fork()
         if self.main == 0:
-            self._become(argv, directory, tty, me)
-        os.close(begun_w)
-        # Until it is the command: a hang-up before that would find no group, or one that ignores it.
-        begun = select.poll()
-        begun.register(begun_r)
-        begun.poll(BEGIN_MS)
-        os.close(begun_r)
+            self._exec_child(argv, directory, tty, own_pid)
+        os.close(exec_w)
+        # Wait for the exec. Before it, a SIGHUP would find no process group, or one that ignores it.
+        exec_poll = select.poll()
+        exec_poll.register(exec_r)
+        exec_poll.poll(EXEC_TIMEOUT_MS)
+        os.close(exec_r)
         null = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):
-            os.dup2(null, fd)  # only the command's own hands keep its outputs open
+            os.dup2(null, fd)  # so that only the command holds its outputs open
         os.close(null)
 
-    def _become(self, argv: list[str], directory: str, tty: bool, parent: int) -> None:
+    def _exec_child(self, argv: list[str], directory: str, tty: bool, parent: int) -> None:
         code = 127
         try:
             os.setsid()
             if tty:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            _set(PR_SET_PDEATHSIG, 9)
+            _prctl_set(PR_SET_PDEATHSIG, 9)
             if os.getppid() != parent:
-                os._exit(127)  # the supervisor died before the line above
+                os._exit(127)  # the supervisor died before PDEATHSIG was set
             os.chdir(directory)
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}:
@@ -112,14 +113,14 @@ class Supervisor:
                     pass
             os.execvpe(argv[0], argv, os.environ)
         except (OSError, ValueError) as error:
-            words = error.strerror if isinstance(error, OSError) else str(error)
+            message = error.strerror if isinstance(error, OSError) else str(error)
             if isinstance(error, PermissionError):
                 code = 126
-            os.write(2, f"moorage: cannot run {argv[0]!r} in the session: {words}\n".encode())
+            os.write(2, f"moorage: cannot run {argv[0]!r} in the session: {message}\n".encode())
         os._exit(code)
 
     def reap(self) -> bool:
-        """Take in every child that has ended. False: no child is left."""
+        """Reap all exited children. False: no child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -130,37 +131,38 @@ class Supervisor:
             if pid == self.main:
                 self.status = status
                 try:
-                    os.write(SAY_FD, b"exit %d\n" % status)
+                    os.write(STATUS_FD, b"exit %d\n" % status)
                 except OSError:
-                    pass  # nobody is there to be told
-                os.close(SAY_FD)
+                    pass  # the client has disconnected
+                os.close(STATUS_FD)
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
     def kill_group(self, number: int) -> None:
         if self.status is not None:
-            return  # by now that number may be somebody else's
+            return  # the process group id may have been reused
         try:
             os.killpg(self.main, number)
         except OSError:
             pass
 
     def kill_children(self) -> None:
-        """SIGKILL for every child. Their children become ours in turn: repeated, this ends all of them."""
-        me = str(os.getpid())
+        """Send SIGKILL to every child. Their children are reparented to this process, so repeated calls kill
+        the whole tree."""
+        own_pid = str(os.getpid())
         for name in os.listdir("/proc"):
-            if name.isdigit() and _fields(name)[1:2] == [me]:
+            if name.isdigit() and _stat_fields(name)[1:2] == [own_pid]:
                 try:
-                    os.kill(int(name), 9)  # our own child, not reaped yet: the number is still its own
+                    os.kill(int(name), 9)  # an unreaped child: its pid is not reused
                 except OSError:
                     pass
 
     def watch(self) -> None:
-        """Until nothing of the command is left."""
+        """Supervise until no process of the command is left."""
         while self.reap():
             if self.kill_now:
                 self.kill_now = False
                 self.kill_group(9)
-            for fd, _ in self.poll.poll(20 if self.pin < 0 else None):
+            for fd, _ in self.poll.poll(20 if self.kernel_pidfd < 0 else None):
                 if fd == self.wake_r:
                     try:
                         os.read(fd, 512)
@@ -173,23 +175,23 @@ class Supervisor:
                     signal.setitimer(signal.ITIMER_REAL, DISCONNECT_GRACE_S, 0.1)
                 else:
                     self.poll.unregister(fd)
-                    self.pin = -1
-            if self.pin < 0:
+                    self.kernel_pidfd = -1
+            if self.kernel_pidfd < 0:
                 self.kill_children()
 
 
 def main() -> None:
     os.closerange(LOCK_FD + 1, os.sysconf("SC_OPEN_MAX"))
-    for fd in (SAY_FD, CONTROL_FD, LOCK_FD):
+    for fd in (STATUS_FD, CONTROL_FD, LOCK_FD):
         os.set_inheritable(fd, False)
     pid, start, tty, directory, *argv = sys.argv[1:]
-    # With the lock in hand: who removes the kernel has ended its supervisor before it asks for the lock.
-    pin = _pinned(int(pid), int(start))
-    if pin < 0:
+    # The lock is held already: the removal of the kernel ends its supervisor first and takes the lock after.
+    kernel_pidfd = _open_pidfd(int(pid), int(start))
+    if kernel_pidfd < 0:
         return
-    _set(PR_SET_NAME, b"moorage-exec")
-    _set(PR_SET_CHILD_SUBREAPER, 1)
-    supervisor = Supervisor(pin)
+    _prctl_set(PR_SET_NAME, b"moorage-exec")
+    _prctl_set(PR_SET_CHILD_SUBREAPER, 1)
+    supervisor = Supervisor(kernel_pidfd)
     supervisor.handle_signals()
     supervisor.start(argv, directory, tty == "1")
     supervisor.watch()

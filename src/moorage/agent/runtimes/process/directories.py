@@ -1,7 +1,7 @@
-"""What is kept of process kernels on the node: their folders, and the marks in what runs.
+"""Directories of process kernels, and discovery of kernels from directories and running processes.
 
-STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace``,
-``lock``, and for commands that are run inside ``environ`` and the lock ``execs``.
+STATE/kernels/<kernel id>/ holds ``work`` (HOME and working directory), ``pids``, ``exit``, ``grace`` and
+``lock``; for commands run inside the kernel, ``environ`` and the lock ``execs``.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def kernel_id_of(handle: Handle) -> KernelId:
 
 
 class KernelDirectories:
-    """``state``: the agent's state directory, which names its kernels among all processes of the node."""
+    """``state``: the state directory of the agent. It identifies the agent's kernels among all processes."""
 
     def __init__(self, state: Path) -> None:
         self.owner = str(state.resolve())
         self._kernels = state / "kernels"
         self.boot_id = procfs.boot_id()
 
-    def of(self, kernel_id: KernelId) -> Path:
+    def path(self, kernel_id: KernelId) -> Path:
         return self._kernels / kernel_id
 
-    def folder_of(self, handle: Handle) -> Path:
-        return self.of(kernel_id_of(handle))
+    def path_of(self, handle: Handle) -> Path:
+        return self.path(kernel_id_of(handle))
 
     def shim_of(self, handle: Handle) -> tuple[int, int]:
-        """Number and start time of the supervisor; (0, 0) when it cannot live any more."""
+        """Pid and start time of the supervisor; (0, 0) if it is from before the last boot."""
         if handle.state["boot_id"] != self.boot_id:
             return 0, 0
         return handle.state["shim_pid"], handle.state["shim_start"]
@@ -62,7 +62,7 @@ class KernelDirectories:
         engine: tuple[int, int] = (0, 0),
         boot_id: str | None = None,
     ) -> Handle:
-        """``shim`` and ``engine``: number and start time. ``boot_id``: of another life of the node."""
+        """``shim`` and ``engine``: pid and start time. ``boot_id``: the current boot by default."""
         state: dict[str, str | int] = {"kernel_id": kernel_id, "boot_id": boot_id or self.boot_id}
         state |= {
             "shim_pid": shim[0],
@@ -72,49 +72,51 @@ class KernelDirectories:
         }
         return Handle(NAME, state)
 
-    def remembered(self, kernel_id: KernelId) -> Handle | None:
-        """From the folder: None if it was never started, as far as the folder knows."""
+    def load(self, kernel_id: KernelId) -> Handle | None:
+        """The handle of a kernel according to its directory; None if there is no record of a start."""
         try:
-            words = (self.of(kernel_id) / "pids").read_text().split()
-            shim_pid, shim_start, engine_pid, engine_start = map(int, words[:4])
-            return self.handle(kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), words[4])
+            fields = (self.path(kernel_id) / "pids").read_text().split()
+            shim_pid, shim_start, engine_pid, engine_start = map(int, fields[:4])
+            return self.handle(kernel_id, (shim_pid, shim_start), (engine_pid, engine_start), fields[4])
         except FileNotFoundError:
-            if (self.of(kernel_id) / "exit").exists():
+            if (self.path(kernel_id) / "exit").exists():
                 return self.handle(kernel_id)
             return None
         except (ValueError, IndexError):
-            log.warning("unreadable pids file", kernel=kernel_id)
+            log.warning("cannot parse the pids file of a kernel", kernel=kernel_id)
             return None
 
-    def ending(self, handle: Handle) -> RuntimeObservation | None:
-        """What its supervisor wrote of its end; None: nothing yet."""
+    def exit_status(self, handle: Handle) -> RuntimeObservation | None:
+        """The exit recorded by the supervisor; None if there is none yet."""
         try:
-            text = (self.folder_of(handle) / "exit").read_text()
+            text = (self.path_of(handle) / "exit").read_text()
         except FileNotFoundError:
             return None
-        said = json.loads(text)
-        if said["exec"]:
+        status = json.loads(text)
+        if status["exec"]:
             return RuntimeObservation(
-                ObservedState.EXITED, 127, refused=True, detail=f"cannot run it: {os.strerror(said['exec'])}"
+                ObservedState.EXITED,
+                127,
+                refused=True,
+                detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
-        return RuntimeObservation(ObservedState.EXITED, said["code"], oom=bool(said["oom"]))
+        return RuntimeObservation(ObservedState.EXITED, status["code"], oom=bool(status["oom"]))
 
     def find(self) -> dict[KernelId, Handle]:
-        """All kernels of which there is a folder or a process."""
+        """All kernels that have a directory or a process."""
         found: dict[KernelId, Handle] = {}
         for kernel_id in map(KernelId, os.listdir(self._kernels) if self._kernels.is_dir() else ()):
-            remembered = self.remembered(kernel_id)
-            found[kernel_id] = remembered or self.handle(kernel_id)
+            found[kernel_id] = self.load(kernel_id) or self.handle(kernel_id)
         for pid in procfs.pids():
             env = procfs.environ(pid)
             if not env or env.get(OWNER_VAR) != self.owner or KERNEL_ID_VAR not in env:
                 continue
-            kernel_id, now = KernelId(env[KERNEL_ID_VAR]), procfs.stat(pid)
-            if now is None or not now.alive:
+            kernel_id, stat = KernelId(env[KERNEL_ID_VAR]), procfs.stat(pid)
+            if stat is None or not stat.alive:
                 continue
             handle = found.get(kernel_id) or self.handle(kernel_id)
             if SHIM_VAR in env and not handle.state["shim_pid"]:
-                handle = self.handle(kernel_id, (pid, now.start))
+                handle = self.handle(kernel_id, (pid, stat.start))
             port, apps = int(env.get(PORT_VAR) or 0), decode_untrusted_ports(env.get(APPS_VAR, ""))
             found[kernel_id] = replace(handle, port=port, apps=apps)
         return found

@@ -1,4 +1,4 @@
-"""Commands inside process kernels, each under its own small supervisor (``command_shim.py``)."""
+"""Commands in process kernels, each under a supervisor of its own (``command_shim.py``, decision 12)."""
 
 from __future__ import annotations
 
@@ -17,209 +17,215 @@ from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import read_now, readable, set_window, write_all
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 
-_ROUNDS, _ROUND_S = 300, 0.01
+_LOCK_ATTEMPTS, _LOCK_INTERVAL_S = 300, 0.01
 _ENVIRON = "environ"
-_END_KEY = b"\x04"
+_EOF_KEY = b"\x04"  # ^D
 
 
 @dataclass
-class _Ends:
-    """Descriptors on our side, and those that the supervisor gets as 0 to 5. All of them are closed by us."""
+class _Descriptors:
+    """``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are the agent's ends; ``inherited``
+    are passed to the supervisor as descriptors 0 to 5. All are closed by ``close``."""
 
     outputs: dict[int, int] = field(default_factory=dict)
     stdin: int = -1
     terminal: int = -1
-    said: int = -1
+    status: int = -1
     control: int = -1
-    theirs: list[int] = field(default_factory=list)
+    inherited: list[int] = field(default_factory=list)
 
     def close(self) -> None:
-        """Once, and then they are nobody's: other files get these numbers."""
-        for fd in {*self.outputs, self.stdin, self.terminal, self.said, self.control, *self.theirs} - {-1}:
+        """Must be called only once: closed numbers may be reused for other files."""
+        for fd in {*self.outputs, self.stdin, self.terminal, self.status, self.control, *self.inherited} - {
+            -1
+        }:
             os.close(fd)
 
 
 class ProcessExecution:
-    def __init__(self, pid: int, ends: _Ends) -> None:
-        self._pid, self._ends = pid, ends
+    def __init__(self, pid: int, fds: _Descriptors) -> None:
+        self._pid, self._fds = pid, fds
         self._status: int | None = None
-        self._told = asyncio.Event()
-        self._over = False
-        self._words = b""
-        self._pin = os.pidfd_open(pid)
-        asyncio.get_running_loop().add_reader(self._pin, self._reap)
+        self._exited = asyncio.Event()
+        self._finished = False
+        self._status_line = b""
+        self._pidfd = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     def _reap(self) -> None:
-        """Its supervisor has ended: with the command, or later with what that left in the background."""
-        asyncio.get_running_loop().remove_reader(self._pin)
-        os.close(self._pin)
+        """The supervisor has exited: with the command, or later with its last background process."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
         with suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
     async def read(self) -> tuple[int, bytes] | None:
-        outputs = self._ends.outputs
-        while not self._over:
-            # Before the outputs: what was written before the end is there to be read then.
-            ended = self._look_for_end()
+        outputs = self._fds.outputs
+        while not self._finished:
+            # Checked before the outputs are read: all output written before the exit is available then.
+            exited = self._check_exit()
             for fd, channel in list(outputs.items()):
                 data = read_now(fd)
                 if data:
-                    outputs[fd] = outputs.pop(fd)  # the other one first, the next time
+                    outputs[fd] = outputs.pop(fd)  # alternate between stdout and stderr
                     return channel, data
                 if data is not None:
                     del outputs[fd]
-                    if fd != self._ends.terminal:
+                    if fd != self._fds.terminal:
                         os.close(fd)
-            if ended:
-                self._over = True
-            elif not self._over:
-                await readable([*outputs, self._ends.said])
+            if exited:
+                self._finished = True
+            elif not self._finished:
+                await readable([*outputs, self._fds.status])
         return None
 
-    def _look_for_end(self) -> bool:
-        if self._status is None and self._ends.said >= 0:
-            said = read_now(self._ends.said)
-            if said is None:
+    def _check_exit(self) -> bool:
+        if self._status is None and self._fds.status >= 0:
+            data = read_now(self._fds.status)
+            if data is None:
                 return False
-            self._words += said
-            if said and b"\n" not in self._words:
+            self._status_line += data
+            if data and b"\n" not in self._status_line:
                 return False
-            word, _, number = self._words.decode().strip().partition(" ")
-            self._status = int(number) if word == "exit" else -1
-            self._told.set()
+            keyword, _, number = self._status_line.decode().strip().partition(" ")
+            self._status = int(number) if keyword == "exit" else -1
+            self._exited.set()
         return True
 
     async def write(self, data: bytes) -> None:
-        fd = self._ends.stdin
+        fd = self._fds.stdin
         if fd >= 0 and not await write_all(fd, data):
             await self.end_input()
 
     async def end_input(self) -> None:
-        fd, self._ends.stdin = self._ends.stdin, -1
+        fd, self._fds.stdin = self._fds.stdin, -1
         if fd < 0:
             return
-        if fd == self._ends.terminal:
-            await write_all(fd, _END_KEY)
+        if fd == self._fds.terminal:
+            await write_all(fd, _EOF_KEY)
         else:
             os.close(fd)
 
     async def resize(self, rows: int, cols: int) -> None:
-        if self._ends.terminal >= 0:
+        if self._fds.terminal >= 0:
             with suppress(OSError):
-                set_window(self._ends.terminal, rows, cols)
+                set_window(self._fds.terminal, rows, cols)
 
     async def wait(self) -> int:
-        await self._told.wait()
+        await self._exited.wait()
         if self._status is None or self._status < 0:
             raise ExecFailed("the session has ended, and the command with it")
         return os.waitstatus_to_exitcode(self._status)
 
     def disconnect(self) -> None:
-        self._over = True
-        self._told.set()
-        ends, self._ends = self._ends, _Ends()
-        ends.close()
+        self._finished = True
+        self._exited.set()
+        fds, self._fds = self._fds, _Descriptors()
+        fds.close()
 
 
-def keep_environment(folder: Path, env: Mapping[str, str]) -> None:
-    """Of a kernel that is to be started in ``folder``: what /proc says of it later, programs overwrite.
-    Raises ``OSError``."""
+def save_environment(folder: Path, env: Mapping[str, str]) -> None:
+    """Save the environment of a kernel for commands that run inside it. /proc is no substitute, because
+    programs overwrite it. Raises ``OSError``."""
     data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items())
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    words = os.fsdecode((folder / _ENVIRON).read_bytes()).split("\0")
-    return dict(word.split("=", 1) for word in words if word)
+def _load_environment(folder: Path) -> dict[str, str]:
+    entries = os.fsdecode((folder / _ENVIRON).read_bytes()).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if entry)
 
 
 def start(shim: Path, folder: Path, kernel: tuple[int, int], command: Command) -> ProcessExecution:
-    """``folder``: the kernel's; ``kernel``: number and start time of its supervisor. Must run in the event
-    loop's thread: the descriptors are watched there. Raises ``ExecFailed``."""
+    """``folder``: the directory of the kernel; ``kernel``: pid and start time of its supervisor. Must be
+    called in the thread of the event loop, which watches the descriptors. Raises ``ExecFailed``."""
     try:
-        env = _environment(folder)
-        ends = _make_ends(command, folder / "execs")
+        env = _load_environment(folder)
+        fds = _open_descriptors(command, folder / "execs")
     except FileNotFoundError:
-        raise ExecFailed("no command can be run in it: it has ended, or an older agent began it") from None
+        raise ExecFailed(
+            "no command can be run in it: it has ended, or it was started by an older agent"
+        ) from None
     except OSError as error:
-        raise ExecFailed(f"no pipe, terminal or lock is to be had on that node: {error}") from None
-    words = [str(kernel[0]), str(kernel[1]), str(int(command.tty)), str(folder / "work"), *command.argv]
+        raise ExecFailed(f"cannot open a pipe, terminal or lock on that node: {error}") from None
+    arguments = [str(kernel[0]), str(kernel[1]), str(int(command.tty)), str(folder / "work"), *command.argv]
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", str(shim), *words],
+            [sys.executable, "-I", "-S", str(shim), *arguments],
             env | command.env,
-            # Above those numbers first: a source must not be overwritten before it was copied.
+            # First to high numbers, so that no source is overwritten before it is copied.
             file_actions=[
-                *((os.POSIX_SPAWN_DUP2, fd, 100 + at) for at, fd in enumerate(ends.theirs)),
-                *((os.POSIX_SPAWN_DUP2, 100 + at, at) for at in range(len(ends.theirs))),
+                *((os.POSIX_SPAWN_DUP2, fd, 100 + at) for at, fd in enumerate(fds.inherited)),
+                *((os.POSIX_SPAWN_DUP2, 100 + at, at) for at in range(len(fds.inherited))),
             ],
             setsid=True,
             setsigmask=[],
             setsigdef=[signal.SIGTERM, signal.SIGCHLD],
         )
     except (OSError, ValueError) as error:
-        ends.close()
+        fds.close()
         raise ExecFailed(f"cannot start a command on that node: {error}") from None
-    for fd in set(ends.theirs):
+    for fd in set(fds.inherited):
         os.close(fd)
-    ends.theirs = []
-    return ProcessExecution(pid, ends)
+    fds.inherited = []
+    return ProcessExecution(pid, fds)
 
 
-def _make_ends(command: Command, lock: Path) -> _Ends:
-    ends = _Ends()
+def _open_descriptors(command: Command, lock: Path) -> _Descriptors:
+    fds = _Descriptors()
     try:
         if command.tty:
-            ends.terminal, theirs = os.openpty()
-            ends.theirs += [theirs] * 3
-            ends.outputs[ends.terminal] = STDOUT
+            fds.terminal, other = os.openpty()
+            fds.inherited += [other] * 3
+            fds.outputs[fds.terminal] = STDOUT
             if command.stdin:
-                ends.stdin = ends.terminal
-            set_window(ends.terminal, command.rows, command.cols)
+                fds.stdin = fds.terminal
+            set_window(fds.terminal, command.rows, command.cols)
         else:
             if command.stdin:
-                theirs, ends.stdin = os.pipe2(os.O_CLOEXEC)
+                other, fds.stdin = os.pipe2(os.O_CLOEXEC)
             else:
-                theirs = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-            ends.theirs.append(theirs)
+                other = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            fds.inherited.append(other)
             for channel in (STDOUT, STDERR):
-                ours, theirs = os.pipe2(os.O_CLOEXEC)
-                ends.outputs[ours] = channel
-                ends.theirs.append(theirs)
-        ends.said, theirs = os.pipe2(os.O_CLOEXEC)
-        ends.theirs.append(theirs)
-        theirs, ends.control = os.pipe2(os.O_CLOEXEC)
-        ends.theirs.append(theirs)
-        # Nobody holds it alone while the kernel lives, and it is held as long as any copy is open.
-        ends.theirs.append(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        fcntl.flock(ends.theirs[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
-        for fd in {*ends.outputs, ends.stdin, ends.said} - {-1}:
+                output, other = os.pipe2(os.O_CLOEXEC)
+                fds.outputs[output] = channel
+                fds.inherited.append(other)
+        fds.status, other = os.pipe2(os.O_CLOEXEC)
+        fds.inherited.append(other)
+        other, fds.control = os.pipe2(os.O_CLOEXEC)
+        fds.inherited.append(other)
+        # A shared lock, held as long as any copy of the descriptor is open. ``wait_until_none`` takes it
+        # exclusively.
+        fds.inherited.append(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        fcntl.flock(fds.inherited[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        for fd in {*fds.outputs, fds.stdin, fds.status} - {-1}:
             os.set_blocking(fd, False)
     except OSError:
-        ends.close()
+        fds.close()
         raise
-    return ends
+    return fds
 
 
 def wait_until_none(lock: Path) -> None:
-    """Until no command holds the lock: their supervisors end with the kernel's. Blocks. Raises
-    ``RuntimeFailed``."""
+    """Wait until no command holds ``lock``; supervisors of commands exit with that of the kernel. Blocks.
+    Raises ``RuntimeFailed``."""
     try:
         fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        for _ in range(_ROUNDS):
+        for _ in range(_LOCK_ATTEMPTS):
             try:
                 return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                select.select([], [], [], _ROUND_S)
+                select.select([], [], [], _LOCK_INTERVAL_S)
     finally:
         os.close(fd)
     raise RuntimeFailed(
-        "commands that were run inside do not end although they were killed",
-        next_step="they probably wait for a device or a file system: look at that node",
+        "commands in the kernel survive SIGKILL",
+        next_step="they probably wait for a device or a file system: check that node",
     )

@@ -1,8 +1,9 @@
-"""A supervisor that was started ahead and waits for its kernel: an interpreter takes 10 ms and more to start,
-most of what starting a process kernel takes.
+"""Pool of one prestarted shim, which spares a kernel the start of a Python interpreter.
 
-It is told what to run through a pipe, and writes our marks over its own environment, where whoever looks for
-our kernels reads them. When the pipe closes before that, it ends: no spare outlives its agent.
+Starting an interpreter takes 10 ms and more, most of the time to start a process kernel (decision 15;
+measured by ``benchmarks/start.py``). The prestarted shim gets its kernel through a pipe and writes the
+identifying variables of the kernel over its own environment, where ``find`` reads them. It exits when the
+pipe is closed, so it never outlives its agent.
 """
 
 from __future__ import annotations
@@ -17,122 +18,121 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from moorage.agent.runtimes.process.shim import ORDER_END, READY_FD, SPARE_ROOM
+from moorage.agent.runtimes.process.shim import ENV_PADDING, ORDER_END, STATUS_FD
 
-_LONGEST_ID = 64
-SAY_TIMEOUT_MS = 15_000
+_MAX_ID_BYTES = 64
+STATUS_TIMEOUT_MS = 15_000
 
 
 class PrestartedShims:
-    """At most one at a time. All methods block for well under a millisecond, but ``order``."""
+    """Holds at most one prestarted shim. All methods but ``start_kernel`` block for less than a
+    millisecond."""
 
-    def __init__(self, shim: Path, marks: Mapping[str, str]) -> None:
-        """``marks``: those of a kernel, to know how much room its environment needs."""
+    def __init__(self, shim: Path, variables: Mapping[str, str]) -> None:
+        """``variables``: identifying variables with the longest possible values, except for the kernel id.
+        They determine the space to reserve in the environment of the shim."""
         self._shim = shim
-        self._room = sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in marks.items())
-        self._room += _LONGEST_ID
-        self._mine = threading.Lock()
-        self._spare: _Spare | None = None
+        self._env_bytes = sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in variables.items())
+        self._env_bytes += _MAX_ID_BYTES
+        self._lock = threading.Lock()
+        self._prestarted: _PrestartedShim | None = None
         self._closed = False
 
-    def restock(self) -> None:
-        """Raises ``OSError``."""
-        with self._mine:
-            if not self._closed and (self._spare is None or not self._spare.waits()):
-                self._spare = _Spare(self._shim, self._room)
+    def replenish(self) -> None:
+        """Start a shim if none is waiting. Raises ``OSError``."""
+        with self._lock:
+            if not self._closed and (self._prestarted is None or not self._prestarted.is_waiting()):
+                self._prestarted = _PrestartedShim(self._shim, self._env_bytes)
 
-    def order(
-        self, arguments: Sequence[str], env: Mapping[str, str], marks: Mapping[str, str]
+    def start_kernel(
+        self, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str]
     ) -> tuple[int, str] | None:
-        """Its number, and what it said after it was told to run this. None: there is no spare, and certainly
-        nothing was begun."""
-        with self._mine:
-            spare, self._spare = self._spare, None
-        return None if spare is None else spare.order(arguments, env, marks)
+        """Start a kernel with the prestarted shim. Returns the pid of the shim and the status line it wrote,
+        or None if there is no usable shim; then certainly nothing was started."""
+        with self._lock:
+            shim, self._prestarted = self._prestarted, None
+        return None if shim is None else shim.start_kernel(arguments, env, variables)
 
     def close(self) -> None:
-        with self._mine:
-            self._spare, self._closed = None, True
+        with self._lock:
+            self._prestarted, self._closed = None, True
 
 
-class _Spare:
-    def __init__(self, shim: Path, room: int) -> None:
+class _PrestartedShim:
+    def __init__(self, shim: Path, env_bytes: int) -> None:
         order_r, order_w = os.pipe2(os.O_CLOEXEC)
-        say_r, say_w = os.pipe2(os.O_CLOEXEC)
+        status_r, status_w = os.pipe2(os.O_CLOEXEC)
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", str(shim), "--spare"],
-                {SPARE_ROOM: " " * room},
+                [sys.executable, "-I", "-S", str(shim), "--prestarted"],
+                {ENV_PADDING: " " * env_bytes},
                 file_actions=[
-                    # First out of the way of the numbers below: a pipe of ours may have one of them.
-                    (os.POSIX_SPAWN_DUP2, say_w, 100),
+                    # First to high numbers: one of our pipes may use a number that is a target below.
+                    (os.POSIX_SPAWN_DUP2, status_w, 100),
                     (os.POSIX_SPAWN_DUP2, order_r, 101),
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, 100, READY_FD),
-                    (os.POSIX_SPAWN_DUP2, 101, READY_FD + 1),
+                    (os.POSIX_SPAWN_DUP2, 100, STATUS_FD),
+                    (os.POSIX_SPAWN_DUP2, 101, STATUS_FD + 1),
                 ],
                 setsid=True,
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD],
             )
         except OSError:
-            for fd in (order_w, say_r):
+            for fd in (order_w, status_r):
                 os.close(fd)
             raise
         finally:
             os.close(order_r)
-            os.close(say_w)
-        self._order_w, self._say_r = order_w, say_r
-        self._dismiss = weakref.finalize(self, _dismiss, self.pid, order_w, say_r)
+            os.close(status_w)
+        self._order_w, self._status_r = order_w, status_r
+        self._finalizer = weakref.finalize(self, _dismiss, self.pid, order_w, status_r)
 
-    def waits(self) -> bool:
-        """Whether it is there still."""
+    def is_waiting(self) -> bool:
+        """Whether the process is still alive."""
         with suppress(ChildProcessError):
             return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
         return False
 
-    def order(
-        self, arguments: Sequence[str], env: Mapping[str, str], marks: Mapping[str, str]
+    def start_kernel(
+        self, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str]
     ) -> tuple[int, str] | None:
-        self._dismiss.detach()
-        words = [f"{name}={value}" for name, value in marks.items()]
-        words = [str(len(words)), *words, str(len(arguments)), *arguments]
-        words += (f"{name}={value}" for name, value in env.items())
-        words = [str(len(words) + 1), *words, ORDER_END]
-        data = b"\0".join(os.fsencode(word) for word in words)
+        self._finalizer.detach()
+        fields = [f"{name}={value}" for name, value in variables.items()]
+        fields = [str(len(fields)), *fields, str(len(arguments)), *arguments]
+        fields += (f"{name}={value}" for name, value in env.items())
+        fields = [str(len(fields) + 1), *fields, ORDER_END]
+        data = b"\0".join(os.fsencode(field) for field in fields)
         try:
             while data:
                 data = data[os.write(self._order_w, data) :]
         except BrokenPipeError:
-            return None  # it has ended, and had not read the end of it
+            return None  # it exited before it had read the whole order, so it started nothing
         finally:
             os.close(self._order_w)
             if data:
-                os.close(self._say_r)
-                self._reap()
+                os.close(self._status_r)
+                with suppress(ChildProcessError):
+                    os.waitpid(self.pid, 0)
         try:
             poll = select.poll()
-            poll.register(self._say_r, select.POLLIN)
-            said = os.read(self._say_r, 100).decode() if poll.poll(SAY_TIMEOUT_MS) else ""
+            poll.register(self._status_r, select.POLLIN)
+            status = os.read(self._status_r, 100).decode() if poll.poll(STATUS_TIMEOUT_MS) else ""
         finally:
-            os.close(self._say_r)
-        return self.pid, said
-
-    def _reap(self) -> None:
-        with suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+            os.close(self._status_r)
+        return self.pid, status
 
 
-def _dismiss(pid: int, order_w: int, say_r: int) -> None:
+def _dismiss(pid: int, order_w: int, status_r: int) -> None:
     os.close(order_w)
-    os.close(say_r)
-    # It ends on its own, which takes it a moment: whoever waits for it is in no hurry, and is not us.
-    threading.Thread(target=_await, args=(pid,), daemon=True, name="spare.end").start()
+    os.close(status_r)
+    # The shim exits by itself, but not at once: it is reaped in a thread so that nobody waits for it here.
+    threading.Thread(target=_reap, args=(pid,), daemon=True, name="prestarted-shim.reap").start()
 
 
-def _await(pid: int) -> None:
+def _reap(pid: int) -> None:
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)

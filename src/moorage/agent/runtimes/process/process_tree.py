@@ -1,7 +1,8 @@
-"""Everything that is left of a kernel whose supervisor is dead: found by its marks, ended through pidfds.
+"""Process tree of a kernel whose supervisor is dead: finds its processes and kills them through pidfds.
 
-A process belongs to a kernel if its environment says so, or if it is in the session that the engine began.
-The second is needed because programs that rename themselves (vLLM's workers) overwrite their environment.
+A process belongs to a kernel if its environment says so, or if it is in the session (setsid) of the kernel's
+main process. The second rule covers programs that overwrite their environment to rename themselves, such as
+the workers of vLLM.
 """
 
 from __future__ import annotations
@@ -14,49 +15,49 @@ from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
 from moorage.common.model.ids import KernelId
 
-_ROUNDS, _ROUND_MS = 100, 50
+_KILL_ATTEMPTS, _KILL_INTERVAL_MS = 100, 50
 
 
-class Tree:
-    """``engine`` is number and start time of the engine's main process, (0, 0) if unknown."""
+class ProcessTree:
+    """``engine``: pid and start time of the kernel's main process, (0, 0) if unknown."""
 
     def __init__(self, kernel_id: KernelId, owner: str, engine: tuple[int, int]) -> None:
         self.kernel_id, self.owner, self.engine = kernel_id, owner, engine
 
-    def members(self) -> list[int]:
+    def pids(self) -> list[int]:
         return [pid for pid in procfs.pids() if self.contains(pid)]
 
     def contains(self, pid: int) -> bool:
-        now = procfs.stat(pid)
-        if now is None or not now.alive:
+        stat = procfs.stat(pid)
+        if stat is None or not stat.alive:
             return False
         env = procfs.environ(pid)
         if env is None:
             return False
         if env.get(KERNEL_ID_VAR) == self.kernel_id and env.get(OWNER_VAR) == self.owner:
             return True
-        # A session's number is not given again while anything is in the session, but it is afterwards: a
-        # process that shows an environment which is not ours belongs to somebody else.
-        return not env and self._in_session(now)
+        # A session id is not reused while the session has processes, but it is afterwards: a process with a
+        # foreign environment belongs to somebody else.
+        return not env and self._in_session(stat)
 
-    def _in_session(self, now: procfs.Stat) -> bool:
+    def _in_session(self, stat: procfs.Stat) -> bool:
         leader, start = self.engine
-        if not leader or now.sid != leader or now.start < start:
+        if not leader or stat.sid != leader or stat.start < start:
             return False
-        first = procfs.stat(leader)
-        return first is None or first.start == start
+        leader_stat = procfs.stat(leader)
+        return leader_stat is None or leader_stat.start == start
 
     def kill(self) -> None:
-        """SIGKILL until nothing is left. Raises ``RuntimeFailed`` when something does not end."""
-        left: list[int] = []
-        for _ in range(_ROUNDS):
-            left = self.members()
-            if not left:
+        """Send SIGKILL until no process is left. Raises ``RuntimeFailed`` if one survives."""
+        pids: list[int] = []
+        for _ in range(_KILL_ATTEMPTS):
+            pids = self.pids()
+            if not pids:
                 return
-            for pid in left:
+            for pid in pids:
                 procfs.send_signal(pid, signal.SIGKILL, partial(self.contains, pid))
-            select.select([], [], [], _ROUND_MS / 1000)
+            select.select([], [], [], _KILL_INTERVAL_MS / 1000)
         raise RuntimeFailed(
-            f"processes {left} of kernel {self.kernel_id} do not end although they were killed",
-            next_step="they probably wait for a device or a file system: look at that node",
+            f"processes {pids} of kernel {self.kernel_id} survive SIGKILL",
+            next_step="they probably wait for a device or a file system: check that node",
         )

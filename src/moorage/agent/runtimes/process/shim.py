@@ -1,22 +1,26 @@
-"""The supervisor of one process kernel: outlives the agent, holds the log, knows the exit code.
+"""Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the exit.
 
 Run by the process runtime as ``python -I -S process_shim.pyc STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
-PROGRAM [ARG ...]``, with the engine's environment as its own and file descriptor 3 as a pipe on which it says
-once ``started PID START``, ``exec ERRNO`` or ``busy``. Standard library only, and little of it: every import
-delays the start of every kernel. With ``--spare`` alone it is started ahead: it waits for its arguments and
-environment on file descriptor 4 (``spare.py``), and ends where none come.
+PROGRAM [ARG ...]``, in the environment of the kernel. It writes one status line to descriptor 3: ``started
+PID START``, ``exec ERRNO`` or ``busy``. With ``--prestarted`` alone it reads its arguments and environment
+from descriptor 4 (``prestarted_shim.py``), and exits if none arrive.
 
-* It is a child subreaper, so nothing that the engine starts can escape it; when the main program ends,
-  everything left of it is killed before the exit is made known.
-* SIGTERM is passed on to the main program; after the grace (file ``grace`` in STATE_DIR, else GRACE_S), all
-  is killed. A further SIGTERM reads the grace again: that is how a stop is hurried.
-* ``pids`` and ``exit`` in STATE_DIR are written by atomic rename. They need no fsync: a crash of the machine
-  takes the processes with it, and the boot id in ``pids`` says so.
+It takes the place of systemd-run, supervisord or tini, none of which keeps the log and the exit code for a
+restarted agent on every node (decision 3). It uses little of the standard library, because every import
+delays the start of every kernel: without prestarting, the interpreter and its imports take 10 ms and more of
+a start (decision 15).
+
+* It is a child subreaper, so no process of the kernel can escape it. When the main program exits, all other
+  processes are killed before the exit is recorded.
+* It forwards SIGTERM to the main program, and kills everything after the grace period (the file ``grace`` in
+  STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which shortens a stop.
+* It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the machine
+  the processes are gone too, and the boot id in ``pids`` reveals that.
 """
 
 from __future__ import annotations
 
-# The C modules themselves: what Python wraps around these two costs 4 ms and 5 ms at import.
+# The C modules directly: importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
 import errno
@@ -25,14 +29,14 @@ import os
 import select
 import sys
 
-READY_FD = 3
+STATUS_FD = 3
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-SHIM_VAR, SPARE_ROOM, ORDER_END = "MOORAGE_SHIM", "MOORAGE_SPARE", "end of order"
+SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
 
 
-def _set(option: int, value: int | bytes) -> None:
-    """prctl(2). It fails only for options that the kernel does not know, and it has known these since 3.4."""
+def _prctl_set(option: int, value: int | bytes) -> None:
+    """prctl(2). It fails only for unknown options, and Linux has supported these since 3.4."""
     _ctypes.call_function(_prctl, (option, value, 0, 0, 0))
 
 
@@ -45,9 +49,9 @@ def _replace(path: str, text: str) -> None:
     os.replace(temporary, path)
 
 
-def _exec(argv: list[str], env: dict[str, str]) -> None:
-    """As ``os.execvpe``, which imports ``warnings`` before it looks along PATH: 0.8 ms of each start."""
-    name, refused = argv[0], None
+def exec_program(argv: list[str], env: dict[str, str]) -> None:
+    """Like ``os.execvpe``, which first imports ``warnings`` and takes 0.8 ms longer."""
+    name, first_error = argv[0], None
     if "/" in name:
         os.execve(name, argv, env)
     for folder in env.get("PATH", os.defpath).split(":"):
@@ -56,12 +60,12 @@ def _exec(argv: list[str], env: dict[str, str]) -> None:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
-            refused = refused or error
-    raise refused or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            first_error = first_error or error
+    raise first_error or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _read(path: str) -> str:
-    """Not by ``open``, which takes several times as long, and a start waits for it."""
+    """Content of a file, "" if unreadable. Without ``open``, which takes several times as long."""
     pieces = []
     try:
         fd = os.open(path, os.O_RDONLY)
@@ -71,24 +75,24 @@ def _read(path: str) -> str:
         while piece := os.read(fd, 65_536):
             pieces.append(piece)
     except OSError:
-        pass  # the process that it told of has ended
+        pass  # a file of /proc whose process has exited
     os.close(fd)
     return os.fsdecode(b"".join(pieces))
 
 
-def _ignored() -> list[int]:
-    """The signals that a program would inherit as ignored: what has a handler is reset by exec itself."""
-    kept = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
-    return [number for number in kept if signal.getsignal(number) == signal.SIG_IGN]
+def _ignored_signals() -> list[int]:
+    """The signals that a program would inherit as ignored. Exec itself resets those with a handler."""
+    candidates = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+    return [number for number in candidates if signal.getsignal(number) == signal.SIG_IGN]
 
 
 def _start_time(pid: int) -> int:
-    # Field 22 of stat; the program's name before it may contain anything, so count from its last bracket.
+    # Field 22. The program name before it may contain spaces and brackets: count from the last bracket.
     return int(_read(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
 
 
 def _oom_kills() -> int:
-    """How many processes of our control group the kernel has killed for memory so far."""
+    """Number of OOM kills in the control group of this process so far."""
     for line in _read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
@@ -117,7 +121,7 @@ class Log:
             self.fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             self.size = os.fstat(self.fd).st_size
         except OSError:
-            self.fd = -1  # a full or vanished disk must not end the kernel
+            self.fd = -1  # a full or missing disk must not stop the kernel
 
     def write(self, data: bytes) -> None:
         if self.fd < 0 or (self.size and self.size + len(data) > self.max_bytes):
@@ -143,7 +147,7 @@ class Shim:
         self.state, self.grace_s = state, grace_s
         self.main = 0
         self.status: int | None = None  # of the main program, as waitpid gives it
-        self.terminate = self.expired = self.asked = self.forced = False
+        self.terminate = self.expired = self.stopping = self.killed = False
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
 
@@ -162,13 +166,13 @@ class Shim:
         self.expired = True
 
     def start(self, argv: list[str], env: dict[str, str], log: tuple[str, int, int]) -> int:
-        """0, or the errno with which the program could not be run. ``log``: the arguments of ``Log``."""
+        """Start the main program. Returns 0 or the errno of the exec. ``log``: arguments of ``Log``."""
         failed_r, failed_w = os.pipe2(os.O_CLOEXEC)
-        me, reset = os.getpid(), _ignored()
+        shim_pid, reset = os.getpid(), _ignored_signals()
         self.main = os.fork()
         if self.main == 0:
-            self._become(argv, env, failed_w, me, reset)
-        # What is needed from here on is made while the other process becomes the program.
+            self._exec_child(argv, env, failed_w, shim_pid, reset)
+        # The rest of the setup runs while the child executes the program.
         os.close(failed_w)
         os.close(self.log_w)
         self.oom_before = _oom_kills()
@@ -181,22 +185,22 @@ class Shim:
         os.close(failed_r)
         return int(failure or b"0")
 
-    def _become(
+    def _exec_child(
         self, argv: list[str], env: dict[str, str], failed_w: int, parent: int, reset: list[int]
     ) -> None:
         code = 0
         try:
             os.setsid()
-            _set(PR_SET_PDEATHSIG, 9)
+            _prctl_set(PR_SET_PDEATHSIG, 9)
             if os.getppid() != parent:
-                os._exit(127)  # the shim died before the line above
+                os._exit(127)  # the shim died before PDEATHSIG was set
             os.dup2(self.log_w, 1)
             os.dup2(self.log_w, 2)
             os.chdir(f"{self.state}/work")
             signal.set_wakeup_fd(-1)
             for number in reset:
                 signal.signal(number, signal.SIG_DFL)
-            _exec(argv, env)
+            exec_program(argv, env)
         except OSError as error:
             code = error.errno or 22
         except ValueError:
@@ -204,9 +208,9 @@ class Shim:
         os.write(failed_w, b"%d" % code)
         os._exit(127)
 
-    def pump(self) -> None:
-        """Move what the engine has written into its log, without waiting for more."""
-        piece = min(65_536, self.log.max_bytes)  # a log file is never larger than it may be
+    def copy_output(self) -> None:
+        """Copy the available output into the log, without waiting for more."""
+        piece = min(65_536, self.log.max_bytes)  # one write must not exceed the size of a log file
         while True:
             try:
                 data = os.read(self.log_r, piece)
@@ -221,10 +225,10 @@ class Shim:
             if len(data) < piece:
                 return
 
-    def rest(self, timeout_ms: int | None) -> None:
+    def wait_for_event(self, timeout_ms: int | None) -> None:
         for fd, _ in self.poll.poll(timeout_ms):
             if fd == self.log_r:
-                self.pump()
+                self.copy_output()
             else:
                 try:
                     os.read(self.wake_r, 512)
@@ -232,19 +236,19 @@ class Shim:
                     pass
 
     def reap(self) -> bool:
-        """Take in every child that has ended. False: no child is left."""
+        """Reap all exited children. False: no child is left."""
         while True:
             try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if ended is None:
+                exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if exited is None:
                     return True
-                if ended.si_pid == self.main:
-                    # Before it is reaped, so that its group's number cannot belong to anybody else.
+                if exited.si_pid == self.main:
+                    # Before it is reaped, while its process group id cannot be reused.
                     self.kill_group(9)
-                _, status = os.waitpid(ended.si_pid, 0)
+                _, status = os.waitpid(exited.si_pid, 0)
             except ChildProcessError:
                 return False
-            if ended.si_pid == self.main:
+            if exited.si_pid == self.main:
                 self.status = status
 
     def kill_group(self, number: int) -> None:
@@ -254,19 +258,20 @@ class Shim:
             pass
 
     def kill_children(self) -> None:
-        """SIGKILL for every child. Their children become ours in turn: repeated, this ends all of them."""
-        me = str(os.getpid())
+        """Send SIGKILL to every child. Their children are reparented to this process, so repeated calls kill
+        the whole tree."""
+        own_pid = str(os.getpid())
         for name in os.listdir("/proc"):
-            if name.isdigit() and _read(f"/proc/{name}/stat").rpartition(")")[2].split()[1:2] == [me]:
+            if name.isdigit() and _read(f"/proc/{name}/stat").rpartition(")")[2].split()[1:2] == [own_pid]:
                 try:
-                    os.kill(int(name), 9)  # our own child, not reaped yet: the number is still its own
+                    os.kill(int(name), 9)  # an unreaped child: its pid is not reused
                 except OSError:
                     pass
 
     def on_terminate(self) -> None:
         self.terminate = False
-        if not self.asked:
-            self.asked = True
+        if not self.stopping:
+            self.stopping = True
             try:
                 os.kill(self.main, signal.SIGTERM)
             except OSError:
@@ -276,81 +281,84 @@ class Shim:
             grace = float(_read(f"{self.state}/grace") or grace)
         except ValueError:
             pass
-        # An interval, because one signal can be lost between two looks at it.
+        # Repeated, because a signal that arrives between the check of the flag and the poll would be lost.
         signal.setitimer(signal.ITIMER_REAL, max(grace, 0.0001), 0.1)
 
     def watch(self) -> None:
-        """Until the main program has ended and nothing of it is left."""
+        """Supervise until the main program has exited and no other process of the kernel is left."""
         while self.status is None:
-            self.rest(None)
+            self.wait_for_event(None)
             self.reap()
             if self.status is None and self.terminate:
                 self.on_terminate()
             if self.status is None and self.expired:
-                self.expired, self.forced = False, True
+                self.expired, self.killed = False, True
                 self.kill_group(9)
                 self.kill_children()
         while self.reap():
             self.kill_children()
-            self.rest(20)
+            self.wait_for_event(20)
         if self.log_r >= 0:
-            self.pump()
+            self.copy_output()
 
     def write_exit(self) -> None:
         status = self.status or 0
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = -number if number else os.WEXITSTATUS(status)
-        oom = number == 9 and not self.forced and _oom_kills() > self.oom_before
-        text = f'{{"code": {code}, "oom": {int(oom)}, "forced": {int(self.forced)}, "exec": 0}}'
+        oom = number == 9 and not self.killed and _oom_kills() > self.oom_before
+        text = f'{{"code": {code}, "oom": {int(oom)}, "forced": {int(self.killed)}, "exec": 0}}'
         _replace(f"{self.state}/exit", text)
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     try:
-        os.write(READY_FD, text.encode())
-        os.close(READY_FD)
+        os.write(STATUS_FD, text.encode())
+        os.close(STATUS_FD)
     except OSError:
-        pass  # the agent died meanwhile; its successor reads the files
+        pass  # the agent has died; the next one reads the files
 
 
 def _await_order() -> tuple[list[str], dict[str, str]]:
-    """What a spare is told: its marks, its arguments, the environment of its program; each with its end."""
-    os.get_exec_path({})  # it imports what it needs at its first call, which would be between fork and exec
+    """Read the order of a prestarted shim: identifying variables, arguments, environment of the program."""
+    os.get_exec_path({})  # imports on first use, which must not happen between fork and exec
     pieces = []
-    while piece := os.read(READY_FD + 1, 65_536):
+    while piece := os.read(STATUS_FD + 1, 65_536):
         pieces.append(piece)
-    os.close(READY_FD + 1)
-    words = os.fsdecode(b"".join(pieces)).split("\0")
-    if words.pop() != ORDER_END or len(words) != int(words[0]):
-        os._exit(0)  # the agent has ended, or does not want it any more
-    count = int(words[1]) + 2
-    marks, (number, *rest) = words[2:count], words[count:]
-    _show_marks(marks)
-    arguments, env = rest[: int(number)], rest[int(number) :]
+    os.close(STATUS_FD + 1)
+    # Fields: count of all fields, count of variables, the variables, count of arguments, the arguments, the
+    # environment, ORDER_END.
+    fields = os.fsdecode(b"".join(pieces)).split("\0")
+    if fields.pop() != ORDER_END or len(fields) != int(fields[0]):
+        os._exit(0)  # the agent has exited or dismissed this shim
+    end = int(fields[1]) + 2
+    variables, (count, *rest) = fields[2:end], fields[end:]
+    _overwrite_environ(variables)
+    arguments, env = rest[: int(count)], rest[int(count) :]
     log = os.open(f"{arguments[0]}/shim.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for fd in (1, 2):
         os.dup2(log, fd)
     os.close(log)
-    return arguments, dict(word.split("=", 1) for word in env)
+    return arguments, dict(entry.split("=", 1) for entry in env)
 
 
-def _show_marks(marks: list[str]) -> None:
-    """In /proc/PID/environ, which is the memory in which our environment was put when we were started."""
-    start, end = (int(word) for word in _read("/proc/self/stat").rpartition(")")[2].split()[47:49])
-    room = end - start
-    text = os.fsencode("".join(f"{mark}\0" for mark in [*marks, f"{SHIM_VAR}=1"]))
-    if len(text) > room:
+def _overwrite_environ(variables: list[str]) -> None:
+    """Replace the content of /proc/PID/environ, which is the memory that held the environment at the
+    start."""
+    start, end = (int(field) for field in _read("/proc/self/stat").rpartition(")")[2].split()[47:49])
+    size = end - start
+    text = os.fsencode("".join(f"{variable}\0" for variable in [*variables, f"{SHIM_VAR}=1"]))
+    if len(text) > size:
         os._exit(1)
     memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
-    os.pwrite(memory, text.ljust(room, b"\0"), start)
+    os.pwrite(memory, text.ljust(size, b"\0"), start)
     os.close(memory)
 
 
 def main() -> None:
-    spare = sys.argv[1:] == ["--spare"]
-    os.closerange(READY_FD + 1 + spare, os.sysconf("SC_OPEN_MAX"))
-    os.set_inheritable(READY_FD, False)
-    if spare:
+    prestarted = sys.argv[1:] == ["--prestarted"]
+    os.closerange(STATUS_FD + 1 + prestarted, os.sysconf("SC_OPEN_MAX"))
+    os.set_inheritable(STATUS_FD, False)
+    if prestarted:
         arguments, env = _await_order()
     else:
         arguments = sys.argv[1:]
@@ -360,21 +368,21 @@ def main() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _say("busy\n")
+        return _report("busy\n")
     if os.path.exists(f"{state}/exit") or os.path.exists(f"{state}/pids"):
-        return _say("busy\n")  # it ran already: never twice
-    _set(PR_SET_NAME, b"moorage-shim")
-    _set(PR_SET_CHILD_SUBREAPER, 1)
+        return _report("busy\n")  # it was started before; a kernel is never started twice
+    _prctl_set(PR_SET_NAME, b"moorage-shim")
+    _prctl_set(PR_SET_CHILD_SUBREAPER, 1)
     shim = Shim(state, float(grace))
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))
     if failure:
         _replace(f"{state}/exit", f'{{"code": 127, "oom": 0, "forced": 0, "exec": {failure}}}')
-        return _say(f"exec {failure}\n")
+        return _report(f"exec {failure}\n")
     boot = _read("/proc/sys/kernel/random/boot_id").strip()
     started = _start_time(shim.main)
     _replace(f"{state}/pids", f"{os.getpid()} {_start_time(os.getpid())} {shim.main} {started} {boot}\n")
-    _say(f"started {shim.main} {started}\n")
+    _report(f"started {shim.main} {started}\n")
     shim.watch()
     shim.write_exit()
     return None

@@ -1,10 +1,9 @@
-"""What trees of processes use, from /proc.
+"""Usage of process kernels, measured from /proc.
 
-A supervisor is the parent of all that its kernel begins and of what that leaves behind (it is a subreaper),
-so the tree below it is the whole kernel. Nobody gets into a tree from outside: a process that was once seen
-outside of all trees is not looked at again, and on a node with thousands of processes a measurement costs
-only what the kernels' own processes cost. Numbers are used again, so everything is looked
-at anew now and then.
+The supervisor of a kernel is the ancestor of all its processes, also of orphaned ones, because it is a child
+subreaper. No process enters a tree from outside. So a process once seen outside all trees is skipped in later
+measurements, and the cost grows with the processes of kernels rather than with those of the node. Because
+pids are reused, all processes are examined again every ``_FULL_SCAN_EVERY`` measurements.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from moorage.agent.runtimes import procfs
 from moorage.agent.runtimes.base import Counters
 from moorage.common.model.ids import KernelId
 
-_ANEW_EVERY = 12
+_FULL_SCAN_EVERY = 12
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -27,51 +26,55 @@ class _Process:
     pid: int
     ppid: int
     start: int
-    ticks: int  # of its own and of its children that were waited for
+    ticks: int  # CPU time of the process and of its reaped children
 
 
-class Meter:
-    """One for all kernels. Not for two threads at once."""
+class ProcessMeter:
+    """Measures all kernels of an agent. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._strangers: set[int] = set()
+        self._foreign: set[int] = set()
         self._roots: dict[KernelId, tuple[int, int]] = {}
-        self._measured = 0
+        self._measurements = 0
 
     def measure(self, roots: Mapping[KernelId, tuple[int, int]]) -> dict[KernelId, Counters]:
-        """``roots``: number and start time of each kernel's supervisor. Those that do not live are left
-        out."""
-        if self._measured % _ANEW_EVERY == 0 or roots != self._roots:
-            self._strangers, self._roots = set(), dict(roots)
-        self._measured += 1
-        there = set(procfs.pids())
-        self._strangers &= there
-        seen = {p.pid: p for pid in there - self._strangers if (p := _look(pid)) is not None}
-        owners = {pid: k for k, (pid, start) in roots.items() if pid in seen and seen[pid].start == start}
+        """``roots``: pid and start time of each kernel's supervisor. Kernels without a live supervisor are
+        left out."""
+        if self._measurements % _FULL_SCAN_EVERY == 0 or roots != self._roots:
+            self._foreign, self._roots = set(), dict(roots)
+        self._measurements += 1
+        pids = set(procfs.pids())
+        self._foreign &= pids
+        processes = {p.pid: p for pid in pids - self._foreign if (p := _read_stat(pid)) is not None}
+        owners = {
+            pid: k for k, (pid, start) in roots.items() if pid in processes and processes[pid].start == start
+        }
         members: dict[KernelId, list[_Process]] = {k: [] for k in owners.values()}
-        for process in seen.values():
-            owner = _owner(process, seen, owners)
+        for process in processes.values():
+            owner = _find_owner(process, processes, owners)
             if owner is None:
-                self._strangers.add(process.pid)
+                self._foreign.add(process.pid)
             else:
                 members[owner].append(process)
         return {kernel_id: _sum(found) for kernel_id, found in members.items()}
 
 
-def _owner(process: _Process, seen: Mapping[int, _Process], owners: dict[int, KernelId]) -> KernelId | None:
-    """The kernel that it belongs to, by its ancestors; what is found is noted in ``owners``."""
-    line: list[int] = []
-    at: _Process | None = process
-    while at is not None and at.pid not in owners and at.pid not in line:
-        line.append(at.pid)
-        at = seen.get(at.ppid)
-    owner = owners.get(at.pid) if at is not None else None
+def _find_owner(
+    process: _Process, processes: Mapping[int, _Process], owners: dict[int, KernelId]
+) -> KernelId | None:
+    """The kernel among the ancestors of ``process``. All visited processes are recorded in ``owners``."""
+    path: list[int] = []
+    current: _Process | None = process
+    while current is not None and current.pid not in owners and current.pid not in path:
+        path.append(current.pid)
+        current = processes.get(current.ppid)
+    owner = owners.get(current.pid) if current is not None else None
     if owner is not None:
-        owners.update(dict.fromkeys(line, owner))
+        owners.update(dict.fromkeys(path, owner))
     return owner
 
 
-def _look(pid: int) -> _Process | None:
+def _read_stat(pid: int) -> _Process | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -81,17 +84,19 @@ def _look(pid: int) -> _Process | None:
 
 
 def _sum(processes: list[_Process]) -> Counters:
-    """Pages of files and of shared memory are counted once, as those of the one that has most of them: what a
-    model mapped into memory takes is told, and not once for each worker. Pages that a fork left to both are
-    counted for both; to know better costs a hundred times as much (smaps)."""
-    own = shared = 0
+    """Shared pages (files, shared memory) count once, with the largest amount of any process, so that a model
+    mapped by several workers counts once. Private pages inherited by fork count for each process; an exact
+    figure (smaps) costs a hundred times as much."""
+    private = shared = 0
     for process in processes:
         try:
             with open(f"/proc/{process.pid}/statm", "rb") as file:
-                resident, common = map(int, file.read().split()[1:3])
+                resident, shared_pages = map(int, file.read().split()[1:3])
         except (FileNotFoundError, ProcessLookupError):
             continue
-        own += resident - common
-        shared = max(shared, common)
+        private += resident - shared_pages
+        shared = max(shared, shared_pages)
     ticks = sum(process.ticks for process in processes)
-    return Counters(ticks * _TICK_US, (own + shared) * _PAGE, pids=tuple(sorted(p.pid for p in processes)))
+    return Counters(
+        ticks * _TICK_US, (private + shared) * _PAGE, pids=tuple(sorted(p.pid for p in processes))
+    )
