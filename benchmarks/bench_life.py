@@ -34,7 +34,7 @@ from naive import Naive
 HERE = Path(__file__).parent
 RESOURCES = {"cpu": 1, "mem": "64MiB", "cuda.device": 1}
 BODY = json.dumps({"command": ["true"], "resources": RESOURCES, "runtime": "fake"}).encode()
-SCRIPT = ("--start-ms", "1..5", "--run-s", "0.05..0.5")
+SCRIPT = ("--start-time", "1ms..5ms", "--run-time", "50ms..500ms")
 
 
 class Load:

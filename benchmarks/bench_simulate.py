@@ -155,7 +155,7 @@ def rss_mib(pid: int) -> float:
 
 async def measure(args: argparse.Namespace) -> dict[str, Any]:
     results: dict[str, Any] = {"agents": args.agents}
-    async with StubManager() as stub, fleet(stub, args.agents, ["--run-s", "1", *args.options]) as pid:
+    async with StubManager() as stub, fleet(stub, args.agents, ["--run-time", "1s", *args.options]) as pid:
         results["connect_s"] = await wait_until_connected(stub, args.agents)
         await asyncio.sleep(3)
         results["rss_mib"] = rss_mib(pid)

@@ -236,7 +236,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
         out, _ = await process.communicate()
         assert process.returncode == 0
         assert json.loads(out)["agents"] == 3
-        timed = await simulate(tmp_path, "--agents", "2", "--for", "0.5", *options)
+        timed = await simulate(tmp_path, "--agents", "2", "--for", "500ms", *options)
         out, _ = await timed.communicate()
         assert timed.returncode == 0
         assert json.loads(out)["seconds"] < 5
@@ -246,7 +246,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
     ("options", "expected"),
     [
         (["--faults", "some"], ["--faults", "none, light, heavy"]),
-        (["--run-s", "10..1"], ["--run-s", "LOW..HIGH"]),
+        (["--run-time", "10s..1s"], ["--run-time", "LOW..HIGH"]),
         (["--mem", "much"], ["much", "16GiB"]),
         (["--engines", ","], ["--engines"]),
         (["--output", "xml"], ["--output", "json"]),
@@ -265,7 +265,7 @@ async def test_command_names_the_invalid_option(
 
 async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None:
     async with h.manager() as boss:
-        options = ["--manager", boss.target, "--link-token", "wrong", "--for", "1.5", "--agents", "20"]
+        options = ["--manager", boss.target, "--link-token", "wrong", "--for", "1.5s", "--agents", "20"]
         process = await simulate(tmp_path, *options)
         _, err = await process.communicate()
         assert err.decode().count("rejects this link token") == 1

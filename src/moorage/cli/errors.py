@@ -53,7 +53,7 @@ def one_line(error: MoorageError | ValidationError) -> str:
             ": ".join(part for part in (".".join(map(str, e["loc"])), e["msg"]) if part)
             for e in error.errors()
         ]
-        return printable("; ".join(bad).replace("Value error, ", ""), one_line=True)
+        return printable("; ".join(bad), one_line=True)
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
         step = "; give the API key with --key or MOORAGE_API_KEY"
@@ -94,4 +94,5 @@ class ErrorReportingGroup(TyperGroup):
 
 
 def _report(line: str) -> None:
-    print(f"moorage: {' '.join(line.split())}", file=sys.stderr)
+    # Pydantic, which also parses typer's options, prefixes the message of every ValueError.
+    print(f"moorage: {' '.join(line.split())}".replace("Value error, ", ""), file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from moorage.cli import app
+from moorage.cli import app, duration_option
 from moorage.common.aio import gc
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
@@ -38,8 +38,12 @@ def _probability(help: str) -> Any:
     return typer.Option(min=0, max=1, metavar="P", show_default="as --faults", help=help)
 
 
+def _range(help: str) -> Any:
+    return typer.Option(metavar="LOW..HIGH", help=help)
+
+
 def _interval(help: str) -> Any:
-    return typer.Option(min=0, metavar="SECONDS", show_default="as --faults", help=f"{help} 0: never.")
+    return duration_option(f"{help} 0s: never.", show_default="as --faults")
 
 
 @app.command()
@@ -49,10 +53,10 @@ def simulate(
     model: Annotated[str, typer.Option(help="GPU model.")] = "H100",
     cpu: Annotated[str | None, typer.Option(help="CPUs per agent.", show_default="256")] = None,
     mem: Annotated[str | None, typer.Option(help="Memory per agent.", show_default="2048GiB")] = None,
-    start_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Time until a kernel runs.")] = "5..50",
-    run_s: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Run time of a batch kernel.")] = "1..10",
+    start_time: Annotated[str, _range("Time until a kernel runs.")] = "5ms..50ms",
+    run_time: Annotated[str, _range("Run time of a batch kernel.")] = "1s..10s",
     forever: Annotated[bool, typer.Option("--forever", help="Run batch kernels until stopped, too.")] = False,
-    stop_ms: Annotated[str, typer.Option(metavar="LOW..HIGH", help="Time from stop to exit.")] = "1..20",
+    stop_time: Annotated[str, _range("Time from stop to exit.")] = "1ms..20ms",
     faults: Annotated[
         str, typer.Option(help="none, light or heavy; the options below override it.")
     ] = "none",
@@ -66,11 +70,12 @@ def simulate(
     lose_checkpoint: Annotated[float | None, _probability("Any other death loses the checkpoint.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed: with the same orders, the same outcomes.")] = 0,
     serve: Annotated[bool, typer.Option("--serve", help="Answer model requests with one word.")] = False,
-    for_s: Annotated[float | None, typer.Option("--for", metavar="SECONDS", help="Then stop.")] = None,
-    ramp_s: Annotated[
-        float | None, typer.Option(help="Time over which the agents connect.", show_default="2 ms per agent")
+    for_s: Annotated[float | None, duration_option("Stop after this time.", "--for")] = None,
+    ramp: Annotated[
+        float | None,
+        duration_option("Time over which the agents connect.", show_default="2ms per agent"),
     ] = None,
-    coalesce_ms: Annotated[float, typer.Option(min=0, help="Coalescing window for reports.")] = 10,
+    coalesce: Annotated[float, duration_option("Coalescing window for reports.", show_default="10ms")] = 0.01,
     runtimes: Annotated[str, typer.Option(help="Runtimes, separated by commas.")] = "process,fake",
     engines: Annotated[str, typer.Option(help="Engines, separated by commas.")] = "custom,llamacpp,vllm",
     prefix: Annotated[str, typer.Option(help="Prefix of the agents' names.")] = "sim-",
@@ -131,7 +136,7 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
 def _fleet(options: dict[str, Any]) -> FleetConfig:
     from moorage.simulator.fleet import FleetConfig
 
-    agents, ramp_s = options["agents"], options["ramp_s"]
+    agents, ramp_s = options["agents"], options["ramp"]
     return FleetConfig(
         agents=agents,
         gpus=options["gpus"],
@@ -143,7 +148,7 @@ def _fleet(options: dict[str, Any]) -> FleetConfig:
         engines=_split(options["engines"], "--engines"),
         seed=options["seed"],
         ramp_s=agents * 0.002 if ramp_s is None else ramp_s,
-        coalesce_s=options["coalesce_ms"] / 1000,
+        coalesce_s=options["coalesce"],
         serve=options["serve"],
     )
 
@@ -152,9 +157,9 @@ def _profile(options: dict[str, Any]) -> KernelProfile:
     from moorage.simulator.fleet import KernelProfile, parse_range
 
     return KernelProfile(
-        start_s=parse_range(options["start_ms"], 0.001, "--start-ms"),
-        run_s=None if options["forever"] else parse_range(options["run_s"], 1, "--run-s"),
-        stop_s=parse_range(options["stop_ms"], 0.001, "--stop-ms"),
+        start_s=parse_range(options["start_time"], "--start-time"),
+        run_s=None if options["forever"] else parse_range(options["run_time"], "--run-time"),
+        stop_s=parse_range(options["stop_time"], "--stop-time"),
     )
 
 

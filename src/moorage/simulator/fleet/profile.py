@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from moorage.agent.runtimes.simulated import KernelScript
+from moorage.common.model.durations import parse_duration
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
@@ -34,16 +35,17 @@ class Range:
         return self.low if self.low == self.high else rng.uniform(self.low, self.high)
 
 
-def parse_range(text: str, unit_s: float, option: str) -> Range:
-    """``"5..50"`` or ``"5"`` in units of ``unit_s`` seconds. Raises ``InvalidInput``, naming ``option``."""
+def parse_range(text: str, option: str) -> Range:
+    """``"5ms..50ms"`` or ``"5ms"``: two durations or one. Raises ``InvalidInput``, naming ``option``."""
     low, dots, high = text.partition("..")
     try:
-        parsed = Range(float(low) * unit_s, float(high if dots else low) * unit_s)
+        parsed = Range(parse_duration(low), parse_duration(high if dots else low))
     except ValueError:
-        parsed = Range(-1, -1)
-    if not 0 <= parsed.low <= parsed.high < float("inf"):
+        parsed = Range(0, -1)
+    if parsed.low > parsed.high:
         raise InvalidInput(
-            f"{option} {text!r} is not a range", next_step="write LOW..HIGH or one number, for example 5..50"
+            f"{option} {text!r} is not a range of durations",
+            next_step="write LOW..HIGH or one duration, for example 5ms..50ms",
         )
     return parsed
 

@@ -1,0 +1,106 @@
+"""The grammar of the command line, checked on the whole command tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from invoke import Run
+
+from moorage.__main__ import REGISTERED
+from moorage.cli import app
+
+# Act on sessions and endpoints, or run the platform.
+ROOT_VERBS = {
+    "chat", "cp", "demo", "describe", "doctor", "exec", "logs", "open", "plan", "port-forward", "ps", "run",
+    "scale", "serve", "simulate", "start", "stop", "top", "up", "version", "why",
+}  # fmt: skip
+# Daemons, and what sets them up on their node.
+DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}
+# Subjects of one installation, of which there is only one.
+SINGULAR = {"config": {"show"}, "db": {"upgrade", "check"}, "scheduler": {"simulate", "log", "replay"}}
+NOUNS = {
+    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "quotas", "sessions", "workspaces",
+}  # fmt: skip
+NOUN_VERBS = {
+    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "revoke", "set",
+    "uncordon",
+}  # fmt: skip
+DURATIONS = {
+    "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--last", "--lifetime", "--ramp",
+    "--timeout",
+}  # fmt: skip
+
+ROOT: Any = typer.main.get_command(app)
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group below ``command``, with its path."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield (*path, name), inner
+        yield from commands(inner, (*path, name))
+
+
+def test_root_has_short_verbs_daemons_and_nouns() -> None:
+    assert REGISTERED
+    assert set(ROOT.commands) == ROOT_VERBS | DAEMONS.keys() | SINGULAR.keys() | NOUNS
+
+
+def test_nouns_are_plural_and_take_known_verbs() -> None:
+    for noun in NOUNS:
+        assert noun.endswith("s")
+        verbs = set(ROOT.commands[noun].commands)
+        assert "list" in verbs, noun
+        assert verbs <= NOUN_VERBS, noun
+
+
+def test_daemons_and_singular_subjects_have_only_their_own_verbs() -> None:
+    for name, verbs in (DAEMONS | SINGULAR).items():
+        assert set(getattr(ROOT.commands[name], "commands", ())) == verbs, name
+
+
+def test_nothing_is_hidden_and_everything_has_help() -> None:
+    for path, command in commands(ROOT):
+        assert not command.hidden, path
+        assert command.help, path
+
+
+@pytest.mark.parametrize("noun", sorted(NOUNS))
+def test_ls_and_rm_are_aliases(noun: str) -> None:
+    group = ROOT.commands[noun]
+    context = typer.Context(group)
+    assert group.get_command(context, "ls") is group.commands["list"]
+    assert group.get_command(context, "rm") is group.commands.get("delete")
+
+
+def test_options_that_take_a_span_of_time_take_durations() -> None:
+    seen = set[str]()
+    for path, command in commands(ROOT):
+        for parameter in command.params:
+            names = set(parameter.opts)
+            assert not any(name.startswith("--") and name.endswith(("-s", "-ms")) for name in names), (
+                path,
+                names,
+            )
+            if parameter.metavar == "DURATION" or names & DURATIONS:
+                assert parameter.metavar == "DURATION", (path, names)
+                seen |= names & DURATIONS
+                assert names <= DURATIONS, (path, names)
+    assert seen == DURATIONS
+
+
+@pytest.mark.parametrize("value", ["90", "soon", "1h90", "-5m"])
+def test_a_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value: str) -> None:
+    result = moorage("run", f"--timeout={value}", "--", "true")
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+    assert "Value error" not in result.stderr
+    assert f"{value!r} is not a duration: write it like 90s, 10m, 1h30m or 7d" in result.stderr
+
+
+def test_a_noun_alone_lists(moorage: Run) -> None:
+    for noun in ("agents", "groups", "keys", "quotas", "sessions", "endpoints"):
+        alone, listed = moorage(noun, "-o", "json"), moorage(noun, "ls", "-o", "json")
+        assert (alone.exit_code, alone.stdout) == (0, listed.stdout)
