@@ -1,4 +1,4 @@
-"""An engine that is ready at once: standard library only, answers every chat with one word, streamed.
+"""Engine that is ready at once: answers every chat with one streamed word. Standard library only.
 
 instant_engine.py PORT
 """
@@ -28,7 +28,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent: the log is no part of what is measured."""
+        """Write no log: it would distort the measurement."""
 
 
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

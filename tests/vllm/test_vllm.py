@@ -1,4 +1,4 @@
-"""A real vLLM on the CPU through the whole path, driven by OpenAI's own client. Run by ``make test-vllm``."""
+"""vLLM on the CPU behind every component, used through OpenAI's client. Run by ``make test-vllm``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.e2e.parts import Platform, kernels_below, until
 pytestmark = pytest.mark.vllm
 NAME = "tiny-llama"
 ROOT = Path(__file__).parents[2]
-# For a small machine: little KV cache, no compilation, and weights made up on the spot.
+# For a small machine: a small KV cache, no compilation, and random weights.
 ARGS = [
     *("--load-format", "dummy", "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
     *("--num-gpu-blocks-override", "64", "--block-size", "32", "--max-num-seqs", "4"),
@@ -45,11 +45,11 @@ def platform(reachable_dir: Path) -> Iterator[Platform]:
 
 
 @pytest.mark.timeout(600)
-def test_a_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
+def test_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
     model = tmp_path / "model"
     write_tiny_llama_dir(model)
     asyncio.run(until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists)))
-    words = [
+    arguments = [
         "serve",
         str(model),
         "--engine",
@@ -61,10 +61,9 @@ def test_a_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
         "--timeout",
         "500s",
     ]
-    words += [w for a in ARGS for w in ("--arg", a)] + [
-        w for k, v in ENV.items() for w in ("--env", f"{k}={v}")
-    ]
-    served = platform.run(*words, timeout=550)
+    arguments += [item for value in ARGS for item in ("--arg", value)]
+    arguments += [item for name, value in ENV.items() for item in ("--env", f"{name}={value}")]
+    served = platform.run(*arguments, timeout=550)
     assert served.returncode == 0, served.stderr
     engines = kernels_below(platform.home)
     assert len(set(engines.values())) == 1
@@ -91,17 +90,17 @@ def test_a_model_from_serve_to_stop(platform: Platform, tmp_path: Path) -> None:
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=platform.openai_url, api_key="wrong").models.list()
-    with pytest.raises(openai.BadRequestError):  # vLLM's own refusal comes through as it is
+    with pytest.raises(openai.BadRequestError):  # vLLM's own error passes unchanged
         client.chat.completions.create(model=NAME, messages=question, max_tokens=100_000)  # type: ignore[arg-type]
 
     asyncio.run(_metrics(platform, client))
     stopped = platform.run("stop", NAME)
     assert stopped.returncode == 0, stopped.stderr
-    assert kernels_below(platform.home) == {}, "no orphan of the engine's own processes"
+    assert kernels_below(platform.home) == {}, "no process of the engine is left"
 
 
 async def _metrics(platform: Platform, client: openai.OpenAI) -> None:
-    """The engine's own metrics count our requests; they are guarded like the rest of its port, or open."""
+    """The engine's metrics count the requests, and its port requires the kernel's key."""
     async with platform.client() as management:
         view = await management.get_endpoint(NAME)
         session = await management.get_session(view.sessions[0].session_id)
@@ -117,4 +116,4 @@ async def _metrics(platform: Platform, client: openai.OpenAI) -> None:
         aiohttp.ClientSession() as http,
         http.get(f"http://{kernel.host}:{kernel.port}/v1/models") as answer,
     ):
-        assert answer.status == 401, "the engine's port is guarded by the kernel's own key"
+        assert answer.status == 401, "the engine's port requires the kernel's key"

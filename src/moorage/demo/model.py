@@ -1,9 +1,9 @@
-"""A tiny Llama model with random weights, written on the spot: no download, no torch, under a second.
+"""Generator of a tiny Llama model with random weights: no download, no torch, less than a second.
 
-The weights mean nothing, but their shape is chosen: three dimensions of the hidden state carry "this is a
-token", "this was a word" and "this was a full stop", and the output layer reads them. So an answer is
-always made of whole English words and full stops, is valid UTF-8, has at least one word, and ends by
-itself after a few sentences (a request with ``ignore_eos: true`` goes on to its ``max_tokens``).
+The weights are random except for three dimensions of the hidden state. These mark "this is a token", "this is
+a word" and "this is a full stop", and the output layer reads them. So every answer consists of whole English
+words and full stops, is valid UTF-8, has at least one word, and ends by itself after a few sentences. A
+request with ``ignore_eos: true`` continues to its ``max_tokens``.
 """
 
 from __future__ import annotations
@@ -47,31 +47,35 @@ way west when where which while wide wind with without year you young
 """
 WORDS = _TEXT.split()
 
-# Dimensions of the hidden state that no layer writes to; see the module's first lines.
+# Dimensions of the hidden state that no layer writes to. The module's docstring explains them.
 IS_TOKEN, IS_WORD, IS_STOP = 0, 1, 2
 RESERVED = 3
 
 
 def byte_alphabet() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes, in the order of the bytes."""
-    shown = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return [chr(byte) if byte in shown else chr(256 + hidden.index(byte)) for byte in range(256)]
+    """GPT-2's printable character for each of the 256 byte values, in order."""
+    printable = {
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    }
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]
 
 
 def _word_merges() -> list[tuple[str, str]]:
-    """Merges that build each word letter by letter behind its leading space, so every word is one token."""
+    """BPE merges that build each word letter by letter after a leading space, so every word is one token."""
     merges: dict[tuple[str, str], None] = {}
     for word in WORDS:
-        built = byte_alphabet()[ord(" ")]
+        prefix = byte_alphabet()[ord(" ")]
         for letter in word:
-            merges[(built, letter)] = None
-            built += letter
+            merges[(prefix, letter)] = None
+            prefix += letter
     return list(merges)
 
 
 def _vocabulary() -> list[str]:
-    """All tokens in the order of their ids: specials, bytes, merges."""
+    """All tokens, in the order of their ids: special tokens, bytes, merges."""
     return [*SPECIALS, *byte_alphabet(), *(left + right for left, right in _word_merges())]
 
 
@@ -82,21 +86,21 @@ def _padded_size() -> int:
 def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
     """Write the model as a GGUF file of about 3 MB; the same ``seed`` gives the same bytes.
 
-    The file appears whole or not at all. Raises ``StartupError`` without numpy and gguf (extra ``demo``).
+    The file is written atomically. Raises ``StartupError`` if numpy or gguf (extra ``demo``) is missing.
     """
     try:
         import gguf
         import numpy as np
     except ImportError as error:
         raise StartupError(
-            f"writing the demo's model needs numpy and gguf ({error.name or error} is missing)",
+            f"generating the demo model needs numpy and gguf ({error.name or error} is not installed)",
             next_step="pip install 'moorage[demo]'",
         ) from None
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         writer = gguf.GGUFWriter(partial, "llama")
-        _describe(writer, gguf)
+        _write_metadata(writer, gguf)
         for name, tensor in _weights(np.random.default_rng(seed)).items():
             writer.add_tensor(name, tensor)
         writer.write_header_to_file()
@@ -108,7 +112,7 @@ def write_tiny_gguf(path: Path, *, seed: int = 0) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _describe(writer: Any, gguf: Any) -> None:
+def _write_metadata(writer: Any, gguf: Any) -> None:
     writer.add_name("moorage-tiny-random-llama")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
@@ -139,15 +143,15 @@ def _describe(writer: Any, gguf: Any) -> None:
     writer.add_eot_token_id(END)
     writer.add_pad_token_id(PAD)
     writer.add_add_bos_token(True)
-    writer.add_pooling_type(gguf.PoolingType.MEAN)  # for servers started for embeddings
+    writer.add_pooling_type(gguf.PoolingType.MEAN)  # for servers started with embeddings
     writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def _weights(rng: np.random.Generator) -> dict[str, Floats]:
     import numpy as np
 
-    def random(rows: int, columns: int, spread: float) -> Floats:
-        return (rng.standard_normal((rows, columns)) * spread).astype(np.float32)
+    def random(rows: int, columns: int, deviation: float) -> Floats:
+        return (rng.standard_normal((rows, columns)) * deviation).astype(np.float32)
 
     kv_width = KV_HEADS * HEAD_DIM
     embedding, output = random(_padded_size(), HIDDEN, 1.0), random(_padded_size(), HIDDEN, 0.09)
@@ -176,10 +180,11 @@ def _weights(rng: np.random.Generator) -> dict[str, Floats]:
 
 
 def _make_readable(embedding: Floats, output: Floats) -> None:
-    """Let words follow anything, a full stop only a word, the end only a full stop; nothing else ever.
+    """Set the logits so that words follow anything, full stops follow words, and the end follows full stops.
 
-    ``wall`` times the embedding's 6 is some 20 to 40 nats each way: beyond any temperature in use. What is
-    added to it makes about one token in fifteen a full stop, and one full stop in two the end.
+    All other tokens are excluded: ``wall`` times the embedding's 6 is 20 to 40 nats, beyond any usual
+    temperature. The constants added to it make about one token in fifteen a full stop, and every second full
+    stop the end.
     """
     wall = 4.0
     ids = {token: number for number, token in enumerate(_vocabulary())}
@@ -190,16 +195,16 @@ def _make_readable(embedding: Floats, output: Floats) -> None:
     output[:, :RESERVED] = 0
     output[:, IS_TOKEN] = -wall
     output[words, IS_TOKEN] = wall
-    output[[stop, END], RESERVED:] = 0  # no chance here: only the two sums below decide
+    output[[stop, END], RESERVED:] = 0  # nothing random here: only the two sums below decide
     output[stop, IS_WORD] = 2 * wall + 0.85
     output[END, IS_STOP] = 2 * wall + 1.5
 
 
 def write_tiny_llama_dir(path: Path) -> None:
-    """Write the same architecture and tokenizer as a Hugging Face directory without weights (some 40 KB).
+    """Write the same architecture and tokenizer as a Hugging Face directory without weights (about 40 KB).
 
-    For ``vllm serve DIR --load-format dummy``, which makes random weights up; needs only the standard
-    library. Existing files of these names are replaced.
+    For ``vllm serve DIR --load-format dummy``, which generates random weights. Needs only the standard
+    library. Replaces existing files.
     """
     path.mkdir(parents=True, exist_ok=True)
     config = {

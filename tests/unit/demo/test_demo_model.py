@@ -1,4 +1,4 @@
-"""The tiny model is served by a real llama.cpp server, in its own process."""
+"""Tiny demo model: served by a real llama.cpp server, reproducible, and consistent with its tokenizer."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-async def test_a_real_engine_answers_in_words_and_ends_by_itself(gguf: Path) -> None:
+async def test_llamacpp_answers_in_words_and_ends_by_itself(gguf: Path) -> None:
     ask = {"model": "tiny", "messages": [{"role": "user", "content": "Who are you? Ünïcode 🚢"}]}
     with serving(gguf) as url:
         async with aiohttp.ClientSession(url) as http:
@@ -63,7 +63,7 @@ async def test_a_real_engine_answers_in_words_and_ends_by_itself(gguf: Path) -> 
             assert set(body["choices"][0]["text"].replace(".", "").split()) <= set(WORDS)
 
 
-async def test_it_streams(gguf: Path) -> None:
+async def test_streaming(gguf: Path) -> None:
     ask = {
         "model": "tiny",
         "stream": True,
@@ -92,7 +92,7 @@ async def test_embeddings(gguf: Path) -> None:
     assert first != second
 
 
-def test_same_seed_same_bytes_and_nothing_left_beside_it(gguf: Path, tmp_path: Path) -> None:
+def test_same_seed_gives_same_bytes_and_no_temporary_files(gguf: Path, tmp_path: Path) -> None:
     write_tiny_gguf(tmp_path / "again.gguf")
     write_tiny_gguf(tmp_path / "other.gguf", seed=1)
     assert (tmp_path / "again.gguf").read_bytes() == gguf.read_bytes()
@@ -101,16 +101,14 @@ def test_same_seed_same_bytes_and_nothing_left_beside_it(gguf: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.gguf", "other.gguf"]
 
 
-def test_without_the_extra_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_extra_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(StartupError, match=r"gguf.*moorage\[demo\]"):
         write_tiny_gguf(tmp_path / "tiny.gguf")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_directory_for_vllm_has_config_and_tokenizer_that_agree(tmp_path: Path) -> None:
+def test_hugging_face_directory_is_consistent(tmp_path: Path) -> None:
     write_tiny_llama_dir(tmp_path)
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))

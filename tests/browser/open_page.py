@@ -1,4 +1,4 @@
-"""Where a real Chromium ends up: ``python look.py URL`` prints address, title and cookies as JSON."""
+"""Opens a page in a real Chromium: ``python open_page.py URL`` prints address, title and cookies as JSON."""
 
 import json
 import sys
