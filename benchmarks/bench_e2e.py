@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import moorage
-from moorage.agent.engines import ENGINES, Site
+from moorage.agent.engines import ENGINES, NodeInfo
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import parse_slots
@@ -81,8 +81,8 @@ def server_command(fields: dict[str, Any], port: int) -> list[str]:
         command=tuple(spec.command),
         slots=parse_slots(spec.resources),
     )
-    site = Site(python=sys.executable, cores=len(os.sched_getaffinity(0)))
-    return list(ENGINES[spec.engine].launch(kernel, host="127.0.0.1", port=port, site=site).argv)
+    node = NodeInfo(python=sys.executable, cores=len(os.sched_getaffinity(0)))
+    return list(ENGINES[spec.engine].invocation(kernel, host="127.0.0.1", port=port, node=node).argv)
 
 
 @asynccontextmanager

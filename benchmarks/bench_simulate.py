@@ -25,9 +25,9 @@ import grpc
 
 from measuring import cpu_s, machine, machine_line
 from moorage.common.link import codec
-from moorage.common.link.exchange import OrdersOut, ReportsIn
 from moorage.common.link.messages import Orders
 from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
+from moorage.common.link.sync import OrdersSender, ReportReceiver
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import ObservedState, SessionType
@@ -77,7 +77,7 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
         agent.dirty.set()
 
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        agent, incoming = ConnectedAgent(self), ReportsIn()
+        agent, incoming = ConnectedAgent(self), ReportReceiver()
         writer = asyncio.create_task(self._write(agent, context))
         self.agents.append(agent)
         states: dict[str, str] = {}
@@ -85,7 +85,7 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
             async for wire in reports:
                 self.reports += 1
                 self.bytes += wire.ByteSize()
-                incoming.take(codec.report_from_wire(wire))
+                incoming.apply(codec.report_from_wire(wire))
                 for kernel in wire.kernels:
                     self._observe(agent, states, kernel.kernel_id, kernel.state)
                 for kernel_id in wire.gone:
@@ -106,12 +106,12 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
             agent.dirty.set()
 
     async def _write(self, agent: ConnectedAgent, context: Any) -> None:
-        out = OrdersOut()
+        out = OrdersSender()
         while True:
             await agent.dirty.wait()
             agent.dirty.clear()
             orders = Orders(next(self._generations), tuple(agent.orders.values()))
-            await context.write(codec.manager_message_to_wire(out.next(orders)))
+            await context.write(codec.manager_message_to_wire(out.next_message(orders)))
 
 
 async def wait_until_connected(stub: StubManager, agents: int) -> float:

@@ -28,7 +28,7 @@ async def test_a_workspace_is_where_a_container_works_whoever_it_runs_as(
     path = spaces.path(SPEC, True)
     assert path is not None
     for user, there in (("4321:4321", "[]"), ("", "['by-4321']")):
-        await asyncio.to_thread(spaces.provide, SPEC, True, reachable_dir / "unused")
+        await asyncio.to_thread(spaces.create, SPEC, True, reachable_dir / "unused")
         runtime = make_runtime(user=user)
         handle = await runtime.create(replace(launch(), workspace=str(path)))
         async with asyncio.timeout(20):
@@ -43,4 +43,4 @@ async def test_a_workspace_is_where_a_container_works_whoever_it_runs_as(
         assert said.decode() == f"/workspace {user.partition(':')[0] or 0} {there}\n"
         await runtime.destroy(handle)
     assert sorted(file.name for file in path.iterdir()) == ["by-0", "by-4321"]
-    assert await asyncio.to_thread(spaces.remove, SPEC.session_id) is not None
+    assert await asyncio.to_thread(spaces.remove_kept, SPEC.session_id) is not None

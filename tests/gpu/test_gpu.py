@@ -15,8 +15,8 @@ import pytest
 from moorage.agent.devices import DeviceHealthMonitor, DeviceManager
 from moorage.agent.devices.usage import RunningKernel
 from moorage.agent.devices.usage.rates import kernel_device_usage
-from moorage.agent.engines import ENGINES, Site
-from moorage.agent.kernel.launch import Place, invocation, launch
+from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.runtimes import Handle, ProcessRuntime
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import SlotOffer
@@ -45,9 +45,11 @@ def spec(*devices: SlotOffer, size: int = 0) -> KernelSpec:
 
 
 async def start(runtime: ProcessRuntime, kernel: KernelSpec) -> Handle:
-    place = Place(False, "127.0.0.1", Site(), str(runtime.work_dir(kernel.kernel_id)), os.environ)
-    call = invocation(ENGINES["custom"], kernel, 0, place)
-    return await runtime.create(launch(kernel, call, 0, place))
+    context = LaunchContext(
+        False, "127.0.0.1", NodeInfo(), str(runtime.work_dir(kernel.kernel_id)), os.environ
+    )
+    call = build_invocation(ENGINES["custom"], kernel, 0, context)
+    return await runtime.create(build_launch(kernel, call, 0, context))
 
 
 async def logged(runtime: ProcessRuntime, handle: Handle, word: str) -> list[str]:

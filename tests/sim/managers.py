@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.common.aio.clock import ManualClock
-from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import GarbageCollector, Leader, ReplicaController, Scheduler, SessionController
 from moorage.manager.metrics import Metrics
@@ -56,8 +56,8 @@ class Stream:
     attached: AgentStream | None = None
     up: deque[Report | ReportDelta] = field(default_factory=deque)
     down: deque[Orders | OrdersDelta | WholeReportWanted] = field(default_factory=deque)
-    reports: ReportsOut = field(default_factory=ReportsOut)
-    orders: OrdersIn = field(default_factory=OrdersIn)
+    reports: ReportSender = field(default_factory=ReportSender)
+    orders: OrdersReceiver = field(default_factory=OrdersReceiver)
     orders_wanted: bool = False
     number: int = 0
     held_until: float = 0.0  # what is on its way up is held up for so long
@@ -67,14 +67,14 @@ class Stream:
     def tell(self) -> None:
         """The agent sends its report."""
         report = replace(self.node.report(), orders_wanted=self.orders_wanted, stream=self.number)
-        self.up.append(self.reports.next(report))
+        self.up.append(self.reports.next_message(report))
 
     def obey(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
         """The agent hears the manager."""
         if isinstance(message, WholeReportWanted):
-            self.reports.want_whole()
+            self.reports.force_full()
             return
-        whole = self.orders.take(message)
+        whole = self.orders.apply(message)
         self.orders_wanted = whole is None
         if whole is not None:
             self.node.take(whole)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from moorage.agent.kernel import reconcile as policy
-from moorage.agent.kernel.outcome import Doom, Outcome, judge
+from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.common.link.messages import AgentInfo, Observation, Orders, Report, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -66,7 +66,7 @@ class Entry:
     started: bool = False
     ready: bool = False
     withdrawn: bool = False
-    doom: Doom | None = None
+    doom: TerminationCause | None = None
     outcome: Outcome | None = None
 
 
@@ -200,8 +200,13 @@ class Node:
             return
         if not entry.started:
             if entry.withdrawn:
-                entry.outcome = judge(
-                    Seen.GONE, None, oom=False, refused=False, detail="", doom=entry.doom or Doom()
+                entry.outcome = determine_outcome(
+                    Seen.GONE,
+                    None,
+                    oom=False,
+                    refused=False,
+                    detail="",
+                    cause=entry.doom or TerminationCause(),
                 )
             else:
                 self._start(kernel_id, entry)
@@ -210,15 +215,15 @@ class Node:
             return
         kernel, now = self.runtime[kernel_id], self.now()
         if not kernel.alive():
-            doom = entry.doom or (Doom() if entry.withdrawn else None)
-            entry.outcome = judge(
-                Seen.EXITED, kernel.exit_code, oom=False, refused=False, detail="", doom=doom
+            doom = entry.doom or (TerminationCause() if entry.withdrawn else None)
+            entry.outcome = determine_outcome(
+                Seen.EXITED, kernel.exit_code, oom=False, refused=False, detail="", cause=doom
             )
             return
         if not entry.ready and now >= kernel.begun + kernel.script.starts_in:
             entry.ready = True
         if not entry.ready and now >= entry.created_at + entry.spec.start_timeout_s and entry.doom is None:
-            entry.doom = Doom(Reason.START_TIMEOUT, "it was not ready in time")
+            entry.doom = TerminationCause(Reason.START_TIMEOUT, "it was not ready in time")
         if (entry.withdrawn or entry.doom) and kernel.ends_at is None:
             kernel.ends_at = now + min(kernel.script.ends_in, entry.spec.stop_grace_s + STOP_MARGIN_S)
 
@@ -253,7 +258,7 @@ class Node:
                     self.ledger[spec.kernel_id] = Entry(spec, self.now(), started=True)
                 case policy.Stop(kernel_id):
                     self.ledger[kernel_id].withdrawn = True
-                case policy.Forget(kernel_id):
+                case policy.Remove(kernel_id):
                     self.runtime.pop(kernel_id, None)
                     del self.ledger[kernel_id]
                 case policy.Destroy(kernel_id):

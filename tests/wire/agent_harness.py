@@ -17,9 +17,9 @@ from moorage.agent.runtimes import procfs
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.link import codec
-from moorage.common.link.exchange import ReportsIn
 from moorage.common.link.messages import Observation, Orders, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
+from moorage.common.link.sync import ReportReceiver
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState, SessionType
@@ -118,12 +118,12 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         if self.orders is not None:
             self.say(self.orders)
         writer = asyncio.create_task(self._write(outbox, context))
-        listening = ReportsIn()
+        listening = ReportReceiver()
         try:
             async for wire in reports:
                 message = codec.report_from_wire(wire)
                 self.deltas += isinstance(message, ReportDelta)
-                report = listening.take(message)
+                report = listening.apply(message)
                 assert report is not None, "a delta that the agent made from what it said does not drift"
                 async with self.arrived:
                     self.reports.append(report)

@@ -17,7 +17,6 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.link import codec
 from moorage.common.link.dial import Dialer
-from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import (
     AgentInfo,
     Observation,
@@ -27,6 +26,7 @@ from moorage.common.link.messages import (
     SlotOffer,
 )
 from moorage.common.link.pb import agent_pb2_grpc
+from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.ids import AgentId
 from moorage.common.model.status import ObservedState
 from moorage.manager import Manager
@@ -65,13 +65,13 @@ class Stream:
         self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
-        self.speaking, self.listening, self.deltas = ReportsOut(), OrdersIn(), 0
+        self.speaking, self.listening, self.deltas = ReportSender(), OrdersReceiver(), 0
 
     async def report(self, generation: int | None = None) -> None:
         info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
         whole = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
-        await self.call.write(codec.report_to_wire(self.speaking.next(whole)))
+        await self.call.write(codec.report_to_wire(self.speaking.next_message(whole)))
 
     async def next(self) -> codec.ManagerMessage:
         async with asyncio.timeout(10):
@@ -79,7 +79,7 @@ class Stream:
         assert message is not None
         if isinstance(message, Orders | OrdersDelta):
             self.deltas += isinstance(message, OrdersDelta)
-            message = self.listening.take(message)
+            message = self.listening.apply(message)
             assert message is not None, "what the manager sent before is what its deltas build upon"
             assert message.generation > self.orders.generation
             self.orders = message

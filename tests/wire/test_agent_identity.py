@@ -17,7 +17,7 @@ from manager_harness import TOKEN, attach, client, manager, until
 from structlog.testing import capture_logs
 
 from moorage.agent import Agent
-from moorage.agent.state.checkpoint import Ledger
+from moorage.agent.state.checkpoint import Checkpoint
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.model.errors import StartupError
@@ -119,25 +119,25 @@ async def test_a_node_that_was_reinstalled_is_taken_in_when_the_known_one_is_los
 
 
 def test_an_identity_is_made_once_and_kept(tmp_path: Path) -> None:
-    first = Ledger(tmp_path).begin(SystemClock())
-    again = Ledger(tmp_path).begin(SystemClock())
+    first = Checkpoint(tmp_path).record_start(SystemClock())
+    again = Checkpoint(tmp_path).record_start(SystemClock())
     assert again.identity == first.identity
-    assert next(again.streams()) > next(first.streams())
+    assert next(again.stream_numbers()) > next(first.stream_numbers())
     assert stat.S_IMODE((tmp_path / "identity.json").stat().st_mode) == 0o600
     (tmp_path / "other").mkdir()
-    assert Ledger(tmp_path / "other").begin(SystemClock()).identity != first.identity
+    assert Checkpoint(tmp_path / "other").record_start(SystemClock()).identity != first.identity
 
 
 def test_a_clock_that_goes_back_takes_no_stream_back(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
-    first = Ledger(tmp_path).begin(SystemClock())
+    first = Checkpoint(tmp_path).record_start(SystemClock())
     path.write_text(json.dumps(json.loads(path.read_text()) | {"start": first.start + 3_600_000}))
-    again = Ledger(tmp_path).begin(SystemClock())
+    again = Checkpoint(tmp_path).record_start(SystemClock())
     assert again.start == first.start + 3_600_001
 
 
 def test_an_identity_that_cannot_be_read_is_not_made_anew(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text("{ this is not")
     with pytest.raises(StartupError, match=r"identity\.json.*restore that file"):
-        Ledger(tmp_path).begin(SystemClock())
+        Checkpoint(tmp_path).record_start(SystemClock())
     assert (tmp_path / "identity.json").read_text() == "{ this is not"

@@ -96,7 +96,7 @@ REPORT_DELTAS = st.builds(
     kernels=st.builds(
         Delta,
         changed=st.lists(OBSERVATIONS, max_size=3).map(lambda seen: {k.kernel_id: k for k in seen}),
-        gone=st.frozensets(TEXT, max_size=3),
+        removed=st.frozensets(TEXT, max_size=3),
         digest=WHOLE,
     ),
     info=st.none() | INFOS,

@@ -8,8 +8,8 @@ from pathlib import Path
 import agent_harness as h
 import pytest_asyncio
 
-from moorage.common.link.exchange import OrdersOut
 from moorage.common.link.messages import Orders, OrdersDelta, WholeReportWanted
+from moorage.common.link.sync import OrdersSender
 from moorage.common.model.status import ObservedState as S
 
 
@@ -37,16 +37,16 @@ async def test_an_agent_says_only_what_changed(boss: h.Manager, tmp_path: Path) 
 
 async def test_orders_as_deltas_are_obeyed_and_drift_is_asked_about(boss: h.Manager, tmp_path: Path) -> None:
     one, two = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
-    out = OrdersOut()
+    out = OrdersSender()
     async with h.make_agent(boss, tmp_path):
         await boss.until(lambda r: True)
-        boss.say(out.next(Orders(1, (one,))))
-        second = out.next(Orders(2, (one, two)))
+        boss.say(out.next_message(Orders(1, (one,))))
+        second = out.next_message(Orders(2, (one, two)))
         assert isinstance(second, OrdersDelta)
         assert second.added == (two,)
         boss.say(second)
         await boss.until(lambda r: {k.state for k in r.kernels} == {S.RUNNING} and len(r.kernels) == 2)
-        third = out.next(Orders(3, (two,)))
+        third = out.next_message(Orders(3, (two,)))
         assert isinstance(third, OrdersDelta)
         boss.say(OrdersDelta(3, 7, third.added, third.withdrawn, third.digest))  # upon what was never said
         report = await boss.until(lambda r: r.orders_wanted)

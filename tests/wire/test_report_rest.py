@@ -53,7 +53,7 @@ async def test_a_manager_in_which_reports_wait_asks_for_a_rest(
                     wire: Any = await agent.call.read()
                 message = codec.manager_message_from_wire(wire)
                 assert message is not None
-                taken = agent.listening.take(message)  # type: ignore[arg-type]
+                taken = agent.listening.apply(message)  # type: ignore[arg-type]
                 assert isinstance(taken, Orders)
                 agent.orders = taken
                 if any(kernel.session_name == name for kernel in taken.kernels):

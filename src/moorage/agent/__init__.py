@@ -1,4 +1,4 @@
-"""The agent: runs the kernels of one node and tells the manager the truth about them."""
+"""Agent: runs the kernels of one node and reports their state to the manager."""
 
 from moorage.agent.service import Agent
 

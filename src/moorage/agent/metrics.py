@@ -1,7 +1,7 @@
-"""The agent's own Prometheus metrics: its devices, what its kernels use, and how it is itself.
+"""Prometheus metrics of the agent: its devices, the usage of its kernels, and its own process.
 
-Made when they are asked for, from what was measured last: what has ended leaves no series behind. Their
-number is bounded by what runs on one node; the manager's metrics have the sums.
+They are rendered on request from the latest samples, so an ended kernel leaves no series behind. Their number
+is bounded by what runs on one node; the manager exports the sums.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from moorage.common.model.errors import StartupError
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState
 
-# Of each kernel: the field, what the metric is called, by what it is divided, and what it says.
-_USES = (
-    ("cpu", "kernel_processors", 1000, "Processors that a kernel uses."),
-    ("memory", "kernel_memory_bytes", 1, "Memory that a kernel uses."),
-    ("gpu", "kernel_busy_devices", 1000, "DeviceManager that a kernel keeps busy."),
-    ("gpu_memory", "kernel_device_memory_bytes", 1, "Memory of devices that a kernel uses."),
-    ("rx", "kernel_received_bytes_per_second", 1, "What a kernel receives."),
-    ("tx", "kernel_sent_bytes_per_second", 1, "What a kernel sends."),
+# Field of the sample, name of the metric, divisor, description.
+_KERNEL_METRICS = (
+    ("cpu", "kernel_processors", 1000, "CPUs in use by a kernel."),
+    ("memory", "kernel_memory_bytes", 1, "Memory in use by a kernel."),
+    ("gpu", "kernel_busy_devices", 1000, "Devices kept busy by a kernel, as a sum of their busy ratios."),
+    ("gpu_memory", "kernel_device_memory_bytes", 1, "Device memory in use by a kernel."),
+    ("rx", "kernel_received_bytes_per_second", 1, "Network receive rate of a kernel."),
+    ("tx", "kernel_sent_bytes_per_second", 1, "Network transmit rate of a kernel."),
 )
-_DEVICES = (
-    ("memory_used", "device_memory_used_bytes", 1, "Memory of a device in use, by anybody."),
-    ("utilization", "device_busy_ratio", 1000, "How busy a device is."),
+_DEVICE_METRICS = (
+    ("memory_used", "device_memory_used_bytes", 1, "Device memory in use, by any process."),
+    ("utilization", "device_busy_ratio", 1000, "Busy ratio of a device, 0 to 1."),
     ("temperature", "device_celsius", 1, "Temperature of a device."),
-    ("power", "device_watts", 1000, "Power that a device draws."),
+    ("power", "device_watts", 1000, "Power draw of a device."),
 )
 Kernels = Mapping[KernelId, tuple[str, ObservedState]]
 
 
 class AgentMetrics(Collector):
-    """``kernels``: each with the name of its session and its state. ``sampler``: None where nothing is
-    measured."""
+    """``kernels`` returns the session name and state of each kernel. ``sampler`` is None if nothing is
+    sampled."""
 
     def __init__(
         self,
@@ -64,68 +64,81 @@ class AgentMetrics(Collector):
         return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
-        about = _gauge("info", "This agent.", ["version"])
-        about.add_metric([__version__], 1)
-        connected = _gauge("connected", "Whether a manager has given it orders.", [])
+        info = _gauge("info", "Information about this agent.", ["version"])
+        info.add_metric([__version__], 1)
+        connected = _gauge(
+            "connected", "1 if orders have been applied on the current connection, else 0.", []
+        )
         connected.add_metric([], int(self._connected()))
-        states = _gauge("kernels", "Kernels that it has.", ["state"])
+        states = _gauge("kernels", "Kernels of this agent, by state.", ["state"])
         kernels = self._kernels()
         for state in ObservedState:
-            states.add_metric([state.value], sum(seen is state for _, seen in kernels.values()))
-        return [about, connected, states, *self._of_devices(), *self._of_kernels(kernels), *self._own()]
+            states.add_metric([state.value], sum(current is state for _, current in kernels.values()))
+        return [
+            info,
+            connected,
+            states,
+            *self._device_metrics(),
+            *self._kernel_metrics(kernels),
+            *self._node_metrics(),
+        ]
 
-    def _of_devices(self) -> Iterable[Metric]:
+    def _device_metrics(self) -> Iterable[Metric]:
         offers = [offer for offer in self._offers() if offer.device_id]
-        healthy = _gauge("device_healthy", "1: it is offered; 0: it is fenced.", ["device", "slot"])
-        memory = _gauge("device_memory_bytes", "Memory that a device has.", ["device"])
+        healthy = _gauge(
+            "device_healthy", "1 if the device is offered, 0 if it is fenced.", ["device", "slot"]
+        )
+        memory = _gauge("device_memory_bytes", "Memory size of a device.", ["device"])
         for offer in offers:
             healthy.add_metric([offer.device_id, offer.slot], int(offer.healthy))
             memory.add_metric([offer.device_id], offer.memory_bytes)
         yield from (healthy, memory)
-        seen = self._sampler.latest.devices if self._sampler is not None else {}
-        for field, name, scale, words in _DEVICES:
-            family = _gauge(name, words, ["device"])
-            for device_id, gpu in seen.items():
+        samples = self._sampler.latest.devices if self._sampler is not None else {}
+        for field, name, divisor, description in _DEVICE_METRICS:
+            family = _gauge(name, description, ["device"])
+            for device_id, gpu in samples.items():
                 if (value := getattr(gpu, field)) is not None:
-                    family.add_metric([device_id], value / scale)
+                    family.add_metric([device_id], value / divisor)
             yield family
 
-    def _of_kernels(self, kernels: Kernels) -> Iterable[Metric]:
-        uses = self._sampler.latest.kernels if self._sampler is not None else {}
-        for field, name, scale, words in _USES:
-            family = _gauge(name, words, ["kernel", "session"])
-            for kernel_id, use in uses.items():
-                value = getattr(use, field)
+    def _kernel_metrics(self, kernels: Kernels) -> Iterable[Metric]:
+        samples = self._sampler.latest.kernels if self._sampler is not None else {}
+        for field, name, divisor, description in _KERNEL_METRICS:
+            family = _gauge(name, description, ["kernel", "session"])
+            for kernel_id, sample in samples.items():
+                value = getattr(sample, field)
                 if value is not None and kernel_id in kernels:
-                    family.add_metric([kernel_id, kernels[kernel_id][0]], value / scale)
+                    family.add_metric([kernel_id, kernels[kernel_id][0]], value / divisor)
             yield family
 
-    def _own(self) -> Iterable[Metric]:
+    def _node_metrics(self) -> Iterable[Metric]:
         if self._sampler is None:
             return
         cpu, memory = self._sampler.latest.node
-        for name, value, words in (
-            ("node_processors", cpu / 1000, "Processors in use on the whole node."),
+        for name, value, description in (
+            ("node_processors", cpu / 1000, "CPUs in use on the whole node."),
             ("node_memory_bytes", memory, "Memory in use on the whole node."),
         ):
-            family = _gauge(name, words, [])
+            family = _gauge(name, description, [])
             family.add_metric([], value)
             yield family
         dropped = CounterMetricFamily(
-            "moorage_agent_stats_dropped", "Measurements that no manager took.", labels=[]
+            "moorage_agent_stats_dropped",
+            "Usage samples dropped because no manager accepted them.",
+            labels=[],
         )
         dropped.add_metric([], self._sampler.dropped)
         yield dropped
 
 
-def _gauge(name: str, words: str, labels: list[str]) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"moorage_agent_{name}", words, labels=labels)
+def _gauge(name: str, description: str, labels: list[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"moorage_agent_{name}", description, labels=labels)
 
 
 @asynccontextmanager
-async def served(address: str, text: Callable[[], bytes]) -> AsyncIterator[str]:
-    """``/metrics`` and ``/livez`` on ``address``; gives the real one, if port 0 was asked for. Raises
-    ``StartupError``."""
+async def serve_metrics(address: str, text: Callable[[], bytes]) -> AsyncIterator[str]:
+    """Serve ``/metrics`` and ``/livez`` on ``address``. Yields the address with the actual port if port 0 was
+    given. Raises ``StartupError``."""
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(body=text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
@@ -145,7 +158,7 @@ async def served(address: str, text: Callable[[], bytes]) -> AsyncIterator[str]:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise
             raise StartupError(
-                f"agent.metrics_listen = {address} cannot be listened on: {os.strerror(error.errno)}",
+                f"agent.metrics_listen = {address}: cannot listen there: {os.strerror(error.errno)}",
                 next_step="stop what listens there, or set MOORAGE_AGENT__METRICS_LISTEN to another address",
             ) from error
         yield f"{host}:{runner.addresses[0][1]}"

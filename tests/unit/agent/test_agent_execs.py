@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage.agent.execution.commands import Opened, serve_exec
+from moorage.agent.execution.commands import RunningCommand, serve_exec
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 
@@ -80,8 +80,8 @@ async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(
     async def goes_on() -> str:
         return ""
 
-    async def opened(request: ExecRequest) -> Opened:
-        return Opened(execution, goes_on)
+    async def opened(request: ExecRequest) -> RunningCommand:
+        return RunningCommand(execution, goes_on)
 
     stub: Any = SimpleNamespace(Exec=lambda metadata: call)
     serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, opened))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.agent.engines import ENGINES, Site
-from moorage.agent.kernel.cluster import OWN_MASTER_PORT, OWN_SSH_PORT, master_port, ssh_port
-from moorage.agent.kernel.launch import Place, invocation, launch
+from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.kernel.cluster import PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT, master_port, ssh_port
+from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.runtimes import Launch
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import KernelId, SessionId
@@ -30,8 +30,10 @@ def told(cluster: ClusterMembership | None, contained: bool, **env: str) -> Laun
         KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
         command=("x",), env=env, cluster=cluster,
     )  # fmt: skip
-    place = Place(contained, "192.0.2.3", Site(), "/work", {"MASTER_ADDR": "of the agent", "PATH": "/bin"})
-    return launch(spec, invocation(ENGINES["custom"], spec, 0, place), 0, place)
+    context = LaunchContext(
+        contained, "192.0.2.3", NodeInfo(), "/work", {"MASTER_ADDR": "of the agent", "PATH": "/bin"}
+    )
+    return build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
 
 
 def test_alone_it_is_told_nothing() -> None:
@@ -64,7 +66,7 @@ def test_what_it_is_told(mode: str, contained: bool, network: str, master: str, 
 
 
 def test_ports_are_its_own_or_follow_from_the_cluster() -> None:
-    assert (master_port(SUB2, True), ssh_port(SUB2, True, 2)) == (OWN_MASTER_PORT, OWN_SSH_PORT)
+    assert (master_port(SUB2, True), ssh_port(SUB2, True, 2)) == (PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT)
     shared = replace(SUB2, mode="multi-node")
     ports = {master_port(shared, True), *(ssh_port(shared, True, rank) for rank in range(128))}
     assert len(ports) == 129

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
-from moorage.agent.engines import Site
-from moorage.agent.kernel.launch import Place, launch
+from moorage.agent.engines import NodeInfo
+from moorage.agent.kernel.launch import LaunchContext, build_launch
 from moorage.agent.runtimes.base import Launch
 from moorage.agent.runtimes.docker import ContainerRules
 from moorage.agent.runtimes.docker import container_config as policy
@@ -112,6 +112,6 @@ def test_vllm_has_an_image_of_the_node(engine: str, image: str, used: str) -> No
         served_name="s",
         image=image,
     )
-    place = Place(True, "127.0.0.1", Site(vllm_image="own/vllm:1"), "/work", {})
-    told = launch(spec, Invocation(("run",)), 1, place)
+    context = LaunchContext(True, "127.0.0.1", NodeInfo(vllm_image="own/vllm:1"), "/work", {})
+    told = build_launch(spec, Invocation(("run",)), 1, context)
     assert (told.image, told.model_cache) == (used, engine == "vllm")

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.agent.engines import ENGINES, Site, environment, needs_port
+from moorage.agent.engines import ENGINES, NodeInfo, environment, needs_port
 from moorage.agent.engines import llamacpp_server as server
 from moorage.agent.engines.base import is_path, visible_devices
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import SessionType
 
-SITE = Site(python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub")
+SITE = NodeInfo(
+    python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub"
+)
 BASE = KernelSpec(
     KernelId("k1"),
     SessionId("s1"),
@@ -30,7 +32,7 @@ BASE = KernelSpec(
 
 
 def launch(spec: KernelSpec, port: int = 21000):  # type: ignore[no-untyped-def]
-    return ENGINES[spec.engine].launch(spec, host="127.0.0.1", port=port, site=SITE)
+    return ENGINES[spec.engine].invocation(spec, host="127.0.0.1", port=port, node=SITE)
 
 
 def test_vllm_is_called_so_that_it_stops_before_the_grace_ends() -> None:
@@ -177,7 +179,7 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
         "HOME": "/",
     }
     spec = replace(BASE, env=mine, devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),))
-    env = environment(agent, spec, launch(spec), work_dir="/work", site=SITE)
+    env = environment(agent, spec, launch(spec), work_dir="/work", node=SITE)
     assert env == {
         "PATH": "/bin",
         "HF_TOKEN": "hf",

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from moorage.agent.engines import ENGINES, Site
-from moorage.agent.kernel.cancellable import fetch
-from moorage.agent.kernel.launch import Place, invocation, launch
+from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.kernel.create import run_while_wanted
+from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import SessionType
@@ -27,16 +27,18 @@ SPEC = KernelSpec(
     devices=(DeviceGrant("cuda.device", DeviceId("GPU-a"), 1000),),
     image="img:1",
 )
-NODE = Site(python="/node/python", vllm_command="/node/vllm", cores=64, home="/home/user")
+NODE = NodeInfo(python="/node/python", vllm_command="/node/vllm", cores=64, home="/home/user")
 
 
-def place(contained: bool) -> Place:
-    return Place(contained, "192.0.2.1", NODE, "/node/work", {"AGENTS": "secret", "PATH": "/node/bin"})
+def context(contained: bool) -> LaunchContext:
+    return LaunchContext(
+        contained, "192.0.2.1", NODE, "/node/work", {"AGENTS": "secret", "PATH": "/node/bin"}
+    )
 
 
 def test_a_container_is_told_nothing_of_the_node() -> None:
-    call = invocation(ENGINES["vllm"], SPEC, 4711, place(contained=True))
-    told = launch(SPEC, call, 4711, place(contained=True))
+    call = build_invocation(ENGINES["vllm"], SPEC, 4711, context(contained=True))
+    told = build_launch(SPEC, call, 4711, context(contained=True))
     words = " ".join((*told.argv, *told.env.values()))
     assert "/node/" not in words
     assert "192.0.2.1" not in words
@@ -49,8 +51,8 @@ def test_a_container_is_told_nothing_of_the_node() -> None:
 
 
 def test_a_process_has_the_nodes_environment_and_address() -> None:
-    call = invocation(ENGINES["vllm"], SPEC, 4711, place(contained=False))
-    told = launch(SPEC, call, 4711, place(contained=False))
+    call = build_invocation(ENGINES["vllm"], SPEC, 4711, context(contained=False))
+    told = build_launch(SPEC, call, 4711, context(contained=False))
     assert told.argv[0] == "/node/vllm"
     assert "192.0.2.1" in told.argv
     assert (told.env["AGENTS"], told.env["HOME"]) == ("secret", "/node/work")
@@ -64,9 +66,9 @@ async def test_work_is_done_or_given_up() -> None:
             await after.wait()
         return "done"
 
-    assert await fetch("t", answer(), poke, lambda: wishes[0]) == "done"
+    assert await run_while_wanted("t", answer(), poke, lambda: wishes[0]) == "done"
     endless = asyncio.Event()
-    waiting = asyncio.create_task(fetch("t", answer(endless), poke, lambda: wishes[0]))
+    waiting = asyncio.create_task(run_while_wanted("t", answer(endless), poke, lambda: wishes[0]))
     poke.set()  # for another reason
     done, _ = await asyncio.wait([waiting], timeout=0.05)
     assert not done
@@ -75,7 +77,7 @@ async def test_work_is_done_or_given_up() -> None:
     async with asyncio.timeout(2):
         assert await waiting is None
     never_begun = answer(endless)
-    assert await fetch("t", never_begun, poke, lambda: False) is None
+    assert await run_while_wanted("t", never_begun, poke, lambda: False) is None
 
 
 async def test_what_the_work_raises_is_raised() -> None:
@@ -83,4 +85,4 @@ async def test_what_the_work_raises_is_raised() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await fetch("t", fail(), asyncio.Event(), lambda: True)
+        await run_while_wanted("t", fail(), asyncio.Event(), lambda: True)

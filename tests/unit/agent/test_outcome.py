@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.agent.kernel.outcome import Doom, judge
+from moorage.agent.kernel.outcome import TerminationCause, determine_outcome
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 
@@ -22,14 +22,24 @@ from moorage.common.model.status import ObservedState as S
         (S.EXITED, 127, {"refused": True}, (S.EXITED, None, Reason.CREATE_FAILED)),
         (S.EXITED, None, {}, (S.EXITED, None, Reason.KILLED)),
         (S.GONE, None, {}, (S.GONE, None, Reason.KERNEL_GONE)),
-        (S.EXITED, -15, {"doom": Doom()}, (S.EXITED, -15, Reason.NONE)),
-        (S.EXITED, 0, {"doom": Doom(Reason.START_TIMEOUT, "x")}, (S.EXITED, 0, Reason.START_TIMEOUT)),
-        (S.GONE, None, {"doom": Doom(Reason.AGENT_SHUTDOWN, "x")}, (S.EXITED, None, Reason.AGENT_SHUTDOWN)),
+        (S.EXITED, -15, {"cause": TerminationCause()}, (S.EXITED, -15, Reason.NONE)),
+        (
+            S.EXITED,
+            0,
+            {"cause": TerminationCause(Reason.START_TIMEOUT, "x")},
+            (S.EXITED, 0, Reason.START_TIMEOUT),
+        ),
+        (
+            S.GONE,
+            None,
+            {"cause": TerminationCause(Reason.AGENT_SHUTDOWN, "x")},
+            (S.EXITED, None, Reason.AGENT_SHUTDOWN),
+        ),
     ],
 )
 def test_judge(
     state: S, code: int | None, more: dict[str, object], expected: tuple[S, int | None, Reason]
 ) -> None:
-    given = {"oom": False, "refused": False, "detail": "", "doom": None} | more
-    outcome = judge(state, code, **given)  # type: ignore[arg-type]
+    given = {"oom": False, "refused": False, "detail": "", "cause": None} | more
+    outcome = determine_outcome(state, code, **given)  # type: ignore[arg-type]
     assert (outcome.state, outcome.exit_code, outcome.reason) == expected

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Forget, Stop, accepts, reconcile
+from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Remove, Stop, accepts, reconcile
 from moorage.common.link.messages import Orders
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -46,7 +46,7 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
         for state in (S.PREPARING, S.CREATING, S.RUNNING)
     ),
     *(
-        (f"withdrawn when {state}", WITHDRAWN, KNOWN, {A.kernel_id: state}, [Forget(A.kernel_id)])
+        (f"withdrawn when {state}", WITHDRAWN, KNOWN, {A.kernel_id: state}, [Remove(A.kernel_id)])
         for state in (S.EXITED, S.GONE)
     ),
     *(
@@ -127,7 +127,7 @@ class World:
                     self.alive[kernel_id] = S.EXITED
                 case Destroy(kernel_id):
                     self.alive.pop(kernel_id, None)
-                case Forget(kernel_id):
+                case Remove(kernel_id):
                     self.alive.pop(kernel_id, None)
                     del self.ledger[kernel_id]
         return actions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.execution.workspaces import WorkspaceAnswers
+from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.link.messages import WorkspaceRequest
 from moorage.common.model.ids import KernelId, SessionId
@@ -30,13 +30,13 @@ SPEC = KernelSpec(
 def test_a_kept_one_is_the_same_for_the_next_kernel_and_stays(tmp_path: Path) -> None:
     spaces = Workspaces(tmp_path)
     works = [tmp_path / "kernels" / name / "work" for name in ("k1", "k2")]
-    spaces.provide(SPEC, False, works[0])
+    spaces.create(SPEC, False, works[0])
     (works[0] / "data").write_text("kept")
-    spaces.provide(SPEC, False, works[0])  # an agent that died just after it did
-    spaces.let_go(SPEC)
-    spaces.provide(replace(SPEC, kernel_id=KernelId("k2")), False, works[1])
+    spaces.create(SPEC, False, works[0])  # an agent that died just after it did
+    spaces.remove_temporary(SPEC)
+    spaces.create(replace(SPEC, kernel_id=KernelId("k2")), False, works[1])
     assert (works[1] / "data").read_text() == "kept"
-    [kept] = spaces.listing()
+    [kept] = spaces.list_kept()
     assert (kept.session_id, kept.size) == ("s1", 4)
     assert kept.changed_at == pytest.approx((works[1] / "data").stat().st_mtime, abs=5)
 
@@ -46,7 +46,7 @@ def test_a_container_of_any_user_may_write_there_and_nobody_else_gets_there(tmp_
     try:
         for how in ("keep", "drop"):
             spec = replace(SPEC, workspace=how)
-            spaces.provide(spec, True, tmp_path / "unused")
+            spaces.create(spec, True, tmp_path / "unused")
             path = spaces.path(spec, True)
             assert path is not None
             assert path.stat().st_mode & 0o777 == 0o777
@@ -54,8 +54,8 @@ def test_a_container_of_any_user_may_write_there_and_nobody_else_gets_there(tmp_
     finally:
         os.umask(before)
     assert not (tmp_path / "unused").exists()
-    spaces.let_go(SPEC)
-    assert [kept.session_id for kept in spaces.listing()] == ["s1"]
+    spaces.remove_temporary(SPEC)
+    assert [kept.session_id for kept in spaces.list_kept()] == ["s1"]
     assert list((tmp_path / "workspaces" / "passing").iterdir()) == []
 
 
@@ -63,34 +63,34 @@ def test_without_a_wish_or_for_a_process_that_drops_it_there_is_none(tmp_path: P
     spaces = Workspaces(tmp_path)
     for spec, contained in ((replace(SPEC, workspace=""), True), (replace(SPEC, workspace="drop"), False)):
         assert spaces.path(spec, contained) is None
-        spaces.provide(spec, contained, tmp_path / "work")
+        spaces.create(spec, contained, tmp_path / "work")
     assert list(tmp_path.iterdir()) == []
-    assert spaces.listing() == []
+    assert spaces.list_kept() == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../kept/s1", "s1/..", "s2", "/"])
 def test_only_what_is_kept_is_removed(tmp_path: Path, name: str) -> None:
     spaces = Workspaces(tmp_path)
-    spaces.provide(SPEC, False, tmp_path / "work")
-    assert spaces.remove(SessionId(name)) is None
-    assert len(spaces.listing()) == 1
+    spaces.create(SPEC, False, tmp_path / "work")
+    assert spaces.remove_kept(SessionId(name)) is None
+    assert len(spaces.list_kept()) == 1
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "work" / "link").symlink_to(outside)
-    assert spaces.remove(SessionId("s1")) is not None
-    assert spaces.listing() == []
+    assert spaces.remove_kept(SessionId("s1")) is not None
+    assert spaces.list_kept() == []
     assert outside.is_dir()
 
 
 async def test_one_in_use_is_not_removed(tmp_path: Path) -> None:
     spaces, used = Workspaces(tmp_path), {SessionId("s1")}
-    spaces.provide(SPEC, False, tmp_path / "work")
-    answers = WorkspaceAnswers(spaces, lambda: used)
-    refused = await answers.answer(WorkspaceRequest("r", "s1"))
+    spaces.create(SPEC, False, tmp_path / "work")
+    answers = WorkspaceRequestHandler(spaces, lambda: used)
+    refused = await answers.handle(WorkspaceRequest("r", "s1"))
     assert "stop it first" in refused.error
-    listed = await answers.answer(WorkspaceRequest("r"))
+    listed = await answers.handle(WorkspaceRequest("r"))
     assert [(one.session_id, one.in_use) for one in listed.workspaces] == [("s1", True)]
     used.clear()
-    removed = await answers.answer(WorkspaceRequest("r", "s1"))
+    removed = await answers.handle(WorkspaceRequest("r", "s1"))
     assert (removed.request_id, [one.session_id for one in removed.workspaces]) == ("r", ["s1"])
-    assert list((await answers.answer(WorkspaceRequest("r"))).workspaces) == []
+    assert list((await answers.handle(WorkspaceRequest("r"))).workspaces) == []

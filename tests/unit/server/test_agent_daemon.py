@@ -38,13 +38,13 @@ def test_large_settings_reach_the_daemon(tmp_path: Path) -> None:
     config.write_text(f'[agent]\nid = "not/a/name"\n[agent.labels]\n{labels}')
     command = [sys.executable, "-m", "moorage", "agent", "--home", str(tmp_path), "--config", str(config)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (result.returncode, "is not a name for an agent" in result.stderr) == (2, True), result.stderr
+    assert (result.returncode, "is not a valid agent name" in result.stderr) == (2, True), result.stderr
 
 
 @pytest.mark.parametrize(
     ("settings", "code", "message"),
     [
-        (["agent.id=not/a/name"], 2, "agent.id = 'not/a/name' is not a name for an agent"),
+        (["agent.id=not/a/name"], 2, "agent.id = 'not/a/name' is not a valid agent name"),
         (["agent.manager=192.0.2.1:8701"], 2, "has not joined"),
         (["agent.inventory=magic"], 2, "magic"),
         (["agent.colour=red"], 2, "agent.colour"),

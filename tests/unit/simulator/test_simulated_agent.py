@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.link.report_timing import AT_ONCE
+from moorage.agent.link.report_timing import IMMEDIATE
 from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders
 from moorage.common.model.errors import NotFound
@@ -74,7 +74,7 @@ class Harness:
 
     def _changed(self, within_s: float) -> None:
         """Counts the changes that are reported at once."""
-        self.changes += within_s == AT_ONCE
+        self.changes += within_s == IMMEDIATE
 
     def order(self, *specs: KernelSpec) -> None:
         self.generation += 1

@@ -1,4 +1,4 @@
-"""What a kernel's main program is, how it is called, and when it is ready. Pure: values in, values out."""
+"""Engine interface: the command, environment and readiness probes of a kernel's main program. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from moorage.common.model.ids import DeviceId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-# What the agent must not hand down: its own settings, database secrets, and what a service manager told it.
+# Variables that kernels do not inherit: the agent's settings, database secrets, a service manager's
+# variables.
 _WITHHELD_PREFIXES = ("MOORAGE_", "LISTEN_", "WATCHDOG_")
 _WITHHELD = frozenset(
     {
@@ -27,15 +28,15 @@ _WITHHELD = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """What engines need to know of their node. ``cores``: CPUs that the agent may use."""
+class NodeInfo:
+    """Facts about the node that engines need. ``cores``: CPUs that the agent may use."""
 
     python: str = "python3"
     vllm_command: str = "vllm"
     cores: int = 1
     home: str = "/"
-    user_base: str = ""  # where Python keeps packages installed for one user
-    vllm_image: str = ""  # of containers that serve with vLLM and name none
+    user_base: str = ""  # where Python installs packages for one user
+    vllm_image: str = ""  # default image of containers that serve with vLLM
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """``defaults`` may be overridden by the user's ``env``, ``env`` may not.
+    """How a kernel's main program is called. The user's ``env`` overrides ``defaults``, but not ``env``.
 
-    ``probes``: ready when one is answered well; the next is asked only where the server says that it has no
-    such route. Empty: ready as soon as the process runs.
+    ``probes``: the kernel is ready when one succeeds; the next is tried only if the server has no such route.
+    Without probes it is ready as soon as the process runs.
     """
 
     argv: tuple[str, ...]
@@ -65,27 +66,27 @@ class Invocation:
 class Engine(Protocol):
     name: str
 
-    def launch(self, spec: KernelSpec, *, host: str, port: int, site: Site) -> Invocation: ...
+    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation: ...
 
     def ready(self, status: int, body: bytes) -> bool:
-        """Whether this answer to a probe means that requests are served now."""
+        """Whether this response to a probe means that the engine serves requests."""
         ...
 
 
 def needs_port(spec: KernelSpec) -> bool:
-    """Batch work gets a port only if it names one."""
-    asks = any("{port}" in word for word in spec.command)
-    return spec.answers_requests or spec.session_type is not SessionType.BATCH or asks
+    """Batch kernels get a port only if their command uses one."""
+    uses_port = any("{port}" in word for word in spec.command)
+    return spec.answers_requests or spec.session_type is not SessionType.BATCH or uses_port
 
 
 def visible_devices(spec: KernelSpec) -> str:
-    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel takes none."""
+    """``CUDA_VISIBLE_DEVICES``: the granted GPUs by id; empty hides all, so that a CPU kernel uses none."""
     return ",".join(granted_gpus(spec))
 
 
 def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
-    """How much of each GPU, in 1/1000, in the order of the plan."""
-    # A slice of a GPU is a slot of its own, like cuda-1g10gb.device.
+    """The share of each granted GPU, in 1/1000, in the order of the plan."""
+    # A MIG slice is a slot of its own, like cuda-1g10gb.device.
     families, granted = ("cuda.", "cuda-"), dict[DeviceId, int]()
     for grant in spec.devices:
         if grant.slot.startswith(families) and grant.amount:
@@ -94,32 +95,32 @@ def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
 
 
 def environment(
-    base: Mapping[str, str], spec: KernelSpec, invocation: Invocation, *, work_dir: str, site: Site
+    base: Mapping[str, str], spec: KernelSpec, invocation: Invocation, *, work_dir: str, node: NodeInfo
 ) -> dict[str, str]:
-    """The whole environment of a kernel: the agent's own, less what is its alone, then engine, user and ours.
+    """The whole environment of a process kernel: inherited variables, then the engine's, the user's and ours.
 
-    Caches stay those of the agent's user although HOME is the kernel's own: a model is downloaded once.
+    Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded once.
     """
-    kept = {
+    inherited = {
         name: value
         for name, value in base.items()
         if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIXES)
     }
-    cache = f"{site.home.rstrip('/')}/.cache"
-    kept.setdefault("XDG_CACHE_HOME", cache)
-    kept.setdefault("HF_HOME", f"{kept['XDG_CACHE_HOME']}/huggingface")
-    if site.user_base:
-        kept.setdefault("PYTHONUSERBASE", site.user_base)
+    cache = f"{node.home.rstrip('/')}/.cache"
+    inherited.setdefault("XDG_CACHE_HOME", cache)
+    inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
+    if node.user_base:
+        inherited.setdefault("PYTHONUSERBASE", node.user_base)
     ours = {"HOME": work_dir, "PWD": work_dir}
-    return kept | invocation.defaults | spec.env | invocation.env | ours | _facts(spec)
+    return inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
 
 
 def contained_environment(spec: KernelSpec, invocation: Invocation) -> dict[str, str]:
-    """What a container's environment has beside that of its image."""
-    return invocation.defaults | spec.env | invocation.env | _facts(spec)
+    """A container's environment beside that of its image."""
+    return invocation.defaults | spec.env | invocation.env | _kernel_variables(spec)
 
 
-def _facts(spec: KernelSpec) -> dict[str, str]:
+def _kernel_variables(spec: KernelSpec) -> dict[str, str]:
     return {
         "CUDA_VISIBLE_DEVICES": visible_devices(spec),
         "MOORAGE_KERNEL_ID": spec.kernel_id,
@@ -129,19 +130,19 @@ def _facts(spec: KernelSpec) -> dict[str, str]:
     }
 
 
-def bearer(spec: KernelSpec) -> dict[str, str]:
+def bearer_headers(spec: KernelSpec) -> dict[str, str]:
     return {"Authorization": f"Bearer {spec.secret}"} if spec.secret else {}
 
 
-def fill(word: str, words: Mapping[str, str]) -> str:
-    """A word of a command with each name of ``words`` replaced."""
-    for name, value in words.items():
+def substitute(word: str, values: Mapping[str, str]) -> str:
+    """An argument of a command with each placeholder of ``values`` replaced."""
+    for name, value in values.items():
         word = word.replace(name, value)
     return word
 
 
 def generation_probe(spec: KernelSpec) -> Probe:
-    """One real token: a server that answers it has its weights loaded and its kernels compiled."""
+    """Generates one token: a server that answers has loaded its weights and compiled its CUDA kernels."""
     body = {"model": spec.served_name, "prompt": "Hi", "max_tokens": 1, "temperature": 0}
     return _post(spec, "/v1/completions", body)
 
@@ -151,10 +152,10 @@ def embedding_probe(spec: KernelSpec) -> Probe:
 
 
 def _post(spec: KernelSpec, path: str, body: dict[str, object]) -> Probe:
-    headers = {"Content-Type": "application/json", **bearer(spec)}
+    headers = {"Content-Type": "application/json", **bearer_headers(spec)}
     return Probe("POST", path, json.dumps(body).encode(), headers)
 
 
 def is_path(model: str) -> bool:
-    """Whether ``model`` means a file or directory of the node rather than a name on a hub."""
+    """Whether ``model`` is a file or directory on the node rather than a name on a hub."""
     return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")

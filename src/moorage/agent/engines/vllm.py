@@ -1,10 +1,10 @@
-"""vLLM's OpenAI server. Facts: it stops cleanly only with ``--shutdown-timeout`` of at least 1."""
+"""vLLM engine: runs vLLM's OpenAI server. It stops cleanly only with ``--shutdown-timeout`` of at least 1."""
 
 from __future__ import annotations
 
 import shlex
 
-from moorage.agent.engines.base import Invocation, Site, embedding_probe, generation_probe, granted_gpus
+from moorage.agent.engines.base import Invocation, NodeInfo, embedding_probe, generation_probe, granted_gpus
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import WHOLE_DEVICE
 
@@ -13,60 +13,64 @@ _PARALLEL = (
     *("--data-parallel-size", "-dp"),
 )
 _MEMORY = ("--gpu-memory-utilization", "--kv-cache-memory-bytes")
-_OF_A_GPU = 90  # per cent
+_GPU_MEMORY_PERCENT = 90  # vLLM's own default for a whole GPU
 _POOLING = frozenset({"pooling", "embed", "embedding"})
 
 
 class VllmEngine:
     name = "vllm"
 
-    def launch(self, spec: KernelSpec, *, host: str, port: int, site: Site) -> Invocation:
+    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation:
         """The user's ``args`` come first, so that they cannot move the server to another address."""
         argv = (
-            *shlex.split(site.vllm_command),
-            *("serve", spec.model, *spec.args, *_shutdown(spec), *_gpus(spec)),
+            *shlex.split(node.vllm_command),
+            *("serve", spec.model, *spec.args, *_shutdown_option(spec), *_gpu_options(spec)),
             *("--served-model-name", spec.served_name, "--host", host, "--port", str(port)),
         )
         probes = (generation_probe(spec), embedding_probe(spec))
         return Invocation(
             argv,
-            # By environment: an argument is shown to everybody by ps.
+            # In the environment: ps shows arguments to every user.
             env={"VLLM_API_KEY": spec.secret} if spec.secret else {},
             defaults={"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"},
-            probes=probes[::-1] if _pools(spec) else probes,
+            probes=probes[::-1] if _is_pooling_model(spec) else probes,
         )
 
     def ready(self, status: int, body: bytes) -> bool:
         return status == 200
 
 
-def _says(spec: KernelSpec, *options: str) -> bool:
-    """Whether the user's own arguments decide it; vLLM takes _ for - in options."""
+def _has_option(spec: KernelSpec, *options: str) -> bool:
+    """Whether the user's arguments set one of these; vLLM accepts _ for - in options."""
     return any(word.split("=")[0].replace("_", "-") in options for word in spec.args)
 
 
-def _gpus(spec: KernelSpec) -> tuple[str, ...]:
-    """One process over all GPUs that it was given, and of their memory its part; the user's word goes first.
+def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
+    """Options for the granted GPUs, unless the user sets them: tensor parallelism over all of them, and a
+    memory limit for shares of a GPU.
 
-    Of a part it takes as much as vLLM takes of a whole GPU unasked, so that neighbours fit beside each other
-    with what CUDA itself needs. GPUs of unequal parts: vLLM knows one limit, which is the smallest.
+    vLLM's default fraction applies to the share, so that kernels on the same GPU leave room for CUDA's own
+    memory. vLLM has one limit for all GPUs, so the smallest share counts.
     """
-    parts, words = list(granted_gpus(spec).values()), list[str]()
-    # CUDA shows a process one slice, whatever it was given.
+    shares, options = list(granted_gpus(spec).values()), list[str]()
+    # CUDA shows a process only one MIG slice, however many it was granted.
     sliced = any(grant.slot.startswith("cuda-") for grant in spec.devices)
-    if len(parts) > 1 and not sliced and not _says(spec, *_PARALLEL):
-        words += ["--tensor-parallel-size", str(len(parts))]
-    if parts and min(parts) < WHOLE_DEVICE and not _says(spec, *_MEMORY):
-        words += ["--gpu-memory-utilization", f"{min(parts) * _OF_A_GPU // 100 / WHOLE_DEVICE:.3f}"]
-    return tuple(words)
+    if len(shares) > 1 and not sliced and not _has_option(spec, *_PARALLEL):
+        options += ["--tensor-parallel-size", str(len(shares))]
+    if shares and min(shares) < WHOLE_DEVICE and not _has_option(spec, *_MEMORY):
+        options += [
+            "--gpu-memory-utilization",
+            f"{min(shares) * _GPU_MEMORY_PERCENT // 100 / WHOLE_DEVICE:.3f}",
+        ]
+    return tuple(options)
 
 
-def _shutdown(spec: KernelSpec) -> tuple[str, ...]:
-    """Requests in flight may finish, but it must be through before the grace ends with a kill."""
-    if _says(spec, "--shutdown-timeout"):
+def _shutdown_option(spec: KernelSpec) -> tuple[str, ...]:
+    """Requests in flight may finish, but before the grace period ends with a kill."""
+    if _has_option(spec, "--shutdown-timeout"):
         return ()
     return "--shutdown-timeout", str(max(1, int(spec.stop_grace_s) - 3))
 
 
-def _pools(spec: KernelSpec) -> bool:
+def _is_pooling_model(spec: KernelSpec) -> bool:
     return any(word.rpartition("=")[2] in _POOLING for word in spec.args)

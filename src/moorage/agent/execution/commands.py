@@ -1,4 +1,7 @@
-"""The agent's side of a command in a session: between the manager's call and what the runtime started."""
+"""Command execution in sessions: relays one command between the manager's ``Exec`` call and the runtime.
+
+Nothing is buffered here. Output waits until the manager has read it, and input until the command has.
+"""
 
 from __future__ import annotations
 
@@ -16,89 +19,87 @@ from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.model.errors import MoorageError, NotFound
 
-log = structlog.get_logger("moorage.agent.exec")
+log = structlog.get_logger("moorage.agent.execution")
+_ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A command that runs. ``why_over`` says, after its end, what a user should know of its session's end; ""
-    where that goes on."""
+class RunningCommand:
+    """``session_end``: asked after the command has ended, tells the user if the session has ended too; ""
+    if it goes on."""
 
     execution: Execution
-    why_over: Callable[[], Awaitable[str]]
+    session_end: Callable[[], Awaitable[str]]
 
 
-OpenExec = Callable[[ExecRequest], Awaitable[Opened]]
+RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
 
 
-async def refuse(request: ExecRequest) -> Opened:
-    """Of agents that run nothing."""
-    raise NotFound(f"there is no kernel {request.kernel_id} in which a command could be run")
+async def no_commands(request: ExecRequest) -> RunningCommand:
+    """A ``RunCommand`` for agents that run no commands."""
+    raise NotFound(f"this agent has no kernel {request.kernel_id}")
 
 
-def command(request: ExecRequest) -> Command:
+def to_command(request: ExecRequest) -> Command:
     return Command(request.command, request.env, request.tty, request.stdin, request.rows, request.cols)
 
 
 async def serve_exec(
-    stub: AgentLinkStub, metadata: Sequence[tuple[str, str]], request: ExecRequest, open_exec: OpenExec
+    stub: AgentLinkStub, metadata: Sequence[tuple[str, str]], request: ExecRequest, run_command: RunCommand
 ) -> None:
-    """One command, from the manager's request to its end. Nothing gathers here: what the command says waits
-    until the manager takes it, and what it is told until the command does."""
+    """Run one command, from the manager's request to its end."""
     call = stub.Exec(metadata=metadata)
-    me = asyncio.current_task()
-    assert me is not None
-    # The user may leave while nothing is to be written, and while the command takes no input.
-    call.add_done_callback(lambda _: me.cancel())
-    opened: Opened | None = None
-    feeding: asyncio.Task[None] | None = None
+    current = asyncio.current_task()
+    assert current is not None
+    # Without a pending read or write nothing else notices that the user has disconnected.
+    call.add_done_callback(lambda _: current.cancel())
+    command: RunningCommand | None = None
+    forwarding: asyncio.Task[None] | None = None
     try:
         await call.write(agent_pb2.ExecOutput(request_id=request.request_id))
         try:
-            opened = await open_exec(request)
-            feeding = spawn(f"exec.feed.{request.request_id}", _feed(call, opened.execution, me))
-            end = await _carry(call, opened)
+            command = await run_command(request)
+            forwarding = spawn(
+                f"exec.input.{request.request_id}", _forward_input(call, command.execution, current)
+            )
+            end = await _forward_output(call, command)
         except (MoorageError, OSError) as error:
-            end = _failed(error)
+            end = _failure(error)
         await call.write(agent_pb2.ExecOutput(end=end))
         await call.done_writing()
-        await call.code()  # it is over when the manager has read it all
+        await call.code()  # returns when the manager has read everything
     except _BROKEN:
         pass
     finally:
         call.cancel()
-        # In a task of its own: whoever leaves is noticed in more than one way, so the next cancellation may
-        # come right here.
-        await asyncio.shield(spawn(f"exec.over.{request.request_id}", _hang_up(feeding, opened)))
+        # In a task of its own: a disconnect is noticed in several ways, so another cancellation may arrive
+        # during this cleanup.
+        await asyncio.shield(spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command)))
 
 
-async def _hang_up(feeding: asyncio.Task[None] | None, opened: Opened | None) -> None:
-    """First nobody writes to it any more: its descriptors are closed then, and their numbers anybody's."""
-    await cancel_and_wait(feeding)
-    if opened is not None:
-        opened.execution.disconnect()
+async def _disconnect(forwarding: asyncio.Task[None] | None, command: RunningCommand | None) -> None:
+    """Stop writing to the command before its descriptors are closed: their numbers may be reused at once."""
+    await cancel_and_wait(forwarding)
+    if command is not None:
+        command.execution.disconnect()
 
 
-async def _carry(
-    call: grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput], opened: Opened
-) -> agent_pb2.ExecEnd:
-    while (said := await opened.execution.read()) is not None:
-        channel, data = said
+async def _forward_output(call: _ExecCall, command: RunningCommand) -> agent_pb2.ExecEnd:
+    while (output := await command.execution.read()) is not None:
+        channel, data = output
         if channel == STDERR:
             await call.write(agent_pb2.ExecOutput(stderr=data))
         else:
             await call.write(agent_pb2.ExecOutput(stdout=data))
-    code = await opened.execution.wait()
-    over = await opened.why_over()
-    return agent_pb2.ExecEnd(exit_code=code, code="session-ended" if over else "", detail=over)
+    exit_code = await command.execution.wait()
+    session_end = await command.session_end()
+    return agent_pb2.ExecEnd(
+        exit_code=exit_code, code="session-ended" if session_end else "", detail=session_end
+    )
 
 
-async def _feed(
-    call: grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput],
-    execution: Execution,
-    whole: asyncio.Task[None],
-) -> None:
+async def _forward_input(call: _ExecCall, execution: Execution, serving: asyncio.Task[None]) -> None:
     try:
         async for message in call:
             match message.WhichOneof("what"):
@@ -110,10 +111,10 @@ async def _feed(
                     await execution.resize(message.size.rows, message.size.cols)
     except _BROKEN:
         pass
-    whole.cancel()  # the manager ended the call: nobody listens
+    serving.cancel()  # the manager has ended the call
 
 
-def _failed(error: MoorageError | OSError) -> agent_pb2.ExecEnd:
+def _failure(error: MoorageError | OSError) -> agent_pb2.ExecEnd:
     if isinstance(error, MoorageError):
         return agent_pb2.ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
     return agent_pb2.ExecEnd(code="exec-failed", detail=str(error))

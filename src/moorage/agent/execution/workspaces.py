@@ -1,51 +1,52 @@
-"""What the agent says of the workspaces that sessions have kept on its node, and how one is removed."""
+"""Workspace requests of the manager: lists the kept workspaces of this node, and removes one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from moorage.agent.state.workspaces import Kept, Workspaces
+from moorage.agent.state.workspaces import KeptWorkspace, Workspaces
 from moorage.common.link.messages import WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.ids import SessionId
 
-AnswerWorkspaces = Callable[[WorkspaceRequest], Awaitable[agent_pb2.WorkspaceAnswer]]
+HandleWorkspaceRequest = Callable[[WorkspaceRequest], Awaitable[agent_pb2.WorkspaceAnswer]]
+_IN_USE = "the session has a kernel on that node: stop it first"
 
 
 async def no_workspaces(request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
+    """A ``HandleWorkspaceRequest`` for agents that keep no workspaces."""
     return agent_pb2.WorkspaceAnswer(request_id=request.request_id)
 
 
-class WorkspaceAnswers:
-    """``in_use``: the sessions that have a kernel here."""
+class WorkspaceRequestHandler:
+    """``in_use`` returns the sessions that have a kernel here."""
 
     def __init__(self, workspaces: Workspaces, in_use: Callable[[], Collection[SessionId]]) -> None:
         self._workspaces, self._in_use = workspaces, in_use
 
-    async def answer(self, request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
+    async def handle(self, request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
         try:
-            return await self._answer(request)
+            return await self._handle(request)
         except OSError as error:
             return agent_pb2.WorkspaceAnswer(request_id=request.request_id, error=str(error))
 
-    async def _answer(self, request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
-        used = self._in_use()
+    async def _handle(self, request: WorkspaceRequest) -> agent_pb2.WorkspaceAnswer:
+        in_use = self._in_use()
         if not request.remove:
-            found = await asyncio.to_thread(self._workspaces.listing)
-        elif request.remove in used:
+            workspaces = await asyncio.to_thread(self._workspaces.list_kept)
+        elif request.remove in in_use:
             return agent_pb2.WorkspaceAnswer(request_id=request.request_id, error=_IN_USE)
         else:
-            was = await asyncio.to_thread(self._workspaces.remove, SessionId(request.remove))
-            found = [was] if was else []
-        told = [_told(kept, kept.session_id in used) for kept in found]
-        return agent_pb2.WorkspaceAnswer(request_id=request.request_id, workspaces=told)
+            removed = await asyncio.to_thread(self._workspaces.remove_kept, SessionId(request.remove))
+            workspaces = [removed] if removed else []
+        return agent_pb2.WorkspaceAnswer(
+            request_id=request.request_id,
+            workspaces=[_to_wire(workspace, workspace.session_id in in_use) for workspace in workspaces],
+        )
 
 
-_IN_USE = "the session has a kernel on that node: stop it first"
-
-
-def _told(kept: Kept, in_use: bool) -> agent_pb2.Workspace:
+def _to_wire(workspace: KeptWorkspace, in_use: bool) -> agent_pb2.Workspace:
     return agent_pb2.Workspace(
-        session_id=kept.session_id, size=kept.size, changed_at=kept.changed_at, in_use=in_use
+        session_id=workspace.session_id, size=workspace.size, changed_at=workspace.changed_at, in_use=in_use
     )

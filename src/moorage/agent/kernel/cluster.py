@@ -1,4 +1,4 @@
-"""What a kernel of a cluster is told of the others: names, ports, environment, and its SSH files. Pure."""
+"""Cluster view of one kernel: addresses, ports, environment and SSH files for reaching its peers. Pure."""
 
 from __future__ import annotations
 
@@ -7,41 +7,45 @@ from zlib import crc32
 from moorage.agent.runtimes.base import File
 from moorage.common.model.cluster import ClusterMembership
 
-# On a network of their own nobody else is in the way.
-OWN_MASTER_PORT, OWN_SSH_PORT = 29_500, 2222
-# On a network that is shared with other clusters each has ports that follow from its id: below those that
-# Linux gives away by itself, beyond those of ``agent.port_range``.
-_SHARED_FROM, _SHARED_PORTS = 25_000, 3_800
-_ALIAS = "moorage-cluster"
+# On a private network nothing else can hold these ports.
+PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT = 29_500, 2222
+# On a shared network each cluster derives its ports from its id. The range lies below Linux's ephemeral
+# ports and above the default ``agent.port_range``.
+_SHARED_FIRST, _SHARED_PORTS = 25_000, 3_800
+_HOST_KEY_ALIAS = "moorage-cluster"
 
 
-def private(cluster: ClusterMembership, contained: bool) -> bool:
-    """Whether its kernels have a network of their own."""
+def has_private_network(cluster: ClusterMembership, contained: bool) -> bool:
     return contained and cluster.mode == "single-node"
 
 
 def addresses(cluster: ClusterMembership, contained: bool) -> tuple[str, ...]:
-    """How it reaches each kernel, by rank. Containers know the names; processes share the node's idea of
-    names, so they are told the addresses of the agents."""
+    """The address of each kernel as this kernel reaches it, by rank. Containers resolve the peers' host
+    names; processes share the node's resolver, so they get the agents' addresses."""
     return tuple(peer.hostname if contained else peer.address for peer in cluster.members)
 
 
 def master_port(cluster: ClusterMembership, contained: bool) -> int:
-    """Where main1 may listen for the others."""
-    return OWN_MASTER_PORT if private(cluster, contained) else _shared(cluster)
+    """The port on which main1 may listen for the others."""
+    if has_private_network(cluster, contained):
+        return PRIVATE_MASTER_PORT
+    return _shared_port(cluster)
 
 
 def ssh_port(cluster: ClusterMembership, contained: bool, rank: int) -> int:
-    """Where an SSH server of the kernel with this rank may listen."""
-    return OWN_SSH_PORT if private(cluster, contained) else _shared(cluster) + 1 + rank
+    """The port on which an SSH server of the kernel with this rank may listen."""
+    if has_private_network(cluster, contained):
+        return PRIVATE_SSH_PORT
+    return _shared_port(cluster) + 1 + rank
 
 
-def _shared(cluster: ClusterMembership) -> int:
-    return _SHARED_FROM + crc32(cluster.group.encode()) % _SHARED_PORTS
+def _shared_port(cluster: ClusterMembership) -> int:
+    return _SHARED_FIRST + crc32(cluster.group.encode()) % _SHARED_PORTS
 
 
-def defaults(cluster: ClusterMembership, contained: bool) -> dict[str, str]:
-    """What torch and others read; a user may set them otherwise. One process for each kernel."""
+def default_environment(cluster: ClusterMembership, contained: bool) -> dict[str, str]:
+    """Variables for torch.distributed and similar launchers, one process per kernel; a user may override
+    them."""
     return {
         "MASTER_ADDR": addresses(cluster, contained)[0],
         "MASTER_PORT": str(master_port(cluster, contained)),
@@ -52,8 +56,8 @@ def defaults(cluster: ClusterMembership, contained: bool) -> dict[str, str]:
     }
 
 
-def facts(cluster: ClusterMembership, contained: bool, folder: str) -> dict[str, str]:
-    """``folder``: where its SSH files are."""
+def fixed_environment(cluster: ClusterMembership, contained: bool, folder: str) -> dict[str, str]:
+    """Variables that a user cannot override. ``folder``: the directory of the kernel's SSH files."""
     return {
         "MOORAGE_CLUSTER_SIZE": str(len(cluster.members)),
         "MOORAGE_CLUSTER_MODE": cluster.mode,
@@ -68,8 +72,8 @@ def facts(cluster: ClusterMembership, contained: bool, folder: str) -> dict[str,
 
 
 def ssh_files(cluster: ClusterMembership, contained: bool, folder: str) -> tuple[File, ...]:
-    """For ``ssh -F FOLDER/config sub1``, and for a server that takes the same key as its own. That key is the
-    only one that is believed, so nobody in between is."""
+    """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host key. Only
+    that key is trusted, which rules out a man in the middle."""
     if not cluster.private_key:
         return ()
     key, public = f"{folder}/id_ed25519", f"{cluster.public_key}\n"
@@ -80,13 +84,13 @@ def ssh_files(cluster: ClusterMembership, contained: bool, folder: str) -> tuple
         )
     ]
     common = (
-        f"Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n    HostKeyAlias {_ALIAS}\n"
+        f"Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n    HostKeyAlias {_HOST_KEY_ALIAS}\n"
         f"    UserKnownHostsFile {folder}/known_hosts\n    StrictHostKeyChecking yes\n"
     )
     return (
         File(key, cluster.private_key, 0o600),
         File(f"{key}.pub", public, 0o644),
         File(f"{folder}/authorized_keys", public, 0o600),
-        File(f"{folder}/known_hosts", f"{_ALIAS} {public}", 0o644),
+        File(f"{folder}/known_hosts", f"{_HOST_KEY_ALIAS} {public}", 0o644),
         File(f"{folder}/config", "".join(hosts) + common, 0o600),
     )

@@ -1,4 +1,4 @@
-"""What all kernels of an agent share."""
+"""Agent context: services and node settings that all kernels of one agent share."""
 
 from __future__ import annotations
 
@@ -7,32 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
-from moorage.agent.engines import Site
+from moorage.agent.engines import NodeInfo
 from moorage.agent.runtimes import Runtime
-from moorage.agent.state.checkpoint import Ledger
+from moorage.agent.state.checkpoint import Checkpoint
 from moorage.agent.state.logs import LogStore
-from moorage.agent.state.ports import Ports
+from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import KernelSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every kernel of an agent shares. ``pretending``: names of runtimes that run no real engine;
-    ``contained``: of those whose kernels see nothing of the node. ``work_dir`` gives a kernel's HOME.
-    ``devices`` and ``gate`` are those of real devices; None where they are pretended."""
+class AgentContext:
+    """``simulated``: names of the runtimes that run no real engine. ``contained``: names of the runtimes
+    whose kernels are isolated from the node. ``host``: the address that kernels listen on. ``work_dir``
+    returns a kernel's HOME. ``devices`` and ``memory_release`` are None where devices are simulated."""
 
     clock: Clock
-    ledger: Ledger
-    ports: Ports
+    checkpoint: Checkpoint
+    ports: PortAllocator
     logs: LogStore
     runtimes: dict[str, Runtime]
-    pretending: frozenset[str]
-    site: Site
+    simulated: frozenset[str]
+    node: NodeInfo
     host: str
     work_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
     contained: frozenset[str] = frozenset()
     devices: DeviceManager | None = None
-    gate: MemoryReleaseCheck | None = None
+    memory_release: MemoryReleaseCheck | None = None
+
+    def is_simulated(self, spec: KernelSpec) -> bool:
+        return spec.runtime in self.simulated
+
+    def is_contained(self, spec: KernelSpec) -> bool:
+        return spec.runtime in self.contained

@@ -1,4 +1,4 @@
-"""From a kernel's spec to what its runtime is told. Pure."""
+"""Launch parameters of a kernel: translates its spec into what a runtime's ``create`` takes. Pure."""
 
 from __future__ import annotations
 
@@ -8,97 +8,102 @@ from dataclasses import dataclass, replace
 from moorage.agent.engines.base import (
     Engine,
     Invocation,
-    Site,
+    NodeInfo,
     contained_environment,
     environment,
-    fill,
     is_path,
+    substitute,
     visible_devices,
 )
-from moorage.agent.kernel import cluster as clustering
+from moorage.agent.kernel import cluster as kernel_cluster
 from moorage.agent.runtimes.base import WORKSPACE, Launch
 from moorage.common.model import service_ports
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.service_ports import AppPort
 
-# A container has an address of its own, and the node reaches it by publishing its port.
+# A container has its own address; the node reaches it through its published ports.
 _ANY_ADDRESS = "0.0.0.0"
-# Where a container of a cluster finds its keys.
+# SSH directory inside the containers of a cluster.
 _SSH = "/etc/moorage/ssh"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a kernel is to run. ``base``: the agent's own environment. ``contained``: neither that, nor the
-    node's address, programs and directories mean anything to it. ``workspace``: its session's directory of
-    the node, "" for none."""
+class LaunchContext:
+    """The surroundings that a kernel is launched in.
+
+    ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
+    directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own
+    environment. ``workspace``: directory on the node for the session's workspace, "" for none.
+    """
 
     contained: bool
     host: str
-    site: Site
+    node: NodeInfo
     work_dir: str
-    base: Mapping[str, str]
+    agent_env: Mapping[str, str]
     workspace: str = ""
 
 
-def invocation(
-    engine: Engine, spec: KernelSpec, port: int, place: Place, given: tuple[AppPort, ...] = ()
+def build_invocation(
+    engine: Engine, spec: KernelSpec, port: int, context: LaunchContext, apps: tuple[AppPort, ...] = ()
 ) -> Invocation:
-    """How its main program is called, with the service ports that it was ``given``."""
-    if place.contained:
+    """The command of the kernel's main program, with its service ports filled in."""
+    if context.contained:
         cores = max(1, spec.slots.get("cpu", 0) // 1000)
-        call = engine.launch(spec, host=_ANY_ADDRESS, port=port, site=Site(cores=cores))
+        call = engine.invocation(spec, host=_ANY_ADDRESS, port=port, node=NodeInfo(cores=cores))
     else:
-        call = engine.launch(spec, host=place.host, port=port, site=place.site)
-    if not given:
+        call = engine.invocation(spec, host=context.host, port=port, node=context.node)
+    if not apps:
         return call
-    told = service_ports.environment(spec.session_id, given)
-    words = service_ports.placeholders(spec.session_id, given)
-    return replace(call, argv=tuple(fill(word, words) for word in call.argv), env=call.env | told)
+    env = service_ports.environment(spec.session_id, apps)
+    values = service_ports.placeholders(spec.session_id, apps)
+    return replace(call, argv=tuple(substitute(word, values) for word in call.argv), env=call.env | env)
 
 
-def launch(
-    spec: KernelSpec, call: Invocation, port: int, place: Place, given: tuple[AppPort, ...] = ()
+def build_launch(
+    spec: KernelSpec, call: Invocation, port: int, context: LaunchContext, apps: tuple[AppPort, ...] = ()
 ) -> Launch:
-    told = _alone(spec, call, port, place, given)
+    launch = _without_cluster(spec, call, port, context, apps)
     cluster = spec.cluster
     if cluster is None:
-        return told
-    folder = _SSH if place.contained else f"{place.work_dir}/.ssh"
+        return launch
+    folder = _SSH if context.contained else f"{context.work_dir}/.ssh"
     return replace(
-        told,
-        env=told.env | clustering.facts(cluster, place.contained, folder),
-        files=clustering.ssh_files(cluster, place.contained, folder),
+        launch,
+        env=launch.env | kernel_cluster.fixed_environment(cluster, context.contained, folder),
+        files=kernel_cluster.ssh_files(cluster, context.contained, folder),
         hostname=cluster.hostname,
-        network=cluster.group if clustering.private(cluster, place.contained) else "",
+        network=cluster.group if kernel_cluster.has_private_network(cluster, context.contained) else "",
         hosts={peer.hostname: peer.address for peer in cluster.members},
     )
 
 
-def _alone(spec: KernelSpec, call: Invocation, port: int, place: Place, given: tuple[AppPort, ...]) -> Launch:
+def _without_cluster(
+    spec: KernelSpec, call: Invocation, port: int, context: LaunchContext, apps: tuple[AppPort, ...]
+) -> Launch:
     if spec.cluster is not None:
-        # Before what its user sets, so that he may set it otherwise.
-        more = clustering.defaults(spec.cluster, place.contained)
-        call = replace(call, defaults=call.defaults | more)
+        # Defaults rank below the user's environment, which may override them.
+        defaults = kernel_cluster.default_environment(spec.cluster, context.contained)
+        call = replace(call, defaults=call.defaults | defaults)
     if spec.workspace:
-        told = WORKSPACE if place.contained else place.work_dir
-        call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": told})
-    if place.contained:
+        workspace = WORKSPACE if context.contained else context.work_dir
+        call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})
+    if context.contained:
         env = contained_environment(spec, call)
     else:
-        env = environment(place.base, spec, call, work_dir=place.work_dir, site=place.site)
+        env = environment(context.agent_env, spec, call, work_dir=context.work_dir, node=context.node)
     return Launch(
         spec.kernel_id,
         call.argv,
         env,
         port,
         spec.stop_grace_s,
-        image=spec.image or (place.site.vllm_image if spec.engine == "vllm" else ""),
+        image=spec.image or (context.node.vllm_image if spec.engine == "vllm" else ""),
         slots=spec.slots,
         devices=tuple(filter(None, visible_devices(spec).split(","))),
         paths=(spec.model,) if is_path(spec.model) else (),
-        apps=given,
+        apps=apps,
         model_cache=spec.engine == "vllm",
         user=spec.container_user,
-        workspace=place.workspace,
+        workspace=context.workspace,
     )

@@ -1,4 +1,4 @@
-"""All kernels of this agent: carries out what ``reconcile`` decides, one task per kernel."""
+"""Kernel manager: runs one task per kernel and carries out what ``reconcile`` decides."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from dataclasses import replace
 import structlog
 
 from moorage.agent.devices.usage.sampler import RunningKernel
-from moorage.agent.execution.commands import Opened, command
+from moorage.agent.execution.commands import RunningCommand, to_command
 from moorage.agent.kernel import reconcile as policy
-from moorage.agent.kernel.context import Surroundings
-from moorage.agent.kernel.create import NEVER_STARTED
+from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.outcome import Outcome
-from moorage.agent.kernel.task import Life
-from moorage.agent.link.report_timing import AT_ONCE, HOUSEKEEPING, Changed
+from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
+from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
-from moorage.agent.state.checkpoint import Entry, check_id
+from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import ExecRequest, LogRequest, Observation, Orders
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
@@ -28,282 +27,292 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# A process of a stranger may carry anything in its environment; no manager gave such an id.
+# The shape of ids that managers issue. A foreign process may carry any value in its environment.
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-SHUTDOWN = "its agent was shut down with its kernels"
+_SHUTDOWN = "its agent was shut down with its kernels"
 
 
-class Keeper:
-    """``changed`` is called, in the event loop, whenever there is something new to report.
+class KernelManager:
+    """``on_change`` is called, in the event loop, whenever there is something new to report.
 
-    ``taken``: the generation of the orders that it acts upon, 0 before the first since the start.
+    ``applied_generation``: the generation of the orders in force, 0 before the first since the start.
+    ``newest_generation``: the newest generation ever applied, over restarts.
     """
 
-    def __init__(self, around: Surroundings, *, changed: Changed) -> None:
-        self._around, self._changed = around, changed
-        self.taken = self._newest = self._saved = 0
+    def __init__(self, context: AgentContext, *, on_change: OnChange) -> None:
+        self._context, self._on_change = context, on_change
+        self.applied_generation = self.newest_generation = self._saved_generation = 0
         self.draining = False
         self._orders: Orders | None = None
-        self._lives: dict[KernelId, Life] = {}
-        self._tasks: dict[KernelId, asyncio.Task[None]] = {}
-        self._strays: dict[KernelId, tuple[Runtime, Handle]] = {}
-        self._clearing: dict[KernelId, asyncio.Task[None]] = {}
+        self._kernels: dict[KernelId, KernelTask] = {}
+        self._runs: dict[KernelId, asyncio.Task[None]] = {}
+        # Kernels that a runtime has found and the checkpoint does not know, and those being destroyed.
+        self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
+        self._destroying: dict[KernelId, asyncio.Task[None]] = {}
         self._saving: asyncio.Task[None] | None = None
-        self._soon: asyncio.Handle | None = None
-        self._moved = asyncio.Event()
+        self._scheduled_reconcile: asyncio.Handle | None = None
+        self._kernel_changed = asyncio.Event()
 
     async def recover(self) -> None:
-        """Take up what an earlier run of this agent left: its ledger, and what the runtimes find."""
-        ledger = self._around.ledger
-        entries = await asyncio.to_thread(ledger.load)
-        self._newest = self._saved = await asyncio.to_thread(ledger.generation)
-        found, away = await self._find()
-        self._around.ports.hold(port for entry in entries.values() for port in entry.held)
-        for kernel_id, entry in entries.items():
-            there = found.pop(kernel_id, None)
-            begun = entry.outcome is None and entry.handle is None
-            known = entry.spec.runtime in self._around.runtimes and entry.spec.runtime not in away
-            if begun and (there or known):
-                entry = _unfinished(entry, there[1] if there else None)
-            self._begin(entry, begun=begun)
-        self._strays = found
-        if entries or found:
-            log.info("kernels from before", remembered=len(entries), only_found=len(found))
+        """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those that the
+        runtimes find."""
+        checkpoint = self._context.checkpoint
+        records = await asyncio.to_thread(checkpoint.load)
+        self.newest_generation = self._saved_generation = await asyncio.to_thread(checkpoint.generation)
+        found, unanswered = await self._find_kernels()
+        self._context.ports.reserve(port for record in records.values() for port in record.node_ports)
+        for kernel_id, record in records.items():
+            _, handle = found.pop(kernel_id, (None, None))
+            maybe_started = record.outcome is None and record.handle is None
+            runtime = record.spec.runtime
+            has_answered = runtime in self._context.runtimes and runtime not in unanswered
+            if maybe_started and (handle or has_answered):
+                record = _resolve_intent(record, handle)
+            self._start_task(record, maybe_started=maybe_started)
+        self._orphans = found
+        if records or found:
+            log.info("recovered kernels of an earlier run", in_checkpoint=len(records), orphans=len(found))
 
-    async def look_around(self) -> None:
-        """Find kernels that nobody remembers, and bound the logs of those that are no more. Costs a look at
-        every process of the node: call it seldom."""
-        found, away = await self._find()
-        found |= {k: v for k, v in self._strays.items() if v[0].name in away}
-        strays = {k: v for k, v in found.items() if k not in self._lives and k not in self._clearing}
-        if strays:
-            log.warning("found kernels that are not in the ledger", kernels=sorted(strays))
-        self._strays = strays
+    async def scan(self) -> None:
+        """Find kernels that are not in the checkpoint, and prune the logs of removed kernels. Expensive: it
+        reads every process of the node."""
+        found, unanswered = await self._find_kernels()
+        found |= {k: v for k, v in self._orphans.items() if v[0].name in unanswered}
+        orphans = {k: v for k, v in found.items() if k not in self._kernels and k not in self._destroying}
+        if orphans:
+            log.warning("found kernels that are not in the checkpoint", kernels=sorted(orphans))
+        self._orphans = orphans
         self._reconcile()
-        await asyncio.to_thread(self._around.logs.prune, set(self._lives))
+        await asyncio.to_thread(self._context.logs.prune, set(self._kernels))
 
-    def take(self, orders: Orders) -> bool:
-        """Obey these orders from now on. False: they are older than what was obeyed before, and are refused.
+    def apply_orders(self, orders: Orders) -> bool:
+        """Apply these orders from now on. False: a newer generation was applied before, so they are refused.
 
-        When it returns, every ordered kernel is in ``observations``: a report with this generation is whole.
+        On return every ordered kernel is in ``observations``: a report of this generation is complete.
         """
-        if not policy.accepts(self._newest, orders):
+        if not policy.accepts(self.newest_generation, orders):
             return False
-        self.taken = self._newest = orders.generation
-        self._orders = replace(orders, kernels=tuple(spec for spec in orders.kernels if _usable(spec)))
-        if self._saved != self._newest and (self._saving is None or self._saving.done()):
-            self._saving = spawn("keeper.save", self._save())
+        self.applied_generation = self.newest_generation = orders.generation
+        self._orders = replace(orders, kernels=tuple(spec for spec in orders.kernels if _is_usable(spec)))
+        if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done()):
+            self._saving = spawn("kernels.save-generation", self._save_generation())
         self._reconcile()
-        self._changed(HOUSEKEEPING)
+        self._on_change(HOUSEKEEPING)
         return True
 
-    @property
-    def newest(self) -> int:
-        """The newest generation that was ever taken, over restarts."""
-        return self._newest
-
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel that this node has. Those that the ledger has lost are there too, and hold their
-        devices: left out, they would pass for gone."""
-        strays = (_stray(k) for k in (*self._strays, *self._clearing) if _KERNEL_ID.fullmatch(k))
-        return (*(life.observation() for life in self._lives.values()), *strays)
+        """Every kernel of this node. Orphans are included: a kernel that is left out counts as gone, and its
+        devices as free."""
+        orphans = (*self._orphans, *self._destroying)
+        return (
+            *(kernel.observation() for kernel in self._kernels.values()),
+            *(_orphan_observation(kernel_id) for kernel_id in orphans if _KERNEL_ID.fullmatch(kernel_id)),
+        )
 
-    def measured(self) -> dict[KernelId, RunningKernel]:
-        """Those that run, or are on their way."""
+    def active_kernels(self) -> dict[KernelId, RunningKernel]:
+        """Kernels that have been started and have not ended."""
         return {
             kernel_id: RunningKernel(
-                entry.spec.runtime, entry.handle, {d.device_id: d.amount for d in entry.spec.devices}
+                record.spec.runtime, record.handle, {d.device_id: d.amount for d in record.spec.devices}
             )
-            for kernel_id, life in self._lives.items()
-            if (entry := life.entry).handle is not None and life.state not in policy.ENDED
+            for kernel_id, kernel in self._kernels.items()
+            if (record := kernel.record).handle is not None and kernel.state not in policy.ENDED
         }
 
     def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
-        """All that it keeps, each with the name of its session."""
-        return {k: (life.entry.spec.session_name, life.state) for k, life in self._lives.items()}
+        """Session name and state of each kernel in the checkpoint."""
+        return {k: (kernel.record.spec.session_name, kernel.state) for k, kernel in self._kernels.items()}
 
-    def logs(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
+    def sessions(self) -> frozenset[SessionId]:
+        """Sessions with a kernel here, ended kernels that are still reported included."""
+        return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
+
+    def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Raises ``NotFound`` when there is no such kernel and no log of it."""
-        kernel_id, life = request.kernel_id, self._lives.get(request.kernel_id)
-        if life is not None and life.entry.handle is not None:
-            runtime = self._around.runtimes.get(life.entry.spec.runtime)
+        kernel_id, kernel = request.kernel_id, self._kernels.get(request.kernel_id)
+        if kernel is not None and kernel.record.handle is not None:
+            runtime = self._context.runtimes.get(kernel.record.spec.runtime)
             if runtime is not None:
-                return runtime.logs(life.entry.handle, request.tail_lines, request.follow)
-        if life is None:
+                return runtime.logs(kernel.record.handle, request.tail_lines, request.follow)
+        if kernel is None:
             try:
-                check_id(kernel_id)
+                validate_kernel_id(kernel_id)
             except InvalidInput as error:
                 raise NotFound(str(error)) from None
-            if not self._around.logs.exists(kernel_id):
+            if not self._context.logs.exists(kernel_id):
                 raise NotFound(
                     f"this agent has no log of kernel {kernel_id}", next_step="it may have been pruned"
                 )
-        return self._around.logs.read(
+        return self._context.logs.read(
             kernel_id,
             request.tail_lines,
             request.follow,
-            lambda: life is not None and life.state not in policy.ENDED,
+            lambda: kernel is not None and kernel.state not in policy.ENDED,
         )
 
-    async def exec(self, request: ExecRequest) -> Opened:
-        """Run a command in a kernel that runs. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
-        life = self._lives.get(request.kernel_id)
-        if life is None:
+    async def run_command(self, request: ExecRequest) -> RunningCommand:
+        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
+        kernel = self._kernels.get(request.kernel_id)
+        if kernel is None:
             raise NotFound(f"this agent has no kernel {request.kernel_id}")
-        handle, runtime = life.entry.handle, self._around.runtimes.get(life.entry.spec.runtime)
-        if handle is None or runtime is None or life.state is not ObservedState.RUNNING:
-            raise Conflict(f"the kernel does not run: it is {life.state}")
-        execution = await runtime.exec(handle, command(request))
+        handle, runtime = kernel.record.handle, self._context.runtimes.get(kernel.record.spec.runtime)
+        if handle is None or runtime is None or kernel.state is not ObservedState.RUNNING:
+            raise Conflict(f"the kernel is not running: it is {kernel.state}")
+        execution = await runtime.exec(handle, to_command(request))
 
-        async def why_over() -> str:
-            ending = life.state in (ObservedState.STOPPING, *policy.ENDED)
-            if not ending:
-                ending = (await runtime.observe(handle)).state in policy.ENDED
-            return "the session has ended, and the command with it" if ending else ""
+        async def session_end() -> str:
+            is_ending = kernel.state in (ObservedState.STOPPING, *policy.ENDED)
+            if not is_ending:
+                is_ending = (await runtime.observe(handle)).state in policy.ENDED
+            return "the session has ended, and the command with it" if is_ending else ""
 
-        return Opened(execution, why_over)
-
-    def sessions(self) -> frozenset[SessionId]:
-        """Those that have a kernel here, also one that has ended and is still told of."""
-        return frozenset(life.entry.spec.session_id for life in self._lives.values())
+        return RunningCommand(execution, session_end)
 
     async def drain(self, reserve_s: float = 10.0) -> None:
-        """End all kernels, politely first, and start no more. Returns when all have ended, or when the
-        longest grace and ``reserve_s`` seconds have passed."""
+        """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when the
+        longest grace period and ``reserve_s`` seconds have passed."""
         self.draining = True
-        for life in self._lives.values():
-            life.doom(Reason.AGENT_SHUTDOWN, SHUTDOWN)
-        grace = max((life.entry.spec.stop_grace_s for life in self._lives.values()), default=0)
+        for kernel in self._kernels.values():
+            kernel.terminate(Reason.AGENT_SHUTDOWN, _SHUTDOWN)
+        grace_s = max((kernel.record.spec.stop_grace_s for kernel in self._kernels.values()), default=0)
         try:
-            async with asyncio.timeout(grace + reserve_s):
-                while not self._all_ended():
-                    self._moved.clear()
-                    await self._moved.wait()
+            async with asyncio.timeout(grace_s + reserve_s):
+                while self._alive():
+                    self._kernel_changed.clear()
+                    await self._kernel_changed.wait()
         except TimeoutError:
-            left = [life.entry.kernel_id for life in self._lives.values() if life.state not in policy.ENDED]
-            log.error("kernels are left running", kernels=left)
+            log.error("kernels have not ended in time and are left running", kernels=self._alive())
 
     async def close(self) -> None:
-        """Stop keeping; kernels that run go on running."""
-        if self._soon is not None:
-            self._soon.cancel()
-        await cancel_and_wait(*self._tasks.values(), *self._clearing.values())
+        """Cancel all tasks. Kernels keep running."""
+        if self._scheduled_reconcile is not None:
+            self._scheduled_reconcile.cancel()
+        await cancel_and_wait(*self._runs.values(), *self._destroying.values())
         if self._saving is not None:
             await asyncio.wait([self._saving])
 
-    def _all_ended(self) -> bool:
-        return all(life.state in policy.ENDED for life in self._lives.values())
+    def _alive(self) -> list[KernelId]:
+        return [k for k, kernel in self._kernels.items() if kernel.state not in policy.ENDED]
 
-    async def _find(self) -> tuple[dict[KernelId, tuple[Runtime, Handle]], set[str]]:
-        """What is there, and the names of the runtimes that did not answer."""
+    async def _find_kernels(self) -> tuple[dict[KernelId, tuple[Runtime, Handle]], set[str]]:
+        """All kernels that the runtimes find, and the names of the runtimes that did not answer."""
         found: dict[KernelId, tuple[Runtime, Handle]] = {}
-        away = set()
-        for name, runtime in self._around.runtimes.items():
+        unanswered = set()
+        for name, runtime in self._context.runtimes.items():
             try:
                 for kernel_id, handle in (await runtime.find()).items():
                     found[kernel_id] = runtime, handle
             except RuntimeFailed as error:
-                log.info("a runtime cannot say what it has", runtime=name, why=error.message)
-                away.add(name)
-        return found, away
+                log.info("a runtime cannot list its kernels", runtime=name, why=error.message)
+                unanswered.add(name)
+        return found, unanswered
 
-    async def _save(self) -> None:
-        while self._saved != self._newest:
-            newest = self._newest
+    async def _save_generation(self) -> None:
+        while self._saved_generation != self.newest_generation:
+            newest = self.newest_generation
             try:
-                await asyncio.to_thread(self._around.ledger.write_generation, newest)
+                await asyncio.to_thread(self._context.checkpoint.write_generation, newest)
             except OSError as error:
-                log.error("cannot write the generation of the orders", error=str(error))
+                log.error("cannot write the generation of the orders to the checkpoint", error=str(error))
                 return
-            self._saved = newest
+            self._saved_generation = newest
 
-    # Deciding and doing.
+    # Reconciliation.
 
     def _reconcile(self) -> None:
-        self._soon = None
-        ledger = {kernel_id: life.entry.spec for kernel_id, life in self._lives.items()}
-        observed = {kernel_id: life.state for kernel_id, life in self._lives.items()}
-        observed |= dict.fromkeys(self._strays, ObservedState.UNKNOWN)
-        for action in policy.reconcile(self._orders, ledger, observed):
-            self._do(action)
+        self._scheduled_reconcile = None
+        checkpoint = {kernel_id: kernel.record.spec for kernel_id, kernel in self._kernels.items()}
+        observed = {kernel_id: kernel.state for kernel_id, kernel in self._kernels.items()}
+        observed |= dict.fromkeys(self._orphans, ObservedState.UNKNOWN)
+        for action in policy.reconcile(self._orders, checkpoint, observed):
+            self._execute(action)
 
-    def _do(self, action: policy.Action) -> None:
+    def _execute(self, action: policy.Action) -> None:
         match action:
             case policy.Create(spec):
                 self._create(spec)
             case policy.Adopt(spec):
-                _, handle = self._strays.pop(spec.kernel_id)
-                log.warning("adopting a kernel that the ledger had lost", kernel=spec.kernel_id)
-                apps = self._around.ports.recognised(handle.apps)
-                entry = replace(self._new(spec), handle=handle, port=handle.port, apps=apps)
-                self._around.ports.hold(entry.held)
-                self._begin(entry)
+                self._adopt(spec)
             case policy.Stop(kernel_id):
-                self._lives[kernel_id].withdraw()
-            case policy.Forget(kernel_id):
-                self._lives[kernel_id].forget()
+                self._kernels[kernel_id].stop()
+            case policy.Remove(kernel_id):
+                self._kernels[kernel_id].remove()
             case policy.Destroy(kernel_id):
-                runtime, handle = self._strays.pop(kernel_id)
-                log.warning("destroying a kernel that nobody ordered", kernel=kernel_id)
-                self._clearing[kernel_id] = spawn(
-                    f"clear.{kernel_id}", self._clear(kernel_id, runtime, handle)
+                runtime, handle = self._orphans.pop(kernel_id)
+                log.warning("destroying a kernel that is not ordered", kernel=kernel_id)
+                self._destroying[kernel_id] = spawn(
+                    f"destroy.{kernel_id}", self._destroy(kernel_id, runtime, handle)
                 )
 
-    def _new(self, spec: KernelSpec) -> Entry:
-        return Entry(spec, created_at=self._around.clock.now().timestamp())
-
     def _create(self, spec: KernelSpec) -> None:
-        entry = self._new(spec)
+        record = self._new_record(spec)
         if self.draining:
-            entry = replace(
-                entry, outcome=Outcome(ObservedState.EXITED, None, Reason.AGENT_SHUTDOWN, SHUTDOWN)
-            )
-        self._begin(entry)
+            outcome = Outcome(ObservedState.EXITED, None, Reason.AGENT_SHUTDOWN, _SHUTDOWN)
+            record = replace(record, outcome=outcome)
+        self._start_task(record)
 
-    def _begin(self, entry: Entry, *, begun: bool = False) -> None:
-        life = Life(entry, self._around, changed=self._life_changed, gone=self._life_gone, begun=begun)
-        self._lives[entry.kernel_id] = life
-        self._tasks[entry.kernel_id] = spawn(f"life.{entry.kernel_id}", life.run())
+    def _adopt(self, spec: KernelSpec) -> None:
+        _, handle = self._orphans.pop(spec.kernel_id)
+        log.warning("adopting a kernel that the checkpoint had lost", kernel=spec.kernel_id)
+        apps = self._context.ports.reclaimable(handle.apps)
+        record = replace(self._new_record(spec), handle=handle, port=handle.port, apps=apps)
+        self._context.ports.reserve(record.node_ports)
+        self._start_task(record)
 
-    async def _clear(self, kernel_id: KernelId, runtime: Runtime, handle: Handle) -> None:
+    async def _destroy(self, kernel_id: KernelId, runtime: Runtime, handle: Handle) -> None:
         try:
             await runtime.destroy(handle)
         except (OSError, RuntimeFailed) as error:
             log.error(
-                "cannot destroy it; trying again at the next look around", kernel=kernel_id, error=str(error)
+                "cannot destroy the kernel, retrying after the next scan", kernel=kernel_id, error=str(error)
             )
-            # It is there still, and told of, until it is found gone.
-            self._strays[kernel_id] = runtime, handle
+            # It still exists, and is reported until a scan no longer finds it.
+            self._orphans[kernel_id] = runtime, handle
         finally:
-            del self._clearing[kernel_id]
-            self._changed(AT_ONCE)
+            del self._destroying[kernel_id]
+            self._on_change(IMMEDIATE)
 
-    def _life_changed(self, within_s: float) -> None:
-        self._changed(within_s)
-        self._moved.set()
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_soon(self._reconcile)
+    def _new_record(self, spec: KernelSpec) -> KernelRecord:
+        return KernelRecord(spec, created_at=self._context.clock.now().timestamp())
 
-    def _life_gone(self, kernel_id: KernelId) -> None:
-        del self._lives[kernel_id], self._tasks[kernel_id]
-        self._changed(HOUSEKEEPING)
+    def _start_task(self, record: KernelRecord, *, maybe_started: bool = False) -> None:
+        kernel = KernelTask(
+            record,
+            self._context,
+            on_change=self._on_kernel_change,
+            on_removed=self._on_kernel_removed,
+            maybe_started=maybe_started,
+        )
+        self._kernels[record.kernel_id] = kernel
+        self._runs[record.kernel_id] = spawn(f"kernel.{record.kernel_id}", kernel.run())
+
+    def _on_kernel_change(self, within_s: float) -> None:
+        self._on_change(within_s)
+        self._kernel_changed.set()
+        if self._scheduled_reconcile is None:
+            self._scheduled_reconcile = asyncio.get_running_loop().call_soon(self._reconcile)
+
+    def _on_kernel_removed(self, kernel_id: KernelId) -> None:
+        del self._kernels[kernel_id], self._runs[kernel_id]
+        self._on_change(HOUSEKEEPING)
 
 
-def _unfinished(entry: Entry, found: Handle | None) -> Entry:
-    """It was to be started when the agent died: if it was, go on with it; if not, it never is."""
+def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
+    """The agent died while it was starting this kernel. Continue with it if it was started; else it has
+    ended, and is not started again."""
     if found is not None:
-        return replace(entry, handle=found)
-    return replace(entry, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED))
+        return replace(record, handle=found)
+    return replace(record, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED))
 
 
-def _stray(kernel_id: KernelId) -> Observation:
+def _orphan_observation(kernel_id: KernelId) -> Observation:
     return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)
 
 
-def _usable(spec: KernelSpec) -> bool:
+def _is_usable(spec: KernelSpec) -> bool:
     try:
-        check_id(spec.kernel_id)
+        validate_kernel_id(spec.kernel_id)
     except InvalidInput as error:
-        log.error("ignoring an order", error=str(error))
+        log.error("ignoring an order with an invalid kernel id", error=str(error))
         return False
     return True

@@ -1,4 +1,4 @@
-"""How a kernel ended, in the words of ``common.reasons``. Pure."""
+"""Outcome of a kernel: maps its exit status and the agent's own actions to a ``Reason``. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
-# Signals that a program brings upon itself, by number: a crash, not a kill from outside.
+# Signals by number. A program raises the first kind itself: a crash. The second kind comes from outside.
 _CRASHES = {3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV",
             31: "SIGSYS"}  # fmt: skip
 _KILLS = {1: "SIGHUP", 2: "SIGINT", 9: "SIGKILL", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU"}
@@ -24,20 +24,26 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
-    """Why the agent itself ends a kernel. Without a reason: its order was withdrawn, and whoever did knows
-    why."""
+class TerminationCause:
+    """Why the agent terminates a kernel. Without a reason, its order was withdrawn: the manager knows why."""
 
     reason: Reason = Reason.NONE
     detail: str = ""
 
 
-def judge(
-    state: ObservedState, exit_code: int | None, *, oom: bool, refused: bool, detail: str, doom: Doom | None
+def determine_outcome(
+    state: ObservedState,
+    exit_code: int | None,
+    *,
+    oom: bool,
+    refused: bool,
+    detail: str,
+    cause: TerminationCause | None,
 ) -> Outcome:
-    """From what the runtime saw and what the agent did. ``refused``: its program could not be run at all."""
-    if doom is not None:
-        return Outcome(ObservedState.EXITED, exit_code, doom.reason, doom.detail)
+    """The outcome of an ended kernel, from the runtime's last status of it. ``refused``: its program could
+    not be executed. ``cause``: set if the agent terminated the kernel; it overrides the exit status."""
+    if cause is not None:
+        return Outcome(ObservedState.EXITED, exit_code, cause.reason, cause.detail)
     if refused:
         return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
     if state is ObservedState.GONE:
@@ -50,7 +56,7 @@ def judge(
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, detail or f"exit code {exit_code}")
     number = -exit_code
     if oom:
-        return Outcome(state, exit_code, Reason.OOM, "the node's kernel killed it for its memory")
+        return Outcome(state, exit_code, Reason.OOM, "the Linux OOM killer ended it")
     if name := _CRASHES.get(number):
         return Outcome(state, exit_code, Reason.EXIT_NONZERO, f"it crashed with {name}")
     return Outcome(state, exit_code, Reason.KILLED, f"killed by {_KILLS.get(number, f'signal {number}')}")

@@ -1,4 +1,4 @@
-"""What can be known before a kernel is started: its engine is installed, its model is there. Does IO."""
+"""Preflight checks on the node before a kernel starts: its engine is installed, its model exists. Does IO."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import site as python_site
 import sys
 from pathlib import Path
 
-from moorage.agent.engines.base import Site, is_path
+from moorage.agent.engines.base import NodeInfo, is_path
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 
 
-def this_site(vllm_command: str, vllm_image: str) -> Site:
-    """What engines need to know of this node."""
-    return Site(
+def describe_node(vllm_command: str, vllm_image: str) -> NodeInfo:
+    """The facts about this node that engines need."""
+    return NodeInfo(
         python=sys.executable,
         vllm_command=vllm_command,
         vllm_image=vllm_image,
@@ -27,42 +27,42 @@ def this_site(vllm_command: str, vllm_image: str) -> Site:
     )
 
 
-def installed(site: Site) -> tuple[str, ...]:
-    """The engines that can run here; ``custom`` always can."""
-    engines = {"llamacpp": _llamacpp_missing(), "vllm": _vllm_missing(site)}
-    return (*(name for name, missing in engines.items() if not missing), "custom")
+def installed_engines(node: NodeInfo) -> tuple[str, ...]:
+    """The engines that can run on this node; ``custom`` always can."""
+    engines = {"llamacpp": _find_llamacpp_problem(), "vllm": _find_vllm_problem(node)}
+    return (*(name for name, problem in engines.items() if not problem), "custom")
 
 
-def missing(spec: KernelSpec, site: Site) -> tuple[Reason, str] | None:
-    """Why it cannot start here, None if nothing is known to be missing."""
-    lacks = ""
+def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, str] | None:
+    """Why the kernel cannot start on this node; None if no obstacle is known."""
+    problem = ""
     if spec.engine == "llamacpp":
-        lacks = _llamacpp_missing()
+        problem = _find_llamacpp_problem()
     elif spec.engine == "vllm":
-        lacks = _vllm_missing(site)
-    if lacks:
-        return Reason.ENGINE_MISSING, lacks
+        problem = _find_vllm_problem(node)
+    if problem:
+        return Reason.ENGINE_MISSING, problem
     if spec.engine == "llamacpp" or (spec.engine == "vllm" and is_path(spec.model)):
-        return _model_missing(spec)
+        return _find_model_problem(spec)
     return None
 
 
-def _llamacpp_missing() -> str:
+def _find_llamacpp_problem() -> str:
     if importlib.util.find_spec("xllamacpp") is not None:
         return ""
     return "engine llamacpp needs the package xllamacpp: pip install 'moorage[llamacpp]' on this node"
 
 
-def _vllm_missing(site: Site) -> str:
-    words = shlex.split(site.vllm_command)
-    if words and shutil.which(words[0]) is not None:
+def _find_vllm_problem(node: NodeInfo) -> str:
+    argv = shlex.split(node.vllm_command)
+    if argv and shutil.which(argv[0]) is not None:
         return ""
     return (
-        f"engine vllm: no program {site.vllm_command!r} on this node; install vLLM, or set agent.vllm_command"
+        f"engine vllm: no program {node.vllm_command!r} on this node; install vLLM, or set agent.vllm_command"
     )
 
 
-def _model_missing(spec: KernelSpec) -> tuple[Reason, str] | None:
+def _find_model_problem(spec: KernelSpec) -> tuple[Reason, str] | None:
     if not is_path(spec.model):
         return (
             Reason.MODEL_MISSING,

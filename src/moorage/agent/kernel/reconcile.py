@@ -1,4 +1,4 @@
-"""What an agent must do, from what it should have, what it remembers and what it sees. Pure."""
+"""Reconciles the manager's orders with the agent's checkpoint and the kernels observed on the node. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Take into the ledger what is there and ordered, but not remembered: the ledger was lost."""
+    """Add a running, ordered kernel to the checkpoint, which had lost it."""
 
     spec: KernelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Politely first; ``grace_s`` seconds later by force."""
+    """Terminate gracefully, and by force after ``grace_s`` seconds."""
 
     kernel_id: KernelId
     grace_s: float
@@ -36,56 +36,57 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """At once and by force: nobody remembers it and nobody wants it."""
+    """Kill at once: the kernel is neither ordered nor in the checkpoint."""
 
     kernel_id: KernelId
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """It has ended and nobody wants to know any more: remove what is left of it, then its ledger entry."""
+class Remove:
+    """Remove what is left of an ended kernel that is no longer ordered, then its checkpoint record."""
 
     kernel_id: KernelId
 
 
-Action = Create | Adopt | Stop | Destroy | Forget
+Action = Create | Adopt | Stop | Destroy | Remove
 
 
 def accepts(newest: int, orders: Orders) -> bool:
-    """Orders of an older generation than the newest seen are a message that was overtaken: never obeyed."""
+    """Orders of an older generation than ``newest`` arrived late and are never applied."""
     return orders.generation >= newest
 
 
 def reconcile(
     orders: Orders | None,
-    ledger: Mapping[KernelId, KernelSpec],
+    checkpoint: Mapping[KernelId, KernelSpec],
     observed: Mapping[KernelId, ObservedState],
 ) -> list[Action]:
-    """``observed`` has the kernels of the ledger and those found outside of it; one that is missing counts as
-    UNKNOWN. What ends comes before what begins: a device is free before it is given again.
+    """The actions that take the node closer to ``orders``. ``observed`` has the state of the kernels in the
+    checkpoint and of those found outside it; a missing one counts as UNKNOWN.
 
     * Without orders (not connected since the start) nothing is touched.
-    * A kernel in the ledger is never created again, whatever became of it: its end is reported until the
-      order is withdrawn, and whether another is started is not ours to decide.
-    * UNKNOWN is not GONE: it is kept.
+    * A kernel in the checkpoint is never created again, whatever its state. Its end is reported until the
+      order is withdrawn; the manager decides whether another one starts.
+    * UNKNOWN is not GONE: such a kernel is kept.
+    * Terminations precede creations, so that a device is free before it is used again.
     """
     if orders is None:
         return []
-    wanted = {spec.kernel_id: spec for spec in orders.kernels}
+    ordered = {spec.kernel_id: spec for spec in orders.kernels}
     actions: list[Action] = []
-    for kernel_id, spec in ledger.items():
-        if kernel_id in wanted:
+    for kernel_id, spec in checkpoint.items():
+        if kernel_id in ordered:
             continue
         state = observed.get(kernel_id, ObservedState.UNKNOWN)
         if state in ALIVE:
             actions.append(Stop(kernel_id, spec.stop_grace_s))
         elif state in ENDED:
-            actions.append(Forget(kernel_id))
-    found = {kernel_id for kernel_id in observed if kernel_id not in ledger}
+            actions.append(Remove(kernel_id))
+    orphans = {kernel_id for kernel_id in observed if kernel_id not in checkpoint}
     actions += [
-        Destroy(kernel_id) for kernel_id in observed if kernel_id in found and kernel_id not in wanted
+        Destroy(kernel_id) for kernel_id in observed if kernel_id in orphans and kernel_id not in ordered
     ]
-    new = [spec for kernel_id, spec in wanted.items() if kernel_id not in ledger]
-    actions += [Adopt(spec) for spec in new if spec.kernel_id in found]
-    actions += [Create(spec) for spec in new if spec.kernel_id not in found]
+    new = [spec for kernel_id, spec in ordered.items() if kernel_id not in checkpoint]
+    actions += [Adopt(spec) for spec in new if spec.kernel_id in orphans]
+    actions += [Create(spec) for spec in new if spec.kernel_id not in orphans]
     return actions

@@ -1,8 +1,8 @@
-"""The life of one kernel on this node, as one task: create, get ready, run, end, be forgotten.
+"""Kernel task: one asyncio task that takes one kernel from its creation to its removal.
 
-Other code only sets wishes (``withdraw``, ``doom``, ``forget``); the task looks at the world and at the
-wishes and does the next thing, so a wish that comes at any moment, creation included, ends with nothing left
-running. ``beginning.py`` and ``ending.py`` have its two ends, ``course.py`` what all three share.
+Other code only makes requests (``stop``, ``terminate``, ``remove``). The task alone changes the kernel's
+state and record: it observes the kernel and the requests, and takes the next step. A request may therefore
+come at any moment, during creation too, and still leaves nothing running.
 """
 
 from __future__ import annotations
@@ -12,209 +12,374 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from moorage.agent.kernel.context import Surroundings
-from moorage.agent.kernel.create import Beginning
-from moorage.agent.kernel.outcome import Doom, Outcome
+import structlog
+
+from moorage.agent.engines import Engine
+from moorage.agent.kernel import create, teardown
+from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.create import Refused
+from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.reconcile import ENDED
-from moorage.agent.kernel.state import Course
-from moorage.agent.kernel.teardown import Ending
-from moorage.agent.link.report_timing import Changed
-from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed, RuntimeObservation
-from moorage.agent.state.checkpoint import Entry
+from moorage.agent.link.report_timing import HOUSEKEEPING, OnChange, coalescing_window
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
+from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import ServicePort, merged
 from moorage.common.model.status import ObservedState
 
 if TYPE_CHECKING:
-    from moorage.agent.kernel.readiness import Readiness
+    from moorage.agent.kernel.readiness import ReadinessCheck
 
-# A supervisor kills at the end of the grace; if all is not over soon after, the agent does it itself.
+log = structlog.get_logger("moorage.agent.kernel.task")
+NEVER_STARTED = "the agent was killed just before it started it"
+# A runtime kills the kernel at the end of the grace period; the agent does it if that has not happened by
+# then.
 _STOP_MARGIN_S = 3.0
-_AGAIN_S = 1.0
-_ASK_AGAIN_S = 10.0
+_RETRY_S = 1.0
+# A restarted agent whose kernel has passed its start timeout probes it for this long before it gives up.
+_MIN_PROBING_S = 10.0
+_LOG_TAIL_BYTES = 8192
 
 
-class Life:
-    """``changed`` is called when there is something new to report, ``gone`` when nothing of it is left.
+class KernelTask:
+    """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``; ``state`` is
+    what is reported. ``on_change`` is called when there is something new to report, ``on_removed`` when
+    nothing of the kernel is left but its log.
 
-    ``begun``: an earlier run of the agent may have started it, and its runtime could not say yet."""
+    ``maybe_started``: an earlier run of the agent meant to start it, and its runtime has not answered yet.
+    """
 
     def __init__(
         self,
-        entry: Entry,
-        around: Surroundings,
+        record: KernelRecord,
+        context: AgentContext,
         *,
-        changed: Changed,
-        gone: Callable[[KernelId], None],
-        begun: bool = False,
+        on_change: OnChange,
+        on_removed: Callable[[KernelId], None],
+        maybe_started: bool = False,
     ) -> None:
-        self._course, self._gone = Course(entry, around, changed), gone
-        self._ending = Ending(self._course)
-        self._beginning = Beginning(self._course, self._ending, begun=begun)
-        self._served = False
-        self._kill_at: float | None = None
-        self._kept_since = around.clock.now().timestamp()
-        self._forget = asyncio.Event()
-        self._readiness: Readiness | None = None
+        self.record, self._context = record, context
+        self._on_change, self._on_removed = on_change, on_removed
+        self._maybe_started = maybe_started
+        self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
+        if record.outcome is not None:
+            self.state = record.outcome.state
+        self._activity = ""  # what a kernel that is not running yet is busy with, for users
+        self._record_unsaved = False
+        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel is worth another look.
+        self._order_withdrawn = False
+        self._termination = record.termination
+        self._removal_requested = asyncio.Event()
+        self._wakeup = asyncio.Event()
+        # Progress of readiness and termination.
+        self._readiness: ReadinessCheck | None = None
         self._probing: asyncio.Task[None] | None = None
+        self._probe_succeeded = False
+        self._kill_at: float | None = None
+        self._task_created_at = context.clock.now().timestamp()
+        self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
-    @property
-    def entry(self) -> Entry:
-        return self._course.entry
+    # Requests, and the report.
 
-    @property
-    def state(self) -> ObservedState:
-        return self._course.state
+    def stop(self) -> None:
+        """The kernel's order was withdrawn: terminate it, gracefully first."""
+        self._order_withdrawn = True
+        self._wakeup.set()
 
-    # Wishes, and the answer to "how is it?".
+    def terminate(self, reason: Reason, detail: str) -> None:
+        """Terminate the kernel for a reason of the agent's own. The first reason counts."""
+        if self.state not in ENDED and not self._termination:
+            self._termination = TerminationCause(reason, detail)
+            self._wakeup.set()
 
-    def withdraw(self) -> None:
-        """Its order is gone: end it, politely first."""
-        self._course.withdraw()
-
-    def doom(self, reason: Reason, detail: str) -> None:
-        """End it for a reason of the agent's own; the first reason stands."""
-        self._course.end_for(reason, detail)
-
-    def forget(self) -> None:
-        """It has ended and nobody asks for it any more: remove what is left of it."""
-        self._forget.set()
+    def remove(self) -> None:
+        """The kernel has ended and is no longer ordered: remove what is left of it."""
+        self._removal_requested.set()
 
     def observation(self) -> Observation:
-        outcome = self.entry.outcome or Outcome(self.state)
+        outcome = self.record.outcome or Outcome(self.state)
         return Observation(
-            kernel_id=self.entry.kernel_id,
-            session_id=self.entry.spec.session_id,
+            kernel_id=self.record.kernel_id,
+            session_id=self.record.spec.session_id,
             state=self.state,
-            host=self._course.around.host if self.entry.held else "",
-            port=self.entry.port,
+            host=self._context.host if self.record.node_ports else "",
+            port=self.record.port,
             exit_code=outcome.exit_code,
             reason=outcome.reason,
-            detail=outcome.detail or self._course.doing,
-            log_tail=self.entry.log_tail,
-            apps=self.entry.apps,
+            detail=outcome.detail or self._activity,
+            log_tail=self.record.log_tail,
+            apps=self.record.apps,
         )
+
+    # The task.
 
     async def run(self) -> None:
         try:
-            if self.entry.outcome is None:
-                outcome = await self._live()
+            if self.record.outcome is None:
+                outcome = await self._run_to_end()
                 await cancel_and_wait(self._probing)
-                await self._ending.end(outcome)
-            await self._forget.wait()
-            await self._ending.clear_away()
-            self._gone(self.entry.kernel_id)
+                await self._record_outcome(outcome)
+            await self._removal_requested.wait()
+            await teardown.remove(self._context, self.record, self._log)
+            self._on_removed(self.record.kernel_id)
         finally:
             await cancel_and_wait(self._probing)
 
-    async def _live(self) -> Outcome:
-        begun = await self._beginning.begin()
-        if isinstance(begun, Outcome):
-            return begun
-        runtime, handle, self._readiness = begun
-        return await self._watch(runtime, handle)
+    async def _run_to_end(self) -> Outcome:
+        context, spec = self._context, self.record.spec
+        try:
+            if self._maybe_started or self.record.handle is not None:
+                await self._require_runtime()
+            runtime, engine = create.select_runtime(context, spec)
+            if self.record.handle is None:
+                started = (
+                    self._find_started(runtime) if self._maybe_started else self._create(runtime, engine)
+                )
+                outcome = await started
+                if outcome is not None:
+                    return outcome
+        except Refused as refused:
+            return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
+        assert self.record.handle is not None
+        self._readiness = create.readiness_check(context, self.record, engine)
+        return await self._watch(runtime, self.record.handle)
+
+    async def _require_runtime(self) -> None:
+        """Block forever if this agent runs without the kernel's runtime: its fate is unknown then."""
+        runtime = self.record.spec.runtime
+        if runtime in self._context.runtimes:
+            return
+        self._log.error(
+            "this agent no longer has the runtime of an existing kernel; the kernel and its devices are kept",
+            runtime=runtime,
+            next_step="restart this agent with that runtime",
+        )
+        self._set_state(ObservedState.UNKNOWN)
+        await asyncio.Event().wait()
+
+    async def _find_started(self, runtime: Runtime) -> Outcome | None:
+        """Find what an earlier run of the agent may have started. Its outcome if it did not start it."""
+        kernel_id = self.record.kernel_id
+        handle = await teardown.find(runtime, kernel_id, self._log, self._set_unknown)
+        if handle is None:
+            return Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED)
+        self.record = replace(self.record, handle=handle)
+        await self._save_record()
+        return None
+
+    async def _create(self, runtime: Runtime, engine: Engine) -> Outcome | None:
+        """Create the kernel. Its outcome if it was terminated before that. Raises ``Refused``."""
+        context, spec = self._context, self.record.spec
+        await create.check_requirements(context, spec)
+        self.record = create.allocate_main_port(context, self.record)
+        self.record = create.allocate_service_ports(context, self.record, spec.ports)
+        await create.write_intent(context, self.record)
+        launch = create.prepare_launch(context, self.record, engine)
+        if context.is_contained(spec):
+            image_ports = await self._prepare_image(runtime, launch)
+            # The image may declare service ports beside those of the spec.
+            if additional := merged(spec.ports, image_ports)[len(spec.ports) :]:
+                self.record = create.allocate_service_ports(context, self.record, additional)
+                await create.write_intent(context, self.record)
+                launch = create.prepare_launch(context, self.record, engine)
+        await self._wait_for_device_memory()
+        if self._must_end():
+            return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+        if spec.workspace and not context.is_simulated(spec):
+            await create.create_workspace(context, spec)
+        self._set_state(ObservedState.CREATING)
+        handle = await create.start(runtime, launch)
+        if isinstance(handle, CreateFailed):
+            if not handle.clean:
+                await teardown.find_and_destroy(runtime, spec.kernel_id, self._log, self._set_unknown)
+            raise Refused(handle.reason, str(handle))
+        self.record = replace(self.record, handle=handle)
+        # Saved after the next report (decision 15). Until then the runtime can find what the intent meant.
+        self._record_unsaved = True
+        return None
+
+    async def _prepare_image(self, runtime: Runtime, launch: Launch) -> tuple[ServicePort, ...]:
+        """Fetch what the runtime needs; the service ports that the image declares."""
+        self._set_state(ObservedState.PREPARING)
+        work = create.failure_as_value(runtime.prepare(launch, self._set_activity))
+        prepared = await create.run_while_wanted(
+            f"prepare.{launch.kernel_id}", work, self._wakeup, lambda: not self._must_end()
+        )
+        if isinstance(prepared, CreateFailed):
+            raise Refused(prepared.reason, str(prepared))
+        return prepared or ()
+
+    async def _wait_for_device_memory(self) -> None:
+        """Wait until earlier users of the kernel's devices have released their memory."""
+        spec, check = self.record.spec, self._context.memory_release
+        devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
+        if check is None or not devices or self._context.is_simulated(spec):
+            return
+
+        def on_waiting(activity: str) -> None:
+            self._set_state(ObservedState.PREPARING)
+            self._set_activity(activity)
+
+        refusal = await create.run_while_wanted(
+            f"device-memory.{spec.kernel_id}",
+            check.wait(spec.kernel_id, devices, on_waiting),
+            self._wakeup,
+            lambda: not self._must_end(),
+        )
+        if refusal is not None:
+            raise Refused(refusal.reason, refusal.detail)
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
-        # What has just been told need not be asked; ``wait`` looks, so it is not believed for longer.
+        """Observe the kernel until it has ended, and act upon requests."""
+        # The runtime has just seen it start. ``Runtime.wait`` looks again, so this is believed only once.
         seen = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
-            self._course.wished.clear()
+            self._wakeup.clear()
             seen = seen or await runtime.observe(handle)
             if seen.state in ENDED:
-                return await self._judge(runtime, handle, seen)
-            rest_s: float | None
+                if seen.exit_code is None:
+                    await teardown.destroy(runtime, handle, self._log)  # some of its processes may be left
+                return self._outcome_of(seen)
+            recheck_s: float | None
             if seen.state is ObservedState.UNKNOWN:
-                self._course.show(ObservedState.UNKNOWN)
-                rest_s = _AGAIN_S
-            elif self._course.unwanted():
-                rest_s = await self._press(runtime, handle)
+                self._set_unknown()
+                recheck_s = _RETRY_S
+            elif self._must_end():
+                recheck_s = await self._advance_termination(runtime, handle)
             else:
-                rest_s = await self._settle(seen)
-            if self._course.unwritten:
-                # After the news, which need not wait: until then the runtime finds what was meant to begin.
-                await self._course.remember()
-            await self._rest(runtime, handle, seen.state, rest_s)
+                recheck_s = await self._advance_readiness(seen)
+            if self._record_unsaved:
+                await self._save_record()
+            await self._wait_for_change(runtime, handle, seen.state, recheck_s)
             seen = None
 
-    async def _settle(self, seen: RuntimeObservation) -> float | None:
-        """Nobody wants it to end: see whether it is ready. Seconds until it must be looked at again."""
-        if self._course.entry.ready:
-            self._course.show(ObservedState.RUNNING)
+    async def _advance_readiness(self, seen: RuntimeObservation) -> float | None:
+        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the next look,
+        None for no limit."""
+        if self.record.ready:
+            self._set_state(ObservedState.RUNNING)
             return None
-        if seen.state is ObservedState.RUNNING and (self._readiness is None or self._served):
-            self._course.entry = replace(self._course.entry, ready=True)
-            self._course.unwritten = True
+        if seen.state is ObservedState.RUNNING and (self._readiness is None or self._probe_succeeded):
+            self.record = replace(self.record, ready=True)
+            self._record_unsaved = True
             if self._readiness is not None:
-                # First on disk: what was once told to be ready stays so, whatever becomes of this agent.
-                # Of what is ready as soon as it runs, the next one sees that too.
-                await self._course.remember()
-            self._course.show(ObservedState.RUNNING)
+                # Saved before it is reported: a kernel once reported ready stays ready over restarts of the
+                # agent. Kernels without a readiness probe are ready as soon as they run; a restarted agent
+                # re-derives that.
+                await self._save_record()
+            self._set_state(ObservedState.RUNNING)
             return None
-        self._course.show(ObservedState.CREATING)
+        self._set_state(ObservedState.CREATING)
         if self._readiness is not None and self._probing is None:
-            self._probing = spawn(f"probe.{self._course.entry.kernel_id}", self._probe(self._readiness))
-        limit = self._course.entry.spec.start_timeout_s
-        # An agent that was away when the time ran out asks once more before it gives up.
-        deadline = max(self._course.entry.created_at + limit, self._kept_since + min(limit, _ASK_AGAIN_S))
-        left = deadline - self._course.around.clock.now().timestamp()
-        if left <= 0:
-            last = f"; last attempt: {self._readiness.last}" if self._readiness else ""
-            self._course.doom = Doom(
-                Reason.START_TIMEOUT, f"it was not ready {limit:g} s after it was begun{last}"
-            )
-            return 0
-        return left
+            self._probing = spawn(f"probe.{self.record.kernel_id}", self._probe(self._readiness))
+        return self._check_start_timeout()
 
-    async def _probe(self, readiness: Readiness) -> None:
-        period_s = self._course.entry.spec.probe_period_s
-        await readiness.wait(period_s, self._course.around.clock, self._course.tell)
-        self._served = True
-        self._course.wished.set()
+    def _check_start_timeout(self) -> float:
+        """Terminate the kernel if its start timeout has passed. Returns the seconds until then."""
+        limit = self.record.spec.start_timeout_s
+        # An agent that was down when the timeout passed still probes for some seconds.
+        deadline = max(self.record.created_at + limit, self._task_created_at + min(limit, _MIN_PROBING_S))
+        remaining = deadline - self._context.clock.now().timestamp()
+        if remaining > 0:
+            return remaining
+        last = f"; last attempt: {self._readiness.last_result}" if self._readiness else ""
+        self._termination = TerminationCause(
+            Reason.START_TIMEOUT, f"it was not ready {limit:g} s after its creation began{last}"
+        )
+        return 0
 
-    async def _press(self, runtime: Runtime, handle: Handle) -> float:
-        """Make it end. Seconds until it must be looked at again."""
-        now = self._course.around.clock.monotonic()
-        self._course.show(ObservedState.STOPPING)
+    async def _probe(self, readiness: ReadinessCheck) -> None:
+        await readiness.wait(self.record.spec.probe_period_s, self._context.clock, self._set_activity)
+        self._probe_succeeded = True
+        self._wakeup.set()
+
+    async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
+        """Stop the kernel, and destroy it once its grace period has passed. Returns the seconds until the
+        next look."""
+        now = self._context.clock.monotonic()
+        self._set_state(ObservedState.STOPPING)
         try:
             if self._kill_at is None:
-                grace = self._course.entry.spec.stop_grace_s
-                if self._course.doom and self._course.entry.doom != self._course.doom:
-                    self._course.entry = replace(self._course.entry, doom=self._course.doom)
-                    await self._course.remember()
-                await runtime.stop(handle, grace)
-                self._kill_at = now + grace + _STOP_MARGIN_S
+                grace_s = self.record.spec.stop_grace_s
+                if self._termination and self.record.termination != self._termination:
+                    self.record = replace(self.record, termination=self._termination)
+                    await self._save_record()
+                await runtime.stop(handle, grace_s)
+                self._kill_at = now + grace_s + _STOP_MARGIN_S
             elif now >= self._kill_at:
                 await runtime.destroy(handle)
                 return 0
         except (OSError, RuntimeFailed) as error:
-            self._course.log.warning("it does not end yet", error=str(error))
-            return _AGAIN_S
+            self._log.warning("cannot stop the kernel, retrying", error=str(error))
+            return _RETRY_S
         return max(0.0, self._kill_at - now)
 
-    async def _rest(
-        self, runtime: Runtime, handle: Handle, seen: ObservedState, rest_s: float | None
+    async def _wait_for_change(
+        self, runtime: Runtime, handle: Handle, seen: ObservedState, timeout_s: float | None
     ) -> None:
-        """Until the runtime saw something, a wish came, or ``rest_s`` seconds have passed."""
-        waiting = spawn(f"wait.{self._course.entry.kernel_id}", self._await_change(runtime, handle, seen))
-        waiting.add_done_callback(lambda _: self._course.wished.set())
+        """Return when the kernel may have left state ``seen``, on a request, or after ``timeout_s``."""
+        waiting = spawn(f"wait.{self.record.kernel_id}", self._wait_on_runtime(runtime, handle, seen))
+        waiting.add_done_callback(lambda _: self._wakeup.set())
         try:
-            async with asyncio.timeout(rest_s):
-                await self._course.wished.wait()
+            async with asyncio.timeout(timeout_s):
+                await self._wakeup.wait()
         except TimeoutError:
             pass
         finally:
             await cancel_and_wait(waiting)
 
-    async def _await_change(self, runtime: Runtime, handle: Handle, seen: ObservedState) -> None:
+    async def _wait_on_runtime(self, runtime: Runtime, handle: Handle, seen: ObservedState) -> None:
         try:
             await runtime.wait(handle, seen)
         except OSError as error:
-            self._course.log.warning("cannot watch it, looking again soon", error=str(error))
-            await asyncio.sleep(_AGAIN_S)
+            self._log.warning("cannot watch the kernel, looking again soon", error=str(error))
+            await asyncio.sleep(_RETRY_S)
 
-    async def _judge(self, runtime: Runtime, handle: Handle, seen: RuntimeObservation) -> Outcome:
-        if seen.exit_code is None:
-            await self._ending.destroy(runtime, handle)  # something of it may be left
-        return self._course.verdict(seen)
+    async def _record_outcome(self, outcome: Outcome) -> None:
+        """Report how the kernel ended, with the end of its log."""
+        handle, runtime = self.record.handle, self._context.runtimes.get(self.record.spec.runtime)
+        tail = await runtime.log_tail(handle, _LOG_TAIL_BYTES) if handle and runtime else ""
+        self.record = replace(self.record, outcome=outcome, log_tail=tail)
+        self._log.info(
+            "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
+        )
+        self._set_state(outcome.state)
+        await self._save_record()
+
+    # State.
+
+    def _must_end(self) -> bool:
+        return self._order_withdrawn or self._termination is not None
+
+    def _outcome_of(self, seen: RuntimeObservation) -> Outcome:
+        cause = self._termination or (TerminationCause() if self._order_withdrawn else None)
+        return determine_outcome(
+            seen.state, seen.exit_code, oom=seen.oom, refused=seen.refused, detail=seen.detail, cause=cause
+        )
+
+    def _set_state(self, state: ObservedState) -> None:
+        # An end is always worth a report: its outcome is new even where the state is not.
+        if self.state is not state or state in ENDED:
+            self.state, self._activity = state, ""
+            self._on_change(coalescing_window(state))
+
+    def _set_unknown(self) -> None:
+        self._set_state(ObservedState.UNKNOWN)
+
+    def _set_activity(self, activity: str) -> None:
+        """Report what the kernel is busy with, until its state changes."""
+        if activity != self._activity:
+            self._activity = activity
+            self._on_change(HOUSEKEEPING)
+
+    async def _save_record(self) -> None:
+        """Write the record to the checkpoint. A failure (a full disk) must not cost the kernel: at worst, a
+        restarted agent knows less of it."""
+        record, self._record_unsaved = self.record, False
+        try:
+            await asyncio.to_thread(self._context.checkpoint.write, record)
+        except OSError as error:
+            self._log.error("cannot write the kernel's checkpoint record", error=str(error))

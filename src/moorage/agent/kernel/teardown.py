@@ -1,70 +1,71 @@
-"""The end of one kernel on this node: what is told of it, and that nothing of it is left."""
+"""Teardown of one kernel: finds and destroys what is left of it, retrying until the runtime has answered."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable
 
-from moorage.agent.kernel.outcome import Outcome
-from moorage.agent.kernel.reconcile import ENDED
-from moorage.agent.kernel.state import Course
+from structlog.typing import FilteringBoundLogger
+
+from moorage.agent.kernel.context import AgentContext
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
-from moorage.common.model.status import ObservedState
+from moorage.agent.state.checkpoint import KernelRecord
+from moorage.common.model.ids import KernelId
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
-class Ending:
-    def __init__(self, course: Course) -> None:
-        self._course = course
+async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:
+    """Remove all of an ended kernel but its log, last its checkpoint record, and release its ports."""
+    runtime = context.runtimes.get(record.spec.runtime)
+    if record.handle is not None and runtime is not None:
+        await destroy(runtime, record.handle, log)
+    elif runtime is not None:
+        await find_and_destroy(runtime, record.kernel_id, log)
+    if record.spec.workspace == "drop":
+        await asyncio.to_thread(context.workspaces.remove_temporary, record.spec)
+    try:
+        await asyncio.to_thread(context.checkpoint.remove, record.kernel_id)
+    except OSError as error:
+        log.error("cannot remove the kernel's checkpoint record", error=str(error))
+    for port in record.node_ports:
+        context.ports.release(port)
 
-    async def end(self, outcome: Outcome) -> None:
-        """Tell how it ended, with the last lines of its log."""
-        course = self._course
-        handle, runtime = course.entry.handle, course.around.runtimes.get(course.entry.spec.runtime)
-        tail = await runtime.log_tail(handle, 8192) if handle and runtime else ""
-        course.entry = replace(course.entry, outcome=outcome, log_tail=tail)
-        course.log.info(
-            "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
-        )
-        course.show(outcome.state)
-        await course.remember()
 
-    async def clear_away(self) -> None:
-        """Nobody asks for it any more: nothing of it but its log stays."""
-        entry, around = self._course.entry, self._course.around
-        runtime = around.runtimes.get(entry.spec.runtime)
-        if entry.handle is not None and runtime is not None:
-            await self.destroy(runtime, entry.handle)
-        elif runtime is not None:
-            await self.destroy_what_is_there(runtime)
-        if entry.spec.workspace == "drop":
-            await asyncio.to_thread(around.workspaces.let_go, entry.spec)
-        await self._course.persist(lambda: around.ledger.remove(entry.kernel_id))
-        for port in entry.held:
-            around.ports.release(port)
+async def find_and_destroy(
+    runtime: Runtime,
+    kernel_id: KernelId,
+    log: FilteringBoundLogger,
+    on_no_answer: Callable[[], None] = lambda: None,
+) -> None:
+    """Destroy a kernel without a handle. It was not started as far as is recorded, but a crash may have lost
+    the record."""
+    handle = await find(runtime, kernel_id, log, on_no_answer)
+    if handle is not None:
+        await destroy(runtime, handle, log)
 
-    async def destroy_what_is_there(self, runtime: Runtime) -> None:
-        """Without a handle: it was not begun as far as we know, but a crash may have cost us the news."""
-        handle = await self.look_for(runtime)
-        if handle is not None:
-            await self.destroy(runtime, handle)
 
-    async def look_for(self, runtime: Runtime) -> Handle | None:
-        """Until the runtime answers, it may be there as well as not: it is kept, with its devices."""
-        while True:
-            try:
-                return (await runtime.find()).get(self._course.entry.kernel_id)
-            except (OSError, RuntimeFailed) as error:
-                self._course.log.warning("cannot look for it yet", error=str(error))
-                if self._course.state not in ENDED:
-                    self._course.show(ObservedState.UNKNOWN)
-                await asyncio.sleep(_AGAIN_S)
+async def find(
+    runtime: Runtime,
+    kernel_id: KernelId,
+    log: FilteringBoundLogger,
+    on_no_answer: Callable[[], None] = lambda: None,
+) -> Handle | None:
+    """The kernel's handle, or None if the runtime has no such kernel. ``on_no_answer`` is called for each
+    failed attempt: until the runtime answers, the kernel may exist, and keeps its devices."""
+    while True:
+        try:
+            return (await runtime.find()).get(kernel_id)
+        except (OSError, RuntimeFailed) as error:
+            log.warning("cannot look for the kernel, retrying", error=str(error))
+            on_no_answer()
+            await asyncio.sleep(_RETRY_S)
 
-    async def destroy(self, runtime: Runtime, handle: Handle) -> None:
-        while True:
-            try:
-                return await runtime.destroy(handle)
-            except (OSError, RuntimeFailed) as error:
-                self._course.log.warning("something of it is left", error=str(error))
-                await asyncio.sleep(_AGAIN_S)
+
+async def destroy(runtime: Runtime, handle: Handle, log: FilteringBoundLogger) -> None:
+    while True:
+        try:
+            return await runtime.destroy(handle)
+        except (OSError, RuntimeFailed) as error:
+            log.warning("cannot destroy the kernel completely, retrying", error=str(error))
+            await asyncio.sleep(_RETRY_S)

@@ -1,4 +1,9 @@
-"""The agent's side of the gRPC link: reports up, orders down (whole, then deltas), logs when asked for."""
+"""Client of the agent link: a gRPC stream with reports up and orders down, and calls for logs, commands,
+workspaces and usage.
+
+It reconnects with backoff for as long as it runs. Each stream begins with the full state in both directions
+and continues with deltas (``common.link.sync``).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,12 @@ from dataclasses import replace
 import grpc
 import structlog
 
-from moorage.agent.execution.commands import OpenExec, refuse, serve_exec
-from moorage.agent.execution.workspaces import AnswerWorkspaces, no_workspaces
+from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
+from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
-from moorage.common.link.exchange import OrdersIn, ReportsOut
 from moorage.common.link.messages import (
     ExecRequest,
     LogRequest,
@@ -28,6 +32,7 @@ from moorage.common.link.messages import (
 )
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
+from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import ConfigError, MoorageError
 from moorage.common.model.usage import UsageReport
 
@@ -37,40 +42,39 @@ MAX_MESSAGE = 64 * 1024 * 1024
 OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
-    # A manager that vanished without a word is noticed after 5 + 4 s. The manager must allow such pings:
-    # grpc.http2.min_ping_interval_without_data_ms below that.
+    # A manager that vanished silently is noticed after 5 + 4 s. The manager must allow such pings: its
+    # grpc.http2.min_ping_interval_without_data_ms must be lower.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # counts beside the former, and is a minute if left out
+    ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Every attempt is new: our own backoff decides, not one inside a connection that is shared.
+    # Each attempt gets a connection of its own, so that our backoff applies and not that of a shared one.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_retries", 0),
 ]
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
-# Whoever was replaced, or reports what cannot be taken in, changes nothing by coming again soon.
-_REFUSED_S = 30.0
+# An agent that was replaced, or whose report is invalid, gains nothing from an early retry.
+_REFUSED_BACKOFF_S = 30.0
 _REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
-# Changes come in bursts. The first of a burst goes at once; then there is a pause of ten times what a report
-# costs, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are. And a
-# manager that has its hands full asks for a longer one.
-_PAUSE_S = (0.002, 0.1)
-_LONGEST_REST_S = 1.0
+# Changes come in bursts. The first of a burst is reported at once; then follows a pause of ten times the cost
+# of a report, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are. A
+# busy manager asks for a longer pause.
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.002, 0.1
+_MAX_REQUESTED_PAUSE_S = 1.0
 _CHUNK = 65_536
-_LOG_DEADLINE_S = 300.0  # of a log that is not followed
-_USAGE_S = 4.0
+_LOG_TIMEOUT_S = 300.0  # for a log that is not followed
+_CALL_TIMEOUT_S = 4.0
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
-class Link:
-    """Dials by ``dialer`` for as long as ``run`` runs.
+class LinkClient:
+    """``run`` dials through ``dialer`` until it is cancelled or a shutdown notice was sent.
 
-    ``streams`` numbers its connections (``Report.stream``). ``report`` makes the newest whole report;
-    ``take`` takes orders in and says whether it did; ``logs`` opens a kernel's log, ``execs`` runs a command
-    in one. ``connected`` is called when the first orders of a connection were taken in, and ``disconnected``
-    when that connection has ended.
+    ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report`` returns the current full
+    report. ``apply_orders`` returns False for orders that it refuses. ``on_connect`` is called when the first
+    orders of a stream have been applied, and ``on_disconnect`` when that stream has ended.
     """
 
     def __init__(
@@ -79,217 +83,223 @@ class Link:
         *,
         clock: Clock,
         interval_s: float,
-        streams: Iterator[int],
-        report: Callable[[], Report],
-        take: Callable[[Orders], bool],
-        logs: Callable[[LogRequest], AsyncGenerator[bytes, None]],
-        execs: OpenExec = refuse,
-        workspaces: AnswerWorkspaces = no_workspaces,
-        connected: Callable[[], None] = lambda: None,
-        disconnected: Callable[[], None] = lambda: None,
+        stream_numbers: Iterator[int],
+        make_report: Callable[[], Report],
+        apply_orders: Callable[[Orders], bool],
+        open_log: Callable[[LogRequest], AsyncGenerator[bytes, None]],
+        run_command: RunCommand = no_commands,
+        handle_workspace_request: HandleWorkspaceRequest = no_workspaces,
+        on_connect: Callable[[], None] = lambda: None,
+        on_disconnect: Callable[[], None] = lambda: None,
     ) -> None:
         self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
-        self._report, self._take, self._logs, self._execs = report, take, logs, execs
-        self._workspaces = workspaces
-        self._streams, self._stream = streams, 0
-        self._connected, self._disconnected = connected, disconnected
-        self._dirty = asyncio.Event()
-        self._due: asyncio.TimerHandle | None = None
-        self._leaving = asyncio.Event()
-        self._sent_last = asyncio.Event()
-        # Whether it is connected, and whether a manager has given orders there.
-        self._open, self._obeyed = False, False
-        self._said = ""
-        self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
-        self._rest_s = 0.0
+        self._make_report, self._apply_orders, self._open_log = make_report, apply_orders, open_log
+        self._run_command, self._handle_workspace_request = run_command, handle_workspace_request
+        self._stream_numbers, self._stream_number = stream_numbers, 0
+        self._on_connect, self._on_disconnect = on_connect, on_disconnect
+        self._report_due = asyncio.Event()
+        self._report_timer: asyncio.TimerHandle | None = None
+        self._shutting_down = asyncio.Event()
+        self._notice_sent = asyncio.Event()
+        # Whether the stream is open, and whether orders have been applied on it.
+        self._is_open, self._has_orders = False, False
+        self._logged_cause = ""
+        self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
+        self._requested_pause_s = 0.0
         self._stub: AgentLinkStub | None = None
 
     @property
     def connected(self) -> bool:
-        """Whether a manager has given orders on this connection."""
-        return self._stub is not None and self._obeyed
+        """Whether orders have been applied on the current stream."""
+        return self._stub is not None and self._has_orders
 
     async def send_usage(self, report: UsageReport) -> bool:
-        """Whether the manager took it. Not connected, or not taken soon: it did not."""
+        """False: there is no connection, or the manager did not accept the report in time."""
         if self._stub is None or not self.connected:
             return False
         wire = usage_codec.usage_to_wire(report)
         try:
-            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=_USAGE_S)
+            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=_CALL_TIMEOUT_S)
         except _BROKEN:
             return False
         return True
 
-    def changed(self, within_s: float = 0.0) -> None:
-        """There is something new to report, which may wait so long for other news."""
+    def schedule_report(self, within_s: float = 0.0) -> None:
+        """There is a change to report, which may wait up to ``within_s`` seconds for others."""
         if within_s <= 0:
-            self._dirty.set()
+            self._report_due.set()
             return
         loop = asyncio.get_running_loop()
         due = loop.time() + within_s
-        if self._due is None or due < self._due.when():
-            self._not_due()
-            self._due = loop.call_at(due, self._dirty.set)
+        if self._report_timer is None or due < self._report_timer.when():
+            self._cancel_timer()
+            self._report_timer = loop.call_at(due, self._report_due.set)
 
-    def _not_due(self) -> None:
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+    def _cancel_timer(self) -> None:
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+            self._report_timer = None
 
     async def run(self) -> None:
         backoff = _FIRST_BACKOFF_S
-        while not self._leaving.is_set():
-            self._obeyed = False
+        while not self._shutting_down.is_set():
+            self._has_orders = False
             try:
                 await self._attach()
-                self._complain("the manager ended the connection")
+                self._log_disconnect("the manager ended the connection")
             except ConfigError as error:
-                self._complain(str(error))
+                self._log_disconnect(str(error))
             except grpc.aio.AioRpcError as error:
-                self._complain(_explain(self._dialer, error))
+                self._log_disconnect(_explain(self._dialer, error))
                 if error.code() in _REFUSED:
-                    await asyncio.sleep(_REFUSED_S * self._clock.jitter(0.25))
+                    await asyncio.sleep(_REFUSED_BACKOFF_S * self._clock.jitter(0.25))
                     continue
-            if self._obeyed:
+            if self._has_orders:
                 backoff = _FIRST_BACKOFF_S
             await asyncio.sleep(backoff * self._clock.jitter(0.25))
             backoff = min(_LONGEST_BACKOFF_S, backoff * 2)
 
-    async def farewell(self, timeout_s: float = 2.0) -> None:
-        """Send a last report and give the manager a moment to take it in. Returns at once when not
-        connected. A manager that has a report and has not answered it yet may place kernels here, too."""
-        if not self._open:
+    async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
+        """Send a last report, and wait up to ``timeout_s`` until the manager has applied it. Returns at once
+        when no stream is open. Orders are not awaited: a manager with any report may place kernels here."""
+        if not self._is_open:
             return
-        self._leaving.set()
-        self._dirty.set()
+        self._shutting_down.set()
+        self._report_due.set()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._sent_last.wait()
+                await self._notice_sent.wait()
         except TimeoutError:
-            log.warning("the manager did not take the last report")
+            log.warning("the manager did not confirm the last report")
 
-    def _complain(self, text: str) -> None:
+    def _log_disconnect(self, cause: str) -> None:
         # Once per cause, not once per attempt.
-        if text != self._said and not self._leaving.is_set():
-            log.warning("not connected to the manager, trying again", manager=self._dialer.target, why=text)
-        self._said = text
+        if cause != self._logged_cause and not self._shutting_down.is_set():
+            log.warning("not connected to the manager, trying again", manager=self._dialer.target, why=cause)
+        self._logged_cause = cause
 
     async def _attach(self) -> None:
         async with self._dialer.channel(OPTIONS) as channel:
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Attach(metadata=self._dialer.metadata)
-            # What was said is known to the other end of this stream only.
-            self._out, self._in, self._orders_wanted = ReportsOut(), OrdersIn(), False
-            self._rest_s = 0.0
-            self._stream = next(self._streams)
+            # Deltas refer to what was sent on the same stream, so each stream starts afresh.
+            self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
+            self._requested_pause_s = 0.0
+            self._stream_number = next(self._stream_numbers)
             self._stub = stub
-            sender = spawn("link.send", self._send(call))
-            followers: set[asyncio.Task[None]] = set()
+            sender = spawn("link.send", self._send_reports(call))
+            requests: set[asyncio.Task[None]] = set()
             try:
                 async for wire in call:
                     message = _decode(wire)
                     if isinstance(message, Orders | OrdersDelta):
-                        self._rest_s = min(wire.report_rest_ms / 1000, _LONGEST_REST_S)
-                        self._receive(message)
+                        self._requested_pause_s = min(wire.report_rest_ms / 1000, _MAX_REQUESTED_PAUSE_S)
+                        self._receive_orders(message)
                     elif isinstance(message, WholeReportWanted):
-                        self._out.want_whole()
-                        self._dirty.set()
-                    elif isinstance(message, ExecRequest):
-                        work = serve_exec(stub, self._dialer.metadata, message, self._execs)
-                        task = spawn(f"link.exec.{message.request_id}", work)
-                        followers.add(task)
-                        task.add_done_callback(followers.discard)
-                    elif isinstance(message, WorkspaceRequest):
-                        task = spawn(f"link.workspaces.{message.request_id}", self._tell(stub, message))
-                        followers.add(task)
-                        task.add_done_callback(followers.discard)
+                        self._reports.force_full()
+                        self._report_due.set()
                     elif message is not None:
-                        task = spawn(f"link.logs.{message.request_id}", self._send_logs(stub, message))
-                        followers.add(task)
-                        task.add_done_callback(followers.discard)
+                        task = self._serve(stub, message)
+                        requests.add(task)
+                        task.add_done_callback(requests.discard)
             finally:
-                self._stub, self._open = None, False
-                if self._obeyed:
-                    self._disconnected()
-                await cancel_and_wait(sender, *followers)
+                self._stub, self._is_open = None, False
+                if self._has_orders:
+                    self._on_disconnect()
+                await cancel_and_wait(sender, *requests)
                 call.cancel()
-                if self._leaving.is_set():
-                    self._sent_last.set()
+                if self._shutting_down.is_set():
+                    self._notice_sent.set()
 
-    def _receive(self, message: Orders | OrdersDelta) -> None:
-        orders = self._in.take(message)
+    def _serve(
+        self, stub: AgentLinkStub, request: ExecRequest | LogRequest | WorkspaceRequest
+    ) -> asyncio.Task[None]:
+        match request:
+            case ExecRequest():
+                work = serve_exec(stub, self._dialer.metadata, request, self._run_command)
+                return spawn(f"link.exec.{request.request_id}", work)
+            case WorkspaceRequest():
+                return spawn(f"link.workspaces.{request.request_id}", self._send_workspaces(stub, request))
+            case LogRequest():
+                return spawn(f"link.logs.{request.request_id}", self._send_logs(stub, request))
+
+    def _receive_orders(self, message: Orders | OrdersDelta) -> None:
+        orders = self._orders.apply(message)
         self._orders_wanted = orders is None
         if orders is None:
-            log.warning("the orders have drifted: asking for them whole", generation=message.generation)
-            self._dirty.set()
-        else:
-            self._obey(orders)
-
-    def _obey(self, orders: Orders) -> None:
-        if not self._take(orders):
+            log.warning(
+                "a delta of the orders does not match: asking for full orders", generation=message.generation
+            )
+            self._report_due.set()
+            return
+        if not self._apply_orders(orders):
             log.error(
-                "refusing orders that are older than those obeyed before",
+                "refusing orders that are older than those applied before",
                 generation=orders.generation,
                 next_step="if the manager's database was replaced, stop this agent, remove agent.json from "
-                "its state directory, and start it: kernels that are not ordered are then ended",
+                "its state directory, and start it: kernels that are not ordered are then terminated",
             )
             return
-        if not self._obeyed:
-            self._obeyed, self._said = True, ""
+        if not self._has_orders:
+            self._has_orders, self._logged_cause = True, ""
             log.info("connected to the manager", manager=self._dialer.target, generation=orders.generation)
-            self._connected()
+            self._on_connect()
 
-    async def _send(
+    async def _send_reports(
         self, call: grpc.aio.StreamStreamCall[agent_pb2.Report, agent_pb2.ManagerMessage]
     ) -> None:
         try:
             await call.wait_for_connection()
-            self._open = True
+            self._is_open = True
             while True:
-                self._dirty.clear()
-                self._not_due()
-                leaving, begun = self._leaving.is_set(), self._clock.monotonic()
-                report = replace(self._report(), stream=self._stream, orders_wanted=self._orders_wanted)
-                await call.write(codec.report_to_wire(self._out.next(report)))
-                if leaving:
+                self._report_due.clear()
+                self._cancel_timer()
+                shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
+                report = replace(
+                    self._make_report(), stream=self._stream_number, orders_wanted=self._orders_wanted
+                )
+                await call.write(codec.report_to_wire(self._reports.next_message(report)))
+                if shutting_down:
                     await call.done_writing()
                     return
-                sent = self._clock.monotonic()
+                sent_at = self._clock.monotonic()
                 try:
                     async with asyncio.timeout(self._interval_s):
-                        await self._dirty.wait()
+                        await self._report_due.wait()
                 except TimeoutError:
                     continue
-                pause = max(min(max(10 * (sent - begun), _PAUSE_S[0]), _PAUSE_S[1]), self._rest_s)
-                await asyncio.sleep(max(0.0, sent + pause - self._clock.monotonic()))
+                pause = min(max(10 * (sent_at - started_at), _MIN_PAUSE_S), _MAX_PAUSE_S)
+                pause = max(pause, self._requested_pause_s)
+                await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
         except _BROKEN:
-            pass  # the reading side says what happened
+            pass  # the reading side logs the cause
 
-    async def _tell(self, stub: AgentLinkStub, request: WorkspaceRequest) -> None:
-        answer = await self._workspaces(request)
+    async def _send_workspaces(self, stub: AgentLinkStub, request: WorkspaceRequest) -> None:
+        answer = await self._handle_workspace_request(request)
         try:
-            await stub.SendWorkspaces(answer, metadata=self._dialer.metadata, timeout=_USAGE_S)
+            await stub.SendWorkspaces(answer, metadata=self._dialer.metadata, timeout=_CALL_TIMEOUT_S)
         except _BROKEN:
-            pass  # who asked has been told that nobody answered
+            pass  # the manager's request has timed out by now
 
     async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
-        timeout_s = None if request.follow else _LOG_DEADLINE_S
+        timeout_s = None if request.follow else _LOG_TIMEOUT_S
         call = stub.SendLogs(metadata=self._dialer.metadata, timeout=timeout_s)
-        me = asyncio.current_task()
-        assert me is not None
-        # The manager ends the call when its reader has left: then there may be nothing to write for long.
-        call.add_done_callback(lambda _: me.cancel())
+        current = asyncio.current_task()
+        assert current is not None
+        # The manager ends the call when its reader has disconnected; a silent kernel may write nothing for
+        # long.
+        call.add_done_callback(lambda _: current.cancel())
 
         def chunk(data: bytes = b"", error: str = "") -> agent_pb2.LogChunk:
             return agent_pb2.LogChunk(request_id=request.request_id, data=data, error=error)
 
         try:
-            await call.write(chunk())  # says whose log this will be, even if it is empty for long
+            await call.write(chunk())  # identifies the request, even if the log stays empty for long
             try:
-                async with aclosing(self._logs(request)) as pieces:
+                async with aclosing(self._open_log(request)) as pieces:
                     async for data in pieces:
-                        for at in range(0, len(data), _CHUNK):
-                            await call.write(chunk(data[at : at + _CHUNK]))
+                        for start in range(0, len(data), _CHUNK):
+                            await call.write(chunk(data[start : start + _CHUNK]))
             except (MoorageError, OSError) as error:
                 await call.write(chunk(error=str(error)))
             await call.done_writing()
@@ -304,16 +314,16 @@ def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
     try:
         return codec.manager_message_from_wire(wire)
     except ValueError as error:
-        log.error("a message of the manager is not understood, ignoring it", error=str(error))
+        log.error("ignoring an unknown message of the manager", error=str(error))
         return None
 
 
 def _explain(dialer: Dialer, error: grpc.aio.AioRpcError) -> str:
     code, details = error.code(), error.details()
-    if (words := dialer.explain(error)) is not None:
-        return words
+    if (explanation := dialer.explain(error)) is not None:
+        return explanation
     if code in _REFUSED:
-        return f"it refuses this agent, which tries again each {_REFUSED_S:.0f} s: {details}"
+        return f"it refuses this agent, which retries every {_REFUSED_BACKOFF_S:.0f} s: {details}"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"nothing answers at {dialer.target}: {details}"
     return f"{code.name}: {details}"

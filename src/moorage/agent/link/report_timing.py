@@ -1,8 +1,8 @@
-"""How long news may wait for company before they are reported, in seconds.
+"""Coalescing windows for reports, in seconds: how long a change may wait so that others join its report.
 
-A message costs both ends more than what it says. That a kernel serves or has ended is waited for: it goes
-at once. That it is on its way is only worth a message of its own when it stays so; and that orders were
-taken, or that something which had ended before was cleared away, changes nothing that anybody decides.
+A message costs both ends more than its content. The manager acts at once on a kernel that has become ready or
+has ended, so such a change is reported immediately. A kernel in transition is worth a message only if it
+stays there. Applied orders and removed kernels change no decision.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable
 
 from moorage.common.model.status import ObservedState
 
-AT_ONCE = 0.0
-PASSING = 0.05
+IMMEDIATE = 0.0
+TRANSIENT = 0.05
 HOUSEKEEPING = 0.5
 
-# Called with how long the news may wait.
-Changed = Callable[[float], None]
+# Called on each change, with its coalescing window.
+OnChange = Callable[[float], None]
 
-_PASSING = (ObservedState.PREPARING, ObservedState.CREATING, ObservedState.STOPPING)
+_TRANSIENT_STATES = (ObservedState.PREPARING, ObservedState.CREATING, ObservedState.STOPPING)
 
 
-def may_wait(state: ObservedState) -> float:
-    """For a kernel that has come to this state."""
-    return PASSING if state in _PASSING else AT_ONCE
+def coalescing_window(state: ObservedState) -> float:
+    """The window of a kernel's change to ``state``."""
+    return TRANSIENT if state in _TRANSIENT_STATES else IMMEDIATE

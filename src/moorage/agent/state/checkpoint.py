@@ -1,9 +1,8 @@
-"""What an agent remembers on disk: a file per kernel, written before it is acted upon.
+"""Checkpoint of an agent on disk: one record per kernel, written before the agent acts on it.
 
-STATE/ledger/<kernel id>.json (mode 0600: it holds the kernel's secret), STATE/agent.json and
-STATE/identity.json. Each is replaced by an atomic rename after fsync. A file of the first two kinds that
-cannot be read is moved aside to ``*.corrupt`` and said so; its kernel is then found again by looking
-(``Runtime.find``).
+The files are STATE/ledger/<kernel id>.json (mode 0600: they hold the kernels' secrets), STATE/agent.json and
+STATE/identity.json. Each is replaced by an atomic rename after fsync. An unreadable file of the first two
+kinds is renamed to ``*.corrupt`` and logged; its kernel is then recovered through ``Runtime.find``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.kernel.outcome import Doom, Outcome
+from moorage.agent.kernel.outcome import Outcome, TerminationCause
 from moorage.agent.runtimes.base import Handle
 from moorage.common.aio.clock import Clock
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
@@ -36,10 +35,11 @@ _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """One kernel. No ``handle``: it was meant to be started, and perhaps was.
+class KernelRecord:
+    """One kernel. Without ``handle`` it was about to be started, and may have been.
 
-    ``created_at`` in unix seconds. ``ready``: it was ready once. ``doom``: the agent decided to end it.
+    ``created_at``: when its creation began, in unix seconds. ``ready``: it has been ready.
+    ``termination``: why the agent terminates it.
     """
 
     spec: KernelSpec
@@ -48,7 +48,7 @@ class Entry:
     apps: tuple[AppPort, ...] = ()
     handle: Handle | None = None
     ready: bool = False
-    doom: Doom | None = None
+    termination: TerminationCause | None = None
     outcome: Outcome | None = None
     log_tail: str = ""
 
@@ -57,101 +57,100 @@ class Entry:
         return self.spec.kernel_id
 
     @property
-    def held(self) -> tuple[int, ...]:
-        """The ports of the node that are its."""
+    def node_ports(self) -> tuple[int, ...]:
+        """The ports of the node that the kernel holds."""
         return tuple(filter(None, (self.port, *(app.port for app in self.apps))))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Begun:
-    """One start of an agent: whose it is, and its number."""
+class AgentStart:
+    """One start of an agent. ``identity`` belongs to the state directory; ``start`` grows with each start."""
 
     identity: str
     start: int
 
-    def streams(self) -> Iterator[int]:
-        """The numbers of its streams, each greater than all before, those of earlier starts included."""
+    def stream_numbers(self) -> Iterator[int]:
+        """Numbers for the agent's streams, each greater than all before, over restarts too."""
         return itertools.count((self.start << 20) + 1)
 
 
-def check_id(kernel_id: str) -> None:
-    """A kernel id becomes a file name. Raises ``InvalidInput`` for one that must not."""
+def validate_kernel_id(kernel_id: str) -> None:
+    """Raises ``InvalidInput`` for an id that must not become a file name."""
     if not _ID.fullmatch(kernel_id):
-        raise InvalidInput(f"kernel id {kernel_id!r} is not made of 1 to 64 letters, digits, - and _")
+        raise InvalidInput(f"kernel id {kernel_id!r} does not consist of 1 to 64 letters, digits, - and _")
 
 
-class Ledger:
-    """All methods block (fsync): call them in a thread. One writer per kernel at a time, which is its own
-    task."""
+class Checkpoint:
+    """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its task."""
 
     def __init__(self, state: Path) -> None:
-        self._folder, self._agent = state / "ledger", state / "agent.json"
-        self._identity = state / "identity.json"
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._records, self._generation_file = state / "ledger", state / "agent.json"
+        self._identity_file = state / "identity.json"
+        self._records.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def load(self) -> dict[KernelId, Entry]:
-        entries: dict[KernelId, Entry] = {}
-        for path in sorted(self._folder.glob("*.json")):
+    def load(self) -> dict[KernelId, KernelRecord]:
+        records: dict[KernelId, KernelRecord] = {}
+        for path in sorted(self._records.glob("*.json")):
             try:
-                entry = entry_from_json(json.loads(path.read_text()))
-                if f"{entry.kernel_id}.json" != path.name:
-                    raise ValueError(f"it is about kernel {entry.kernel_id}")
+                record = record_from_json(json.loads(path.read_text()))
+                if f"{record.kernel_id}.json" != path.name:
+                    raise ValueError(f"it holds the record of kernel {record.kernel_id}")
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                _set_aside(path, error)
+                _quarantine(path, error)
             else:
-                entries[entry.kernel_id] = entry
-        for leftover in self._folder.glob("*.tmp"):
-            leftover.unlink(missing_ok=True)  # a write that a crash cut short
-        return entries
+                records[record.kernel_id] = record
+        for leftover in self._records.glob("*.tmp"):
+            leftover.unlink(missing_ok=True)  # of a write that a crash interrupted
+        return records
 
-    def write(self, entry: Entry) -> None:
-        check_id(entry.kernel_id)
-        self._replace(self._folder / f"{entry.kernel_id}.json", entry_to_json(entry))
+    def write(self, record: KernelRecord) -> None:
+        validate_kernel_id(record.kernel_id)
+        self._replace(self._records / f"{record.kernel_id}.json", record_to_json(record))
 
     def remove(self, kernel_id: KernelId) -> None:
-        check_id(kernel_id)
-        (self._folder / f"{kernel_id}.json").unlink(missing_ok=True)
-        _sync_folder(self._folder)
+        validate_kernel_id(kernel_id)
+        (self._records / f"{kernel_id}.json").unlink(missing_ok=True)
+        _sync_folder(self._records)
 
-    def begin(self, clock: Clock) -> Begun:
-        """Note a start of the agent. Its number is greater than that of every start before, and follows the
-        clock: of two copies of one state directory the one that was started later counts.
+    def record_start(self, clock: Clock) -> AgentStart:
+        """Record a start of the agent. Its number exceeds that of every earlier start and follows the clock:
+        of two copies of one state directory, the one started later prevails.
 
-        Raises ``StartupError`` for a file that cannot be read: a new identity would be another agent's.
+        Raises ``StartupError`` for an unreadable file: a new identity would make this a different agent.
         """
         try:
-            known = json.loads(self._identity.read_text())
-            identity, before = str(known["identity"]), int(known["start"])
+            known = json.loads(self._identity_file.read_text())
+            identity, last_start = str(known["identity"]), int(known["start"])
         except FileNotFoundError:
-            identity, before = clock.new_id(), 0
+            identity, last_start = clock.new_id(), 0
         except (ValueError, KeyError, TypeError) as error:
             raise StartupError(
-                f"the agent's identity in {self._identity} cannot be read: {error!r}",
-                next_step="restore that file; without it, this is another agent, which the manager takes in "
-                "once the known one is LOST, or was forgotten (`moorage agents forget ID`)",
+                f"the agent's identity in {self._identity_file} cannot be read: {error!r}",
+                next_step="restore that file; without it, this is a different agent, which the manager "
+                "admits once the known one is LOST or removed with `moorage agents forget ID`",
             ) from None
-        start = max(before + 1, int(clock.now().timestamp() * 1000))
-        self._replace(self._identity, {"version": VERSION, "identity": identity, "start": start})
-        return Begun(identity, start)
+        start = max(last_start + 1, int(clock.now().timestamp() * 1000))
+        self._replace(self._identity_file, {"version": VERSION, "identity": identity, "start": start})
+        return AgentStart(identity, start)
 
     def generation(self) -> int:
-        """The newest generation of orders that was ever taken in; 0 for none."""
+        """The newest generation of orders that was ever applied; 0 for none."""
         try:
-            return int(json.loads(self._agent.read_text())["generation"])
+            return int(json.loads(self._generation_file.read_text())["generation"])
         except FileNotFoundError:
             return 0
         except (ValueError, KeyError, TypeError) as error:
-            _set_aside(self._agent, error)
+            _quarantine(self._generation_file, error)
             return 0
 
     def write_generation(self, generation: int) -> None:
-        self._replace(self._agent, {"version": VERSION, "generation": generation})
+        self._replace(self._generation_file, {"version": VERSION, "generation": generation})
 
     def _replace(self, path: Path, value: dict[str, Any]) -> None:
         temporary = path.with_name(f"{path.name}.tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w") as file:
-            file.write(json.dumps(value))  # at once: json.dump writes piece by piece, ten times slower
+            file.write(json.dumps(value))  # json.dump writes in small pieces, which takes ten times as long
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -166,30 +165,35 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _set_aside(path: Path, error: Exception) -> None:
-    aside = path.with_name(f"{path.name}.corrupt")
-    path.replace(aside)
-    log.error("unreadable ledger file, moved aside", file=str(path), to=str(aside), error=repr(error))
+def _quarantine(path: Path, error: Exception) -> None:
+    corrupt = path.with_name(f"{path.name}.corrupt")
+    path.replace(corrupt)
+    log.error("unreadable checkpoint file, renamed", file=str(path), to=str(corrupt), error=repr(error))
 
 
-def entry_to_json(entry: Entry) -> dict[str, Any]:
-    return {"version": VERSION, **dataclasses.asdict(entry)}
+def record_to_json(record: KernelRecord) -> dict[str, Any]:
+    fields = dataclasses.asdict(record)
+    # Names of version 1 of the format.
+    fields["doom"] = fields.pop("termination")
+    if cluster := fields["spec"]["cluster"]:
+        cluster["peers"] = cluster.pop("members")
+    return {"version": VERSION, **fields}
 
 
-def entry_from_json(data: dict[str, Any]) -> Entry:
-    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is not an entry."""
+def record_from_json(data: dict[str, Any]) -> KernelRecord:
+    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a record."""
     if data["version"] != VERSION:
-        raise ValueError(f"ledger version {data['version']} is not {VERSION}")
-    handle, doom, outcome = data["handle"], data["doom"], data["outcome"]
-    return Entry(
+        raise ValueError(f"checkpoint version {data['version']} is not {VERSION}")
+    handle, termination, outcome = data["handle"], data["doom"], data["outcome"]
+    return KernelRecord(
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
         port=int(data["port"]),
-        # An agent of before that wrote none.
+        # Absent in records of agents older than service ports.
         apps=tuple(AppPort(**app) for app in data.get("apps", ())),
         handle=_handle(handle) if handle else None,
         ready=bool(data["ready"]),
-        doom=Doom(Reason(doom["reason"]), doom["detail"]) if doom else None,
+        termination=_termination(termination) if termination else None,
         outcome=_outcome(outcome) if outcome else None,
         log_tail=data["log_tail"],
     )
@@ -197,7 +201,12 @@ def entry_from_json(data: dict[str, Any]) -> Entry:
 
 def _handle(data: dict[str, Any]) -> Handle:
     apps = tuple(AppPort(**app) for app in data.get("apps", ()))
-    return Handle(**data | {"apps": apps, "started": False})  # it was, when this was written
+    # ``started`` is true only right after ``create``: this handle must be observed again.
+    return Handle(**data | {"apps": apps, "started": False})
+
+
+def _termination(data: dict[str, Any]) -> TerminationCause:
+    return TerminationCause(Reason(data["reason"]), data["detail"])
 
 
 def _outcome(data: dict[str, Any]) -> Outcome:
@@ -225,5 +234,5 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
 
 
 def _membership(data: dict[str, Any]) -> ClusterMembership:
-    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data["members"])
+    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data.pop("peers"))
     return ClusterMembership(**data | {"group": KernelId(data["group"]), "members": members})

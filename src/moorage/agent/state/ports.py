@@ -1,4 +1,4 @@
-"""Ports for kernels: from one range, each really free, none given again at once."""
+"""Port allocator for kernels: ports of one range that are really free, and not reused at once."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from moorage.common.model.errors import MoorageError, StartupError
 from moorage.common.model.service_ports import AppPort, ServicePort
 
 
-class NoPort(MoorageError):
+class NoFreePort(MoorageError):
     """No free port for the kernel."""
 
     code = "port-taken"
 
 
-class Ports:
-    """``span``: ``low-high``, both included. ``host``: where kernels listen; a port in use there is skipped.
+class PortAllocator:
+    """``port_range``: ``low-high``, both included. ``host``: the address that kernels listen on; ports in use
+    there are skipped.
 
-    A released port rests for ``cooldown_s`` seconds, so that a client of the old kernel does not reach the
-    new one; a resting port is still better than none. ``seed`` spreads agents that share a node and a range.
+    A released port is not reused for ``cooldown_s`` seconds, so that a client of the old kernel does not
+    reach the new one; if no other port is free it is reused earlier. ``seed`` makes agents that share a node
+    and a range begin at different ports.
     """
 
-    def __init__(self, span: str, host: str, *, clock: Clock, seed: str = "", cooldown_s: float = 60) -> None:
-        low, _, high = span.partition("-")
-        self._span = span
+    def __init__(
+        self, port_range: str, host: str, *, clock: Clock, seed: str = "", cooldown_s: float = 60
+    ) -> None:
+        low, _, high = port_range.partition("-")
+        self._port_range = port_range
         self._all = range(int(low), int(high) + 1)
         self._host, self._clock, self._cooldown_s = host, clock, cooldown_s
         self._next = zlib.crc32(seed.encode()) % len(self._all)
-        self._taken: set[int] = set()
-        self._released: dict[int, float] = {}
+        self._allocated: set[int] = set()
+        self._released_at: dict[int, float] = {}
 
     def check_host(self) -> None:
-        """Raises ``StartupError`` if kernels could not listen there."""
+        """Raises ``StartupError`` if kernels could not listen on the host."""
         try:
             _bind(self._host, 0)
         except OSError as error:
@@ -43,69 +47,69 @@ class Ports:
                 next_step="set agent.address to an address or host name of this node",
             ) from None
 
-    def hold(self, ports: Iterable[int]) -> None:
-        """Mark ports of kernels that were there before."""
-        self._taken.update(port for port in ports if port)
+    def reserve(self, ports: Iterable[int]) -> None:
+        """Mark the ports of existing kernels as allocated."""
+        self._allocated.update(port for port in ports if port)
 
-    def recognised(self, apps: Sequence[AppPort]) -> tuple[AppPort, ...]:
-        """Of what a kernel that nobody remembers is marked with, what may have come from here: a program can
-        write what it likes into its environment, and none gets another's port by that."""
-        return tuple(app for app in apps if app.port in self._all and app.port not in self._taken)
+    def reclaimable(self, apps: Sequence[AppPort]) -> tuple[AppPort, ...]:
+        """The service ports of an orphaned kernel that this agent may have allocated. A program can claim any
+        port in its environment; this keeps it from taking another kernel's."""
+        return tuple(app for app in apps if app.port in self._all and app.port not in self._allocated)
 
-    def take(self, avoid: Container[int] = ()) -> int:
-        """One that is not in ``avoid``. Raises ``NoPort``."""
+    def allocate(self, avoid: Container[int] = ()) -> int:
+        """A port that is not in ``avoid``. Raises ``NoFreePort``."""
         now = self._clock.monotonic()
         order = [self._all[(self._next + i) % len(self._all)] for i in range(len(self._all))]
-        free = [port for port in order if port not in self._taken and port not in avoid]
-        rested = [
-            port for port in free if now - self._released.get(port, -self._cooldown_s) >= self._cooldown_s
+        free = [port for port in order if port not in self._allocated and port not in avoid]
+        cooled_down = [
+            port for port in free if now - self._released_at.get(port, -self._cooldown_s) >= self._cooldown_s
         ]
-        resting = sorted(set(free) - set(rested), key=lambda port: self._released[port])
-        for port in (*rested, *resting):
+        cooling_down = sorted(set(free) - set(cooled_down), key=lambda port: self._released_at[port])
+        for port in (*cooled_down, *cooling_down):
             try:
                 _bind(self._host, port)
             except OSError:
                 continue
-            self._taken.add(port)
+            self._allocated.add(port)
             self._next = self._all.index(port) + 1
             return port
-        raise NoPort(
-            f"none of the ports {self._span} is free on {self._host}: "
-            f"{len(self._taken)} are held by kernels, the others by other programs",
+        raise NoFreePort(
+            f"none of the ports {self._port_range} is free on {self._host}: "
+            f"{len(self._allocated)} are held by kernels, the others by other programs",
             next_step="widen agent.port_range",
         )
 
-    def take_for(
-        self, wanted: Sequence[ServicePort], *, contained: bool, inside: Iterable[int] = ()
+    def allocate_service_ports(
+        self, ports: Sequence[ServicePort], *, contained: bool, used_inside: Iterable[int] = ()
     ) -> tuple[AppPort, ...]:
-        """A port of the node for each of these. ``contained``: the program has its container's ports to
-        itself, of which those ``inside`` are in use already. Raises ``NoPort``, and holds none of them."""
-        used = {port for port in inside if port} | {port.port for port in wanted if contained and port.port}
-        given: list[AppPort] = []
+        """A port of the node for each of ``ports``. ``contained``: the program has the ports of its container
+        to itself, except those ``used_inside``. Raises ``NoFreePort``, and then allocates none."""
+        avoid = {port for port in used_inside if port} | {p.port for p in ports if contained and p.port}
+        apps: list[AppPort] = []
         try:
-            for port in wanted:
-                if contained and port.port and port.port in inside:
-                    raise NoPort(
-                        f"port {port.port} of {port.name!r} is given to another use in this container",
+            for port in ports:
+                if contained and port.port and port.port in used_inside:
+                    raise NoFreePort(
+                        f"port {port.port} of {port.name!r} is already used in this container",
                         next_step="declare another port for it",
                     )
-                mine = self.take(avoid=used)
-                inner = port.port if contained and port.port else mine
-                given.append(AppPort(port.name, mine, port.protocol, port.base_path, inner, port.guarded))
-        except NoPort:
-            for app in given:
-                self._taken.discard(app.port)
+                node_port = self.allocate(avoid=avoid)
+                inner = port.port if contained and port.port else node_port
+                apps.append(AppPort(port.name, node_port, port.protocol, port.base_path, inner, port.guarded))
+        except NoFreePort:
+            for app in apps:
+                self._allocated.discard(app.port)
             raise
-        return tuple(given)
+        return tuple(apps)
 
     def release(self, port: int) -> None:
-        if port in self._taken:
-            self._taken.remove(port)
-            self._released[port] = self._clock.monotonic()
+        if port in self._allocated:
+            self._allocated.remove(port)
+            self._released_at[port] = self._clock.monotonic()
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a kernel could listen there; port 0: on any port."""
+    """Whether a kernel could listen on this port; port 0: on any port."""
     try:
         _bind(host, port)
     except OSError:
@@ -116,7 +120,7 @@ def is_free(host: str, port: int) -> bool:
 def _bind(host: str, port: int) -> None:
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, proto) as probe:
-        # As engines do it: connections of the previous one that linger do not count, a listener does.
+        # As engines do it: lingering connections of an earlier kernel do not count, a listener does.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)

@@ -1,6 +1,9 @@
-"""Sessions' working directories on this node: STATE/workspaces/kept/<session id> outlives the session's
-kernels, STATE/workspaces/passing/<kernel id> goes with its container. A process has a folder that goes with
-it anyway."""
+"""Session workspaces on this node.
+
+STATE/workspaces/kept/<session id> outlives the session's kernels. STATE/workspaces/passing/<kernel id> is
+removed with its container. A process kernel's temporary workspace is its working directory, which its runtime
+removes.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ from pathlib import Path
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
 
-# A container's user is the image's to choose: it may be any. Nobody else gets there, by the folders above.
+# A container may run as any user, so all may write; the directories above keep other users of the node out.
 _OPEN, _OWN = 0o777, 0o700
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptWorkspace:
     """``size``: bytes of its files. ``changed_at``: unix seconds, of the newest file or directory."""
 
     session_id: SessionId
@@ -29,17 +32,17 @@ class Workspaces:
     """``state``: the agent's state directory. All methods block."""
 
     def __init__(self, state: Path) -> None:
-        self._kept, self._passing = state / "workspaces" / "kept", state / "workspaces" / "passing"
+        self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "passing"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
-        """None: it needs none beside what its runtime makes."""
+        """The kernel's workspace; None if it needs none beside its working directory."""
         if spec.workspace == "keep":
             return self._kept / spec.session_id
-        return self._passing / spec.kernel_id if spec.workspace == "drop" and contained else None
+        return self._temporary / spec.kernel_id if spec.workspace == "drop" and contained else None
 
-    def provide(self, spec: KernelSpec, contained: bool, work_dir: Path) -> None:
-        """Make it, unless it is there. A process finds it where its own directory ``work_dir`` would be.
-        Raises ``OSError``."""
+    def create(self, spec: KernelSpec, contained: bool, work_dir: Path) -> None:
+        """Create the workspace unless it exists. For a process, its working directory ``work_dir`` becomes a
+        link to it. Raises ``OSError``."""
         path = self.path(spec, contained)
         if path is None:
             return
@@ -49,34 +52,35 @@ class Workspaces:
             work_dir.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
             work_dir.symlink_to(path)
 
-    def let_go(self, spec: KernelSpec) -> None:
-        """Its kernel is gone."""
-        shutil.rmtree(self._passing / spec.kernel_id, ignore_errors=True)
+    def remove_temporary(self, spec: KernelSpec) -> None:
+        """Remove the temporary workspace of a kernel that is gone."""
+        shutil.rmtree(self._temporary / spec.kernel_id, ignore_errors=True)
 
-    def listing(self) -> list[Kept]:
-        """All that are kept, by the sessions' ids. Raises ``OSError``."""
+    def list_kept(self) -> list[KeptWorkspace]:
+        """All kept workspaces, by session id. Raises ``OSError``."""
         if not self._kept.is_dir():
             return []
-        return [_measured(folder) for folder in sorted(self._kept.iterdir())]
+        return [_measure(folder) for folder in sorted(self._kept.iterdir())]
 
-    def remove(self, session_id: SessionId) -> Kept | None:
-        """What it was; None: there is none. Raises ``OSError`` when something of it could not be removed."""
+    def remove_kept(self, session_id: SessionId) -> KeptWorkspace | None:
+        """Remove a session's kept workspace and return what it was; None if there is none. Raises ``OSError``
+        when some of it could not be removed."""
         folder = self._kept / session_id
         if session_id in ("", ".", "..") or "/" in session_id or not folder.is_dir():
             return None
-        was = _measured(folder)
+        workspace = _measure(folder)
         shutil.rmtree(folder)
-        return was
+        return workspace
 
 
-def _measured(folder: Path) -> Kept:
+def _measure(folder: Path) -> KeptWorkspace:
     size, newest = 0, folder.stat().st_mtime
-    for inner, folders, files in os.walk(folder):
-        for name in (*folders, *files):
+    for parent, directories, files in os.walk(folder):
+        for name in (*directories, *files):
             try:
-                found = os.lstat(os.path.join(inner, name))
-            except FileNotFoundError:  # it went away meanwhile
+                stat = os.lstat(os.path.join(parent, name))
+            except FileNotFoundError:  # removed meanwhile
                 continue
-            size += found.st_size if name in files else 0
-            newest = max(newest, found.st_mtime)
-    return Kept(SessionId(folder.name), size, newest)
+            size += stat.st_size if name in files else 0
+            newest = max(newest, stat.st_mtime)
+    return KeptWorkspace(SessionId(folder.name), size, newest)

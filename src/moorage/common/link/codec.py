@@ -71,7 +71,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         orders_wanted=report.orders_wanted,
         kernels=[_observation.encode(k) for k in report.kernels.changed.values()],
         delta=True,
-        gone=sorted(report.kernels.gone),
+        gone=sorted(report.kernels.removed),
         digest=report.kernels.digest,
     )
 

@@ -1,9 +1,8 @@
-"""Whole truths sent as deltas, with a digest that shows drift. Pure; both ends of the agent link use it.
+"""Deltas of a synchronized set of items, with a digest that detects drift. Pure.
 
-A truth is a set of items by id. Its digest is the sum of the items' hashes modulo 2^64, so that it is kept
-up to date at the cost of what changes, and each end computes it from its own copy: a lost, doubled or
-misapplied delta makes the sums differ, and then the whole is sent again. Deltas only save bytes and time;
-they are never a second truth.
+The digest of a set is the sum of its items' hashes modulo 2^64. It is updated at the cost of what changes,
+and each end computes it from its own copy. A lost, repeated or misapplied delta makes the digests differ; the
+full set is then sent again. Deltas only save bytes and time, and are never the source of truth.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ _MODULUS = 1 << 64
 
 
 def item_hash(item_id: str, item: object) -> int:
-    """64 bits of an item. ``item`` needs a ``repr`` that shows all of it, as frozen dataclasses have."""
+    """64-bit hash of an item. Its ``repr`` must show all of it, as that of a frozen dataclass does."""
     digest = hashlib.blake2b(f"{item_id}\0{item!r}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Delta(Generic[Id, Item]):
-    """``digest`` is that of the whole after it was applied."""
+    """``digest`` is that of the full set after the delta."""
 
     changed: Mapping[Id, Item]
-    gone: frozenset[Id]
+    removed: frozenset[Id]
     digest: int
 
 
-class Truth(Generic[Id, Item]):
-    """One end's copy: what was sent last, or what was received so far."""
+class SyncSet(Generic[Id, Item]):
+    """One end's copy of a set of items by id: what was sent last, or what has been received."""
 
     def __init__(self) -> None:
         self._items: dict[Id, tuple[Item, int]] = {}
@@ -53,22 +52,22 @@ class Truth(Generic[Id, Item]):
         for item_id, item in items.items():
             self._put(item_id, item)
 
-    def advance(self, items: Mapping[Id, Item]) -> Delta[Id, Item]:
-        """Become ``items``; returns the delta that takes the other end along."""
-        gone = frozenset(self._items.keys() - items.keys())
+    def update(self, items: Mapping[Id, Item]) -> Delta[Id, Item]:
+        """Become ``items``. Returns the delta that does the same to the other end's copy."""
+        removed = frozenset(self._items.keys() - items.keys())
         changed = {
             item_id: item
             for item_id, item in items.items()
             if (known := self._items.get(item_id)) is None or known[0] != item
         }
-        self._drop(gone)
+        self._drop(removed)
         for item_id, item in changed.items():
             self._put(item_id, item)
-        return Delta(changed, gone, self.digest)
+        return Delta(changed, removed, self.digest)
 
     def apply(self, delta: Delta[Id, Item]) -> bool:
-        """Take in the other end's delta; False: the two have drifted apart, and this copy is void."""
-        self._drop(delta.gone)
+        """Apply the other end's delta. False: the copies have drifted apart, and this one is void."""
+        self._drop(delta.removed)
         for item_id, item in delta.changed.items():
             self._put(item_id, item)
         return self.digest == delta.digest

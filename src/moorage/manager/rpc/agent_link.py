@@ -16,7 +16,6 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec
-from moorage.common.link.exchange import OrdersOut, ReportsIn
 from moorage.common.link.messages import (
     ExecRequest,
     LogRequest,
@@ -28,6 +27,7 @@ from moorage.common.link.messages import (
     WorkspaceRequest,
 )
 from moorage.common.link.pb import agent_pb2
+from moorage.common.link.sync import OrdersSender, ReportReceiver
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.kernel import KernelSpec
@@ -74,7 +74,7 @@ class AgentStream:
         self.heard = False  # its first report was taken in
         self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
-        self._orders, self._reports = OrdersOut(), ReportsIn()
+        self._orders, self._reports = OrdersSender(), ReportReceiver()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
 
     def check(self, message: Report | ReportDelta) -> None:
@@ -94,16 +94,16 @@ class AgentStream:
 
     def take(self, message: Report | ReportDelta) -> Report | None:
         """The whole truth after this message; None: it has drifted, and was asked for again."""
-        report = self._reports.take(message)
+        report = self._reports.apply(message)
         if report is None:
             log.warning("an agent's report has drifted: asking for the whole", agent=self.agent_id)
             self.ask(WholeReportWanted())
         elif report.orders_wanted:
-            self._orders.want_whole()
+            self._orders.force_full()
         return report
 
-    def is_news(self, kernels: tuple[KernelSpec, ...]) -> bool:
-        return self._next.kernels != kernels if self._next is not None else self._orders.is_news(kernels)
+    def has_changes(self, kernels: tuple[KernelSpec, ...]) -> bool:
+        return self._next.kernels != kernels if self._next is not None else self._orders.has_changes(kernels)
 
     def offer(self, orders: Orders) -> None:
         """Send these next. What was offered before and not sent yet is not sent at all: the newest counts."""
@@ -115,7 +115,7 @@ class AgentStream:
         orders, self._next = self._next, None
         if orders is None:
             return None
-        message = self._orders.next(orders)
+        message = self._orders.next_message(orders)
         self._sent[orders.generation] = frozenset(k.kernel_id for k in orders.kernels)
         while len(self._sent) > REMEMBERED:
             self._sent.popitem(last=False)
@@ -188,7 +188,7 @@ class AgentLinks:
             generation = await self._store.next_generation()
             found = await self._store.orders_for_many(list(attached))
             for agent_id, link in attached.items():
-                if link.is_news(found[agent_id]):
+                if link.has_changes(found[agent_id]):
                     link.offer(Orders(generation, found[agent_id]))
         except StoreUnavailable:
             self._dirty.update(attached)

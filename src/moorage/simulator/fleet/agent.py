@@ -14,10 +14,10 @@ from typing import Protocol
 
 from moorage.agent.engines import needs_port
 from moorage.agent.kernel import reconcile as policy
-from moorage.agent.kernel.outcome import Doom, Outcome, judge
-from moorage.agent.link.report_timing import AT_ONCE, HOUSEKEEPING, Changed, may_wait
+from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange, coalescing_window
 from moorage.agent.runtimes.simulated import SimulatedKernel
-from moorage.agent.state.checkpoint import Begun
+from moorage.agent.state.checkpoint import AgentStart
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders, Report
 from moorage.common.model.errors import NotFound
@@ -74,11 +74,11 @@ class _Kernel:
 class SimulatedAgent:
     """``changed`` is called when there is something new to report."""
 
-    def __init__(self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: Changed) -> None:
+    def __init__(self, info: AgentInfo, context: SimulationContext, rng: Rng, *, changed: OnChange) -> None:
         self.info, self._context, self._rng, self._changed = info, context, rng, changed
         self.incarnation = context.clock.new_id()
         # Kept when the agent dies, as a state directory would be.
-        self.streams = Begun(info.identity, int(context.clock.now().timestamp() * 1000)).streams()
+        self.streams = AgentStart(info.identity, int(context.clock.now().timestamp() * 1000)).stream_numbers()
         self._newest = self._applied = 0  # generations: the newest seen, and the last applied by this process
         self._orders: Orders | None = None
         self._kernels: dict[KernelId, _Kernel] = {}
@@ -185,7 +185,7 @@ class SimulatedAgent:
                 self._create(spec)
             case policy.Stop(kernel_id, grace_s):
                 self._stop(self._kernels[kernel_id], grace_s)
-            case policy.Forget(kernel_id):
+            case policy.Remove(kernel_id):
                 self._context.statistics.move(self._kernels.pop(kernel_id).observation.state, None)
                 self._note_change(HOUSEKEEPING)
             case policy.Adopt(spec):
@@ -207,7 +207,7 @@ class SimulatedAgent:
         kernel = self._kernels[spec.kernel_id] = _Kernel(spec, simulated, observation)
         context.statistics.created += 1
         context.statistics.move(None, CREATING)
-        self._note_change(may_wait(CREATING))
+        self._note_change(coalescing_window(CREATING))
         if self._draining:
             self._end(kernel, _SHUTDOWN)
         elif simulated.script.start_s > spec.start_timeout_s:
@@ -263,8 +263,10 @@ class SimulatedAgent:
             return Outcome(EXITED, None, Reason.CREATE_FAILED, simulated.script.refusal)
         if not stopped and simulated.exit_code:
             faults["failed-run"] += 1
-        doom = Doom() if stopped else None
-        return judge(EXITED, simulated.exit_code, oom=False, refused=False, detail="", doom=doom)
+        cause = TerminationCause() if stopped else None
+        return determine_outcome(
+            EXITED, simulated.exit_code, oom=False, refused=False, detail="", cause=cause
+        )
 
     def _end(self, kernel: _Kernel, outcome: Outcome) -> None:
         self._cancel_timer(kernel)
@@ -281,13 +283,13 @@ class SimulatedAgent:
     def _observe(self, kernel: _Kernel, observation: Observation) -> None:
         self._context.statistics.move(kernel.observation.state, observation.state)
         kernel.observation = observation
-        self._note_change(may_wait(observation.state))
+        self._note_change(coalescing_window(observation.state))
 
     # Reports.
 
-    def _note_change(self, within_s: float = AT_ONCE) -> None:
+    def _note_change(self, within_s: float = IMMEDIATE) -> None:
         self._report = None
-        if within_s > AT_ONCE:
+        if within_s > IMMEDIATE:
             self._changed(within_s)
         elif self._coalescing is None:
             self._coalescing = self._context.timers.call_later(self._context.coalesce_s, self._flush)
@@ -296,7 +298,7 @@ class SimulatedAgent:
         self._coalescing = None
         if self._reconcile_due:
             self._reconcile()
-        self._changed(AT_ONCE)
+        self._changed(IMMEDIATE)
 
 
 def _in_state(last: Observation, state: ObservedState) -> Observation:

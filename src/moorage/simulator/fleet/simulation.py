@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from moorage import __version__
 from moorage.agent.devices.fake_inventory import FakeInventory
-from moorage.agent.link.client import Link
+from moorage.agent.link.client import LinkClient
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.config.settings import AgentSettings
@@ -142,17 +142,17 @@ class FleetSimulation:
             identity=f"simulated-{agent_id}",
         )
 
-    def _make_link(self, agent: SimulatedAgent, connected: Callable[[bool], None]) -> Link:
-        return Link(
+    def _make_link(self, agent: SimulatedAgent, connected: Callable[[bool], None]) -> LinkClient:
+        return LinkClient(
             Dialer(self._settings.manager, token=self._token, clock=self._clock),
             clock=self._clock,
             interval_s=self._settings.report_interval_s,
-            streams=agent.streams,
-            report=agent.report,
-            take=agent.take,
-            logs=agent.logs,
-            connected=lambda: connected(True),
-            disconnected=lambda: connected(False),
+            stream_numbers=agent.streams,
+            make_report=agent.report,
+            apply_orders=agent.take,
+            open_log=agent.logs,
+            on_connect=lambda: connected(True),
+            on_disconnect=lambda: connected(False),
         )
 
     async def _ramp(self) -> None:
@@ -194,13 +194,13 @@ class _LinkedAgent:
         self,
         info: AgentInfo,
         context: SimulationContext,
-        make_link: Callable[[SimulatedAgent, Callable[[bool], None]], Link],
+        make_link: Callable[[SimulatedAgent, Callable[[bool], None]], LinkClient],
         seed: int,
     ) -> None:
         rng = random.Random(f"{seed}/{info.agent_id}")
         self.simulated = SimulatedAgent(info, context, rng, changed=self._changed)
         self._statistics, self._make_link = context.statistics, make_link
-        self._link: Link | None = None
+        self._link: LinkClient | None = None
         self._task: asyncio.Task[None] | None = None
         self._interruption: asyncio.Task[None] | None = None
         self._connected = False
@@ -224,7 +224,7 @@ class _LinkedAgent:
         await cancel_and_wait(self._interruption)
         self.simulated.drain()
         if self._link is not None:
-            await self._link.farewell(_SHUTDOWN_NOTICE_S)
+            await self._link.send_shutdown_notice(_SHUTDOWN_NOTICE_S)
         await self._cut()
         self.simulated.close()
 
@@ -241,7 +241,7 @@ class _LinkedAgent:
 
     def _changed(self, within_s: float) -> None:
         if self._link is not None:
-            self._link.changed(within_s)
+            self._link.schedule_report(within_s)
 
     def _note_connection(self, connected: bool) -> None:
         self._statistics.connected += connected - self._connected
