@@ -233,13 +233,13 @@ async def test_a_drifted_report_is_asked_for_whole(manager: Manager, client: Cli
         await agent.orders_with(1)
         other = Observation(KernelId(SystemClock().new_id()), SessionId(""), ObservedState.UNKNOWN)
         agent.seen[other.kernel_id] = other
-        agent.speaking.next(Report(INFO, agent.incarnation, 0, tuple(agent.seen.values())))  # lost on the way
+        agent.speaking.next_message(Report(INFO, agent.incarnation, 0, tuple(agent.seen.values())))  # lost on the way
         agent.see(ObservedState.RUNNING)
         await agent.report()
         while not isinstance(await agent.next(), WholeReportWanted):
             pass
         assert (await client.get_session("job")).status is Status.SCHEDULED, "nothing was taken from a guess"
-        agent.speaking.want_whole()
+        agent.speaking.force_full()
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         await client.create_session(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
