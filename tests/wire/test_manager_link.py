@@ -233,7 +233,9 @@ async def test_a_drifted_report_is_asked_for_whole(manager: Manager, client: Cli
         await agent.orders_with(1)
         other = Observation(KernelId(SystemClock().new_id()), SessionId(""), ObservedState.UNKNOWN)
         agent.seen[other.kernel_id] = other
-        agent.speaking.next_message(Report(INFO, agent.incarnation, 0, tuple(agent.seen.values())))  # lost on the way
+        agent.speaking.next_message(
+            Report(INFO, agent.incarnation, 0, tuple(agent.seen.values()))
+        )  # lost on the way
         agent.see(ObservedState.RUNNING)
         await agent.report()
         while not isinstance(await agent.next(), WholeReportWanted):
