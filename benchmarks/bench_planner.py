@@ -132,18 +132,18 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
     planner.update_agents(snapshot.agents)
     planner.update_sessions(snapshot.pending)
     planner.update_quotas(snapshot.quotas)
-    first, _ = timed(lambda: planner.decide(NOW))
+    first, _ = timed(lambda: planner.plan(NOW))
     with_gpus = [state for state in snapshot.agents if state.devices]
     waiting = sorted(snapshot.pending, key=lambda item: item.queue_key)
     took, clock, whole, placed = [], [], [], 0
     for number in range(events):
         full = with_gpus[number * 7 % len(with_gpus)]
-        oldest = next(item for item in waiting if item.session_id in planner.waiting).slots
+        oldest = next(item for item in waiting if item.session_id in planner.pending).slots
         sizes = (oldest["cpu"], oldest["mem"], oldest.get("cuda.device", 0)) if exact else (4000, 16 * GIB, 1)
         changed = freed(full, *sizes)
         start, since = time.thread_time(), time.perf_counter()
         planner.update_agents([changed])
-        answer = planner.decide(NOW)
+        answer = planner.plan(NOW)
         took.append(time.thread_time() - start)
         clock.append(time.perf_counter() - since)
         placed += len(answer.places)
@@ -154,7 +154,7 @@ def freed_slots(pending: int, agents: int, exact: bool, events: int = 200) -> di
                 sys.exit("the planner that is told what changed decides otherwise than a full pass")
         planner.update_sessions((), [place.session_id for place in answer.places])
         planner.update_agents([full])
-        planner.decide(NOW)
+        planner.plan(NOW)
     return {
         "events": events,
         "placed": placed,

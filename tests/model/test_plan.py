@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.order import order
+from moorage.manager.scheduling.core.order import sort_pending
 from moorage.manager.scheduling.core.results import Place, RefusalKind
 
 SHARE = st.sampled_from([0, 100, 250, 500, 750, 999, 1000])
@@ -118,7 +118,7 @@ def replay(snapshot: Snapshot, policy: Policy, answer: Plan) -> list[tuple[Pendi
     places = {place.session_id: place for place in answer.places}
     world: dict[str, AgentState] = {agent.agent_id: agent for agent in snapshot.agents}
     steps = []
-    for item in order(snapshot.pending, policy):
+    for item in sort_pending(snapshot.pending, policy):
         steps.append((item, dict(world)))
         if place := places.get(item.session_id):
             world[place.agent_id] = after(world[place.agent_id], place)
@@ -230,7 +230,7 @@ def test_the_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> Non
 @given(snapshots(), POLICIES)
 def test_a_blocked_head_ends_the_pass_and_nothing_else_does(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy)
-    tried = order(snapshot.pending, policy)
+    tried = sort_pending(snapshot.pending, policy)
     blocked = {hold.session_id for hold in answer.holds if hold.capacity}
     untried = {hold.session_id for hold in answer.holds if not hold.attempted}
     first = next((i for i, item in enumerate(tried) if item.session_id in blocked), len(tried))

@@ -124,7 +124,7 @@ class Cluster:
 
     def give_up(self, number: int) -> None:
         """One that waits is stopped by its user."""
-        waiting = sorted(self.planner.waiting)
+        waiting = sorted(self.planner.pending)
         if waiting:
             name = waiting[number % len(waiting)]
             self.planner.update_sessions((), [name])
@@ -132,7 +132,7 @@ class Cluster:
 
     def decide(self) -> Plan:
         whole = plan(self.planner.snapshot(), self.policy, self.now)
-        answer = self.planner.decide(self.now)
+        answer = self.planner.plan(self.now)
         compared = self.comparing.plan(self.planner.snapshot(), self.policy, self.now)
         assert (compared.places, compared.reservations) == (whole.places, whole.reservations)
         assert answer.places == whole.places

@@ -18,12 +18,12 @@ CATCH_ALL = {
     ("src/moorage/common/aio/loop.py", "_run"): "the tick guard: the next tick is the retry",
     (
         "src/moorage/manager/scheduling/placement/selector_plugin.py",
-        "ask",
-    ): "somebody else's selector: its failure is a refusal",
+        "select_agent",
+    ): "a third-party selector: its failure is a refusal",
     (
         "src/moorage/manager/selector_plugins.py",
         "load",
-    ): "somebody else's module: one that cannot be imported refuses, and says why",
+    ): "a third-party module: one that cannot be imported refuses with a reason",
     **{
         ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
         for name in ("_call", "installed_vendors")

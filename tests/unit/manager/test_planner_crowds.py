@@ -115,49 +115,49 @@ def queue(*users: str, cpu: int = 1) -> list[Pending]:
 def test_all_of_an_owner_without_quota_are_told_so_once() -> None:
     planner = resident(Quota("user", "ann", {}, {}, 0, 0))
     planner.update_sessions(queue("ann", "ann", "bob", "ann"))
-    answer = planner.decide(NOW)
+    answer = planner.plan(NOW)
     assert [place.session_id for place in answer.places] == ["s2"]
     assert {held.session_id: held.reason for held in answer.holds} == dict.fromkeys(
         ("s0", "s1", "s3"), Reason.QUOTA
     )
     planner.update_sessions((), [SessionId("s2")])
-    assert not planner.decide(NOW).holds
+    assert not planner.plan(NOW).holds
 
 
 def test_who_gets_a_quota_starts_in_order_with_those_who_came_meanwhile() -> None:
     planner = resident(Quota("user", "ann", {}, {}, 0, 0))
     planner.update_sessions(queue("ann", "ann"))
-    planner.decide(NOW)
+    planner.plan(NOW)
     planner.update_sessions([wants("s9", created=-1, user="ann")])
     planner.update_quotas([Quota("user", "ann", {}, {}, 2, 0)])
-    assert [place.session_id for place in planner.decide(NOW).places] == ["s9", "s0"]
+    assert [place.session_id for place in planner.plan(NOW).places] == ["s9", "s0"]
 
 
 def test_a_projects_quota_holds_back_its_sessions_and_lets_go_of_them() -> None:
     planner = resident(Quota("project", "p", {}, {}, 0, 0))
     planner.update_sessions([wants("s0", project="p", user="ann"), wants("s1", created=1, project="q")])
-    answer = planner.decide(NOW)
+    answer = planner.plan(NOW)
     assert [place.session_id for place in answer.places] == ["s1"]
     assert hold(answer, "s0").reason is Reason.QUOTA
     planner.update_quotas([Quota("project", "p", {}, {}, 1, 0)])
-    assert "s0" in where(planner.decide(NOW))
+    assert "s0" in where(planner.plan(NOW))
 
 
 def test_a_groups_quota_holds_back_everybody_and_lets_go_of_everybody() -> None:
     planner = resident(Quota("group", "g", {}, {}, 0, 0))
     planner.update_sessions(queue("ann", "bob"))
-    assert {held.reason for held in planner.decide(NOW).holds} == {Reason.QUOTA}
+    assert {held.reason for held in planner.plan(NOW).holds} == {Reason.QUOTA}
     planner.update_quotas([Quota("group", "g", {}, {}, 9, 0)])
-    assert [place.session_id for place in planner.decide(NOW).places] == ["s0", "s1"]
+    assert [place.session_id for place in planner.plan(NOW).places] == ["s0", "s1"]
 
 
 def test_those_who_lose_their_quota_in_a_pass_are_told_so() -> None:
     """There is room for all, and a quota for one; told what waits for capacity before, all hear of it."""
     planner = resident(Quota("user", "ann", {}, {}, 1, 0), cpus=4, free=0)
     planner.update_sessions(queue("ann", "ann", "ann"))
-    assert {held.reason for held in planner.decide(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
+    assert {held.reason for held in planner.plan(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
     planner.update_agents([node("a", 4)])
-    answer = planner.decide(NOW)
+    answer = planner.plan(NOW)
     assert [place.session_id for place in answer.places] == ["s0"]
     assert {held.session_id: held.reason for held in answer.holds} == {
         "s1": Reason.QUOTA, "s2": Reason.QUOTA,
@@ -169,10 +169,10 @@ def test_a_session_told_anew_takes_its_new_place() -> None:
     planner = resident(cpus=4, free=0)
     first, second, third = queue("ann", "ann", "ann", cpu=2)
     planner.update_sessions([first, second, third])
-    planner.decide(NOW)
+    planner.plan(NOW)
     planner.update_sessions([replace(first, created=50)], [second.session_id])
     planner.update_agents([node("a", 4, free_cpu=2)])
-    assert [place.session_id for place in planner.decide(NOW).places] == ["s2"]
+    assert [place.session_id for place in planner.plan(NOW).places] == ["s2"]
 
 
 def test_the_first_end_that_is_known_is_not_the_answer_where_too_little_ends() -> None:
@@ -180,13 +180,13 @@ def test_the_first_end_that_is_known_is_not_the_answer_where_too_little_ends() -
     planner = resident(cpus=1)
     planner.update_agents([_busy("b", 5), _busy("c", 6, 30), _busy("d", 20, 21)])
     planner.update_sessions([wants("s0", 4)])
-    (reservation,) = planner.decide(NOW).reservations
+    (reservation,) = planner.plan(NOW).reservations
     assert (reservation.agents, reservation.starts_at) == (("d",), NOW + 21)
     planner.update_agents([_busy("c", 6, 7)])
-    (reservation,) = planner.decide(NOW).reservations
+    (reservation,) = planner.plan(NOW).reservations
     assert (reservation.agents, reservation.starts_at) == (("c",), NOW + 7)
     planner.update_agents([_busy("b", 7, 7)])
-    (reservation,) = planner.decide(NOW).reservations
+    (reservation,) = planner.plan(NOW).reservations
     assert (reservation.agents, reservation.starts_at) == (("b",), NOW + 7), "the first of equals"
 
 
@@ -196,16 +196,16 @@ def test_of_many_agents_where_it_is_due_the_first_is_the_one() -> None:
     planner.update_agents(_busy(f"m{n:02}", -9) for n in range(70))
     planner.update_agents([_busy("y", -9, -3), _busy("z", -9, -5)])
     planner.update_sessions([wants("s0", 4)])
-    (reservation,) = planner.decide(NOW).reservations
+    (reservation,) = planner.plan(NOW).reservations
     assert (reservation.agents, reservation.starts_at) == (("y",), NOW)
 
 
 def test_a_quota_that_limits_something_else_counts_at_once() -> None:
     planner = resident(Quota("user", "ann", {"cpu": 9000}), free=0)
     planner.update_sessions(queue("ann"))
-    assert hold(planner.decide(NOW), "s0").reason is Reason.INSUFFICIENT_RESOURCES
+    assert hold(planner.plan(NOW), "s0").reason is Reason.INSUFFICIENT_RESOURCES
     planner.update_quotas([Quota("user", "ann", {"mem": 10**9, "cpu": 500})])
-    assert hold(planner.decide(NOW), "s0").reason is Reason.QUOTA
+    assert hold(planner.plan(NOW), "s0").reason is Reason.QUOTA
 
 
 def test_what_starts_in_this_pass_ends_as_well() -> None:
@@ -213,7 +213,7 @@ def test_what_starts_in_this_pass_ends_as_well() -> None:
     planner = resident(cpus=4)
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([wants("s0", 2, time_limit=5), wants("s1", 4, created=1)])
-    answer = planner.decide(NOW)
+    answer = planner.plan(NOW)
     assert where(answer) == {"s0": ["a"]}
     assert [(one.agents, one.starts_at) for one in answer.reservations] == [(("a",), NOW + 5)]
 
@@ -234,31 +234,31 @@ def test_room_that_was_kept_is_offered_when_it_is_kept_no_more() -> None:
     planner.update_agents([_busy("a", 5, 7), _busy("b", 90)])
     planner.update_agents([replace(_busy("a", 7), free={"cpu": 2000, "mem": 8192})])
     planner.update_sessions([wants("s0", 3), wants("s1", 2, created=1)])
-    answer = planner.decide(NOW)
+    answer = planner.plan(NOW)
     assert [reservation.agents for reservation in answer.reservations] == [("a",)]
     assert {held.session_id: held.reason for held in answer.holds} == {
         "s0": Reason.INSUFFICIENT_RESOURCES, "s1": Reason.RESERVED,
     }  # fmt: skip
     planner.update_agents([node("b", 4, free_cpu=3)])
-    assert where(planner.decide(NOW)) == {"s0": ["b"], "s1": ["a"]}
+    assert where(planner.plan(NOW)) == {"s0": ["b"], "s1": ["a"]}
 
 
 def test_who_waits_behind_the_head_hears_of_another_head() -> None:
     planner = resident()
     planner.update_agents([replace(_busy("a", 7), free={"cpu": 2000, "mem": 8192})])
     planner.update_sessions([wants("h1", 3), wants("h2", 4, created=1), wants("s", 2, created=2)])
-    assert hold(planner.decide(NOW), "s").blocked_by == "h1"
+    assert hold(planner.plan(NOW), "s").blocked_by == "h1"
     planner.update_sessions((), [SessionId("h1")])
-    assert hold(planner.decide(NOW), "s").blocked_by == "h2"
+    assert hold(planner.plan(NOW), "s").blocked_by == "h2"
 
 
 def test_what_a_plan_would_use_up_holds_nobody_back_before_it_is_used() -> None:
     """s0 would take all of the quota, and is stopped before it does."""
     planner = resident(Quota("user", "ann", {}, {}, 1, 0))
     planner.update_sessions(queue("ann", "ann"))
-    assert [place.session_id for place in planner.decide(NOW).places] == ["s0"]
+    assert [place.session_id for place in planner.plan(NOW).places] == ["s0"]
     planner.update_sessions((), [SessionId("s0")])
-    assert [place.session_id for place in planner.decide(NOW).places] == ["s1"]
+    assert [place.session_id for place in planner.plan(NOW).places] == ["s1"]
 
 
 def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
@@ -270,7 +270,7 @@ def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
         if len(said) == 2:
             planner.update_sessions([wants("older", created=-1, user="ann")])
         planner.update_quotas([quota])
-        said.append({held.session_id: held.reason for held in planner.decide(NOW).holds})
+        said.append({held.session_id: held.reason for held in planner.plan(NOW).holds})
     assert said[0] == {"s0": Reason.QUOTA, "s1": Reason.QUOTA}
     assert said[1]["s0"] is Reason.INSUFFICIENT_RESOURCES
     assert said[2]["older"] is said[2]["s0"] is Reason.QUOTA
@@ -279,15 +279,15 @@ def test_who_waited_for_room_meanwhile_is_told_of_the_quota_again() -> None:
 def test_who_never_fits_is_told_so_once_and_is_nobodys_head() -> None:
     planner = resident(free=0)
     planner.update_sessions([wants("huge", 99), wants("next", 1, created=1)])
-    first = {held.session_id: held.reason for held in planner.decide(NOW).holds}
+    first = {held.session_id: held.reason for held in planner.plan(NOW).holds}
     assert first == {"huge": Reason.INFEASIBLE, "next": Reason.INSUFFICIENT_RESOURCES}
-    assert [held.session_id for held in planner.decide(NOW).holds] == ["next"]
+    assert [held.session_id for held in planner.plan(NOW).holds] == ["next"]
 
 
 def test_an_agent_that_joins_takes_those_who_waited() -> None:
     planner = resident(free=0)
     planner.update_sessions(queue("ann", "bob"))
     for _ in range(3):
-        assert not planner.decide(NOW).places
+        assert not planner.plan(NOW).places
     planner.update_agents([node("new", 1)])
-    assert where(planner.decide(NOW)) == {"s0": ["new"]}
+    assert where(planner.plan(NOW)) == {"s0": ["new"]}

@@ -18,7 +18,7 @@ from moorage.manager.scheduling import (
     plan,
     refusal_message,
 )
-from moorage.manager.scheduling.core.order import order
+from moorage.manager.scheduling.core.order import sort_pending
 from moorage.manager.scheduling.core.results import Hold, Place, Plan, Refusal, RefusalKind
 
 GIB = 1024**3
@@ -96,8 +96,8 @@ QUEUE = [
     ],
 )
 def test_who_is_next(policy: Policy, expected: list[str]) -> None:
-    assert [item.session_id for item in order(QUEUE, policy)] == expected
-    assert order(reversed(QUEUE), policy) == order(QUEUE, policy)
+    assert [item.session_id for item in sort_pending(QUEUE, policy)] == expected
+    assert sort_pending(reversed(QUEUE), policy) == sort_pending(QUEUE, policy)
 
 
 CPU_SMALL, CPU_LARGE = agent("b-small", cpu=4), agent("a-large", cpu=16)

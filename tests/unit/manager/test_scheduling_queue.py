@@ -14,7 +14,7 @@ from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import Pending, Policy
 from moorage.manager.scheduling.core.model import Allocation, Quota, Running
-from moorage.manager.scheduling.core.order import order
+from moorage.manager.scheduling.core.order import sort_pending
 
 
 def tried(*retries: int) -> list[Pending]:
@@ -64,7 +64,7 @@ def tried(*retries: int) -> list[Pending]:
 )
 def test_who_is_next(pending: list[Pending], options: dict[str, Any], expected: list[str]) -> None:
     policy = Policy(**({"hol": "skip"} | options))
-    assert [item.session_id for item in order(pending, policy, NOW)] == expected
+    assert [item.session_id for item in sort_pending(pending, policy, NOW)] == expected
     answer = decide([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
     assert [place.session_id for place in answer.places] == expected
 

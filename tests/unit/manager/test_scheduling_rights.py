@@ -100,9 +100,11 @@ def test_families_that_exclude_each_other() -> None:
 
 
 def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **more: Any) -> Running:
-    takes = (Allocation("cpu", DeviceId(""), cpu * 1000),)
+    allocations = (Allocation("cpu", DeviceId(""), cpu * 1000),)
     more = {"preemptible": True} | more
-    return Running(SessionId(name), KernelId(f"k-{name}"), takes, started=started, priority=priority, **more)
+    return Running(
+        SessionId(name), KernelId(f"k-{name}"), allocations, started_at=started, priority=priority, **more
+    )
 
 
 def full(*running: Running) -> AgentState:
@@ -176,7 +178,7 @@ def broken(how: str) -> Any:
     ("how", "said"),
     [
         ("raises", "mine raised ValueError: no idea"),
-        ("loops", "mine ran more than 200000 lines without an answer"),
+        ("loops", "mine executed more than 200000 lines without a choice"),
         ("none", "mine chose none of 2 agents"),
         ("nonsense", "mine chose 17, which is not one of 2 candidates"),
         ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),

@@ -249,7 +249,7 @@ class Writer:
             kernel.session_id,
             held,
             owner,
-            kernel.started - base,
+            kernel.started_at - base,
             ends,
             kernel.terminating,
         ]

@@ -30,7 +30,7 @@ from moorage.manager.scheduling.core.results import (
     UnmetCondition,
     UnmetKind,
 )
-from moorage.manager.scheduling.placement.free_capacity import NodeState
+from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 _SHOWN = 5  # names of sessions in one line

@@ -1,4 +1,15 @@
-"""Deciding who runs where: pure functions over frozen values; the loop around them is elsewhere."""
+"""Scheduler of one resource group: ``plan(snapshot, policy) -> Plan``. Pure functions over frozen values.
+
+Layers, each importing only those below it (``.importlinter``):
+
+* ``incremental``: planners that are kept between passes and examine only what changed
+* ``planning``: one pass; refusal cache and preemption; ``plan``
+* ``backfill``: reservations, and what may start ahead of them
+* ``placement``: feasible nodes, their scores, and devices
+* ``core``: input, policy and results; queue order, predicates and quotas
+
+The loop that takes snapshots and commits plans is ``manager.loops.scheduler``.
+"""
 
 from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import AgentState, DeviceState, Pending, Snapshot

@@ -275,7 +275,7 @@ def running(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
                 KernelId(row["id"]),
                 tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
                 ends_at=_ends(row, taken),
-                started=_micros(taken),
+                started_at=_micros(taken),
                 priority=row["priority"],
                 user=row["owner"],
                 project=row["project"],

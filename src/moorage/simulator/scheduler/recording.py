@@ -76,7 +76,7 @@ class Recorded:
     @property
     def unseen(self) -> int:
         """Kernels that got their place within the span in a pass that is not kept."""
-        return sum(fixed.running.started > self.begin for fixed in self.fixed)
+        return sum(fixed.running.started_at > self.begin for fixed in self.fixed)
 
     @property
     def endless(self) -> int:

@@ -1,1 +1,4 @@
-"""Backfill: reservations for blocked sessions and what may start ahead of them. Pure."""
+"""Backfill: reservations for blocked sessions, and which sessions may start ahead of them.
+
+Pure. Decides about one blocked session at a time; the pass decides who gets a reservation.
+"""

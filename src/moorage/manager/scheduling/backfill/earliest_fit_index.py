@@ -1,4 +1,9 @@
-"""When each agent will have room for a shape, kept for as long as the agent is as it was."""
+"""Index of earliest fits: the first node with enough free for a shape, kept across passes.
+
+An entry depends on one agent only, and stays valid until that agent changes. A pass in which few agents
+changed so updates few entries, instead of computing the earliest fit on every node again.
+``tests/model/test_planner.py`` holds it to a search over all nodes.
+"""
 
 from __future__ import annotations
 
@@ -8,129 +13,139 @@ from collections.abc import Iterable
 from moorage.manager.scheduling.backfill.earliest_fit import earliest_fit
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.shape import Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState
+from moorage.manager.scheduling.placement.free_capacity import KERNELS
 from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.resource_request import ResourceRequest
 
 
-class _Table:
-    """``row``: (from when, agent) in order; ``at``: the same by agent. ``seen``: how far in the log."""
+class _ShapeTable:
+    """``by_time``: (earliest fit, rank), sorted. ``by_rank``: the same by node. ``log_position``: the changes
+    up to here are applied."""
 
-    __slots__ = ("at", "row", "seen")
+    __slots__ = ("by_rank", "by_time", "log_position")
 
-    def __init__(self, at: dict[int, int], seen: int) -> None:
-        self.at, self.seen = at, seen
-        self.row = sorted((when, rank) for rank, when in at.items())
+    def __init__(self, by_rank: dict[int, int], log_position: int) -> None:
+        self.by_rank, self.log_position = by_rank, log_position
+        self.by_time = sorted((at, rank) for rank, at in by_rank.items())
 
-    def put(self, rank: int, when: int | None) -> None:
-        old = self.at.pop(rank, None)
+    def put(self, rank: int, at: int | None) -> None:
+        old = self.by_rank.pop(rank, None)
         if old is not None:
-            del self.row[bisect_left(self.row, (old, rank))]
-        if when is not None:
-            self.at[rank] = when
-            insort(self.row, (when, rank))
+            del self.by_time[bisect_left(self.by_time, (old, rank))]
+        if at is not None:
+            self.by_rank[rank] = at
+            insort(self.by_time, (at, rank))
 
 
-# So many agents are asked one by one, the first to have anything end first, before a table is made of all.
-_FEW = 64
-# When the log has so many changes for each agent, tables are made anew.
-_LOGGED = 8
+# A shape without a table first probes this many nodes, those with the earliest release. A table costs one
+# earliest fit per node.
+_MAX_PROBES = 64
+# Changes per node in the log after which all tables are dropped.
+_MAX_LOGGED = 8
 
 
-class Forecasts:
-    """For sessions of one kernel that any agent of their kind will do, and that fit nowhere now."""
+class EarliestFitIndex:
+    """For sessions of a single kernel that any node of their feasible set can take, and that fit on none now.
 
-    def __init__(self, fraction: str, rooms: list[NodeState]) -> None:
-        self._fraction, self._rooms = fraction, rooms
-        self._tables: dict[Shape, _Table] = {}
-        self._log: list[int] = []  # ranks of agents, each time that one changed
-        # When the first of what runs on each ends: what does not fit there now does not fit before.
-        self._first_of = [_first_end(room) for room in rooms]
-        self._firsts = sorted((end, rank) for rank, end in enumerate(self._first_of) if end is not None)
+    Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this pass has
+    planned something are computed for each call.
+    """
 
-    def changed(self, ranks: Iterable[int]) -> None:
+    def __init__(self, fraction: str, nodes: list[NodeState]) -> None:
+        self._fraction, self._nodes = fraction, nodes
+        self._tables: dict[Shape, _ShapeTable] = {}
+        self._log: list[int] = []  # the rank of an agent for each of its changes
+        # The first release of each node: a request that does not fit now does not fit before that.
+        self._first_release = [_first_end(node) for node in nodes]
+        self._by_first_release = sorted(
+            (at, rank) for rank, at in enumerate(self._first_release) if at is not None
+        )
+
+    def update(self, ranks: Iterable[int]) -> None:
+        """These agents have changed."""
         for rank in ranks:
-            old, new = self._first_of[rank], _first_end(self._rooms[rank])
+            old, new = self._first_release[rank], _first_end(self._nodes[rank])
             if old != new:
-                self._first_of[rank] = new
+                self._first_release[rank] = new
                 if old is not None:
-                    del self._firsts[bisect_left(self._firsts, (old, rank))]
+                    del self._by_first_release[bisect_left(self._by_first_release, (old, rank))]
                 if new is not None:
-                    insort(self._firsts, (new, rank))
+                    insort(self._by_first_release, (new, rank))
             if self._tables:
                 self._log.append(rank)
-        if len(self._log) > _LOGGED * len(self._rooms):
+        if len(self._log) > _MAX_LOGGED * len(self._nodes):
             self._tables.clear()
             self._log.clear()
 
-    def first(self, bench: NodePool, shape: Shape, now: int) -> tuple[int, NodeState] | None:
-        """The earliest time (unix microseconds, not before ``now``) and the agent, the first of equals; what
-        this pass has booked is counted. None: never known."""
-        want = bench.want(shape)
-        busy = {room.rank for room in bench.booked}
-        table = self._tables.get(shape)
-        known, best = (False, None) if table is not None else self._among_few(want, busy, now)
-        if not known:
-            best = self._by_table(bench, shape, want, busy, now)
-        for room in bench.booked:
-            if room.rank not in want.ranks or not room.could_ever_fit(want.demand):
+    def first(self, pool: NodePool, shape: Shape, now: int) -> tuple[int, NodeState] | None:
+        """The earliest fit (unix microseconds, not before ``now``) and its node, the first among equals; None
+        if unknown. Counts what this pass has planned."""
+        request = pool.request(shape)
+        busy = {node.rank for node in pool.allocated_nodes}
+        probed, best = (False, None) if shape in self._tables else self._probe(request, busy, now)
+        if not probed:
+            best = self._look_up(shape, request, busy, now)
+        for node in pool.allocated_nodes:
+            if node.rank not in request.ranks or not node.could_ever_fit(request.demand):
                 continue
-            ends = [end for end, _ in room.booked if end is not None]
-            first = min([self._first_of[room.rank] or now, *ends], default=now)
-            if best is not None and max(first, now) > best[0] and not room.fits(want.demand):
+            ends = [ends_at for ends_at, _ in node.planned if ends_at is not None]
+            first = min([self._first_release[node.rank] or now, *ends], default=now)
+            if best is not None and max(first, now) > best[0] and not node.fits(request.demand):
                 continue
-            at = earliest_fit(room, (want.demand,), self._fraction, now, None)
-            if at is not None and (best is None or (at, room.rank) < best):
-                best = at, room.rank
-        return None if best is None else (best[0], bench.rooms[best[1]])
+            at = earliest_fit(node, (request.demand,), self._fraction, now, None)
+            if at is not None and (best is None or (at, node.rank) < best):
+                best = at, node.rank
+        return None if best is None else (best[0], pool.nodes[best[1]])
 
-    def _among_few(
-        self, want: ResourceRequest, busy: set[int], now: int
+    def _probe(
+        self, request: ResourceRequest, busy: set[int], now: int
     ) -> tuple[bool, tuple[int, int] | None]:
-        """Whether the answer was found soon, and which it is."""
+        """Whether ``_MAX_PROBES`` nodes sufficed, and the result: (earliest fit, rank)."""
         best: tuple[int, int] | None = None
-        for asked, (first, rank) in enumerate(self._firsts):
+        for probes, (first, rank) in enumerate(self._by_first_release):
             if best is not None and first > best[0]:
                 break
-            if asked == _FEW:
+            if probes == _MAX_PROBES:
                 return False, None
-            if rank in want.ranks and rank not in busy:
-                when = self._when(self._rooms[rank], want.demand)
-                if when is not None and (best is None or (max(when, now), rank) < best):
-                    best = max(when, now), rank
+            if rank in request.ranks and rank not in busy:
+                at = self._earliest_fit(self._nodes[rank], request.demand)
+                if at is not None and (best is None or (max(at, now), rank) < best):
+                    best = max(at, now), rank
         return True, best
 
-    def _by_table(
-        self, bench: NodePool, shape: Shape, want: ResourceRequest, busy: set[int], now: int
+    def _look_up(
+        self, shape: Shape, request: ResourceRequest, busy: set[int], now: int
     ) -> tuple[int, int] | None:
-        table = self._table(shape, want)
-        come = bisect_right(table.row, (now, len(self._rooms)))
-        ranks = [rank for _, rank in table.row[:come] if rank not in busy]
+        by_time = self._table(shape, request).by_time
+        past = bisect_right(by_time, (now, len(self._nodes)))
+        ranks = [rank for _, rank in by_time[:past] if rank not in busy]
         if ranks:
             return now, min(ranks)
-        return next((entry for entry in table.row[come:] if entry[1] not in busy), None)
+        return next((entry for entry in by_time[past:] if entry[1] not in busy), None)
 
-    def _table(self, shape: Shape, want: ResourceRequest) -> _Table:
-        table, demand = self._tables.get(shape), want.demand
+    def _table(self, shape: Shape, request: ResourceRequest) -> _ShapeTable:
+        table, demand = self._tables.get(shape), request.demand
         if table is None:
-            found = {rank: self._when(self._rooms[rank], demand) for rank in want.ranks}
-            known = {rank: when for rank, when in found.items() if when is not None}
-            table = self._tables[shape] = _Table(known, len(self._log))
-        elif table.seen < len(self._log):
-            for rank in set(self._log[table.seen :]) & want.ranks:
-                table.put(rank, self._when(self._rooms[rank], demand))
-            table.seen = len(self._log)
+            found = {rank: self._earliest_fit(self._nodes[rank], demand) for rank in request.ranks}
+            known = {rank: at for rank, at in found.items() if at is not None}
+            table = self._tables[shape] = _ShapeTable(known, len(self._log))
+        elif table.log_position < len(self._log):
+            for rank in set(self._log[table.log_position :]) & request.ranks:
+                table.put(rank, self._earliest_fit(self._nodes[rank], demand))
+            table.log_position = len(self._log)
         return table
 
-    def _when(self, room: NodeState, demand: Demand) -> int | None:
-        """By what was there before this pass. Ends that have passed stay as they are: 0 is the earliest."""
-        if not room.could_ever_fit(demand):
+    def _earliest_fit(self, node: NodeState, demand: Demand) -> int | None:
+        """Without what this pass has planned, and as of time 0, so that entries do not age: an end in the
+        past keeps its time."""
+        if not node.could_ever_fit(demand):
             return None
-        asked = NodeState(room.agent, room.rank, KERNELS in room.free) if room.booked else room
-        return earliest_fit(asked, (demand,), self._fraction, 0, None)
+        unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
+        return earliest_fit(unplanned, (demand,), self._fraction, 0, None)
 
 
-def _first_end(room: NodeState) -> int | None:
+def _first_end(node: NodeState) -> int | None:
     return min(
-        (running.ends_at for running in room.agent.running if running.ends_at is not None), default=None
+        (running.ends_at for running in node.agent.running if running.ends_at is not None), default=None
     )

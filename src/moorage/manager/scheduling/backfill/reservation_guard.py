@@ -1,70 +1,75 @@
-"""What a reservation leaves to those behind it on the agents that are kept."""
+"""Reservation guards: which other sessions may still start on a reserved node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from moorage.common.model.ids import SessionId
-from moorage.manager.scheduling.backfill.earliest_fit import fit_all
 from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, Demand
-from moorage.manager.scheduling.placement.free_capacity import FreeCapacity, NodeState, Takes
+from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
+from moorage.manager.scheduling.placement.node_state import NodeState
 
 
 class ReservationGuard:
-    """``stock``: what will be free on ``room`` when the session starts (at ``starts``, unix microseconds), or
-    what is free now if nobody knows when that is (None). It is asked for when somebody would like to go
-    there, and nothing can be taken there before. ``demands``: what it needs there."""
+    """Protects the part of a reservation on one node.
 
-    __slots__ = ("_fraction", "_made", "_stock", "demands", "room", "session_id", "starts_at")
+    ``starts_at``: when the session starts (unix microseconds), None if unknown. ``demands``: what it needs on
+    the node. ``capacity_at_start`` returns what will be free there at ``starts_at`` without the session (what
+    is free now if unknown); it is called when the first other session asks.
+    """
+
+    __slots__ = ("_at_start", "_capacity_at_start", "_fraction", "demands", "node", "session_id", "starts_at")
 
     def __init__(
         self,
         session_id: SessionId,
-        room: NodeState,
-        starts: int | None,
+        node: NodeState,
+        starts_at: int | None,
         demands: tuple[Demand, ...],
-        stock: Callable[[], FreeCapacity],
+        capacity_at_start: Callable[[], FreeCapacity],
         fraction: str,
     ) -> None:
-        self.session_id, self.room, self.starts_at = session_id, room, starts
-        self.demands, self._stock, self._fraction = demands, stock, fraction
-        self._made: tuple[FreeCapacity, bool] | None = None
+        self.session_id, self.node, self.starts_at = session_id, node, starts_at
+        self.demands, self._fraction = demands, fraction
+        self._capacity_at_start = capacity_at_start
+        self._at_start: tuple[FreeCapacity, bool] | None = None
 
-    def _look(self) -> tuple[FreeCapacity, bool]:
-        """The stock, and whether there was enough in it from the beginning."""
-        if self._made is None:
-            stock = self._stock()
-            self._made = stock, fit_all(stock, self.demands, self._fraction)
-        return self._made
+    def _expected(self) -> tuple[FreeCapacity, bool]:
+        """The capacity at the start, less what was admitted since; and whether it sufficed at first."""
+        if self._at_start is None:
+            capacity = self._capacity_at_start()
+            self._at_start = capacity, capacity.fits_all(self.demands, self._fraction)
+        return self._at_start
 
-    def in_time(self, ends: int | None) -> bool:
-        return self.starts_at is not None and ends is not None and ends <= self.starts_at
+    def ends_in_time(self, ends_at: int | None) -> bool:
+        return self.starts_at is not None and ends_at is not None and ends_at <= self.starts_at
 
-    def access_tokens(self, takes: Takes, ends: int | None, kernels: int) -> bool:
-        """Whether it delays nothing that kernels take this from now until ``ends`` (None: nobody knows).
+    def admits(self, allocations: Allocations, ends_at: int | None, kernels: int) -> bool:
+        """Whether the session is not delayed if ``kernels`` kernels take ``allocations`` from now until
+        ``ends_at`` (None: unknown).
 
-        It does not when it has ended by then, or when there is enough beside it. Where there is not enough
-        in any case, it may take nothing of what is short.
+        They end in time, or leave enough. If there is not enough even without them, they may take nothing of
+        the slots that are short.
         """
-        if self.in_time(ends):
+        if self.ends_in_time(ends_at):
             return True
-        stock, enough = self._look()
-        after = stock.copy()
-        after.take(takes, kernels)
-        if enough:
-            return fit_all(after, self.demands, self._fraction)
-        asked: dict[str, int] = {}
+        capacity, sufficient = self._expected()
+        after = capacity.copy()
+        after.deduct(allocations, kernels)
+        if sufficient:
+            return after.fits_all(self.demands, self._fraction)
+        needed: dict[str, int] = {}
         for demand in self.demands:
             for slot, amount in demand:
-                asked[slot] = asked.get(slot, 0) + amount
-        slots = {_slot(take.slot) for take in takes} & asked.keys()
-        return all(after.free.get(slot, 0) >= asked[slot] for slot in slots)
+                needed[slot] = needed.get(slot, 0) + amount
+        taken = {_in_shares(allocation.slot) for allocation in allocations} & needed.keys()
+        return all(after.free.get(slot, 0) >= needed[slot] for slot in taken)
 
-    def charge(self, takes: Takes, ends: int | None) -> None:
-        """It was given, and is still there when the session starts."""
-        if not self.in_time(ends):
-            self._look()[0].take(takes)
+    def charge(self, allocations: Allocations, ends_at: int | None) -> None:
+        """Account for admitted allocations that are still held when the session starts."""
+        if not self.ends_in_time(ends_at):
+            self._expected()[0].deduct(allocations)
 
 
-def _slot(slot: str) -> str:
+def _in_shares(slot: str) -> str:
     return slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if slot.endswith(DEVICE_SUFFIX) else slot

@@ -1,1 +1,4 @@
-"""Scheduling core: the planner's inputs, results, policy, queue order and one scheduling pass. Pure."""
+"""Core values of the scheduler: the planner's input, policy and results, queue order, predicates and quotas.
+
+Pure, and imports nothing else of the scheduler.
+"""

@@ -1,4 +1,4 @@
-"""How a resource group wants its sessions chosen and placed. A wrong option is an error when it is made."""
+"""Scheduling policy of a resource group. An invalid option raises ``InvalidInput`` on construction."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ CUSTOM = "custom:"
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """What makes room for a session of higher priority. Without it nothing that runs is ever stopped for it.
+    """Preemption of running sessions for a session of higher priority.
 
-    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``.
+    Victims are preemptible sessions of strictly lower priority: the lowest first, then by ``order``. A policy
+    without this preempts nothing.
     """
 
     how: Literal["requeue", "end"] = "requeue"
-    grace: int = 30_000_000  # microseconds between the polite stop and the kill
+    grace: int = 30_000_000  # microseconds from the stop request to the kill
     order: Literal["newest", "oldest", "smallest"] = "newest"
-    min_runtime: int = 0  # microseconds that a session may run undisturbed
+    min_runtime: int = 0  # microseconds that a session runs before it may be preempted
 
     def __post_init__(self) -> None:
         _one_of("preemption.how", self.how, ("requeue", "end"))
@@ -35,14 +36,14 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``hol``: what a session refused for capacity does to those behind it.
+    """``hol`` (head of line): the effect of a session that capacity refused on the sessions behind it.
 
-    strict: it ends the pass. skip: it is passed over, and tried after the others of its priority once it was
-    refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: room is reserved for it at the
-    earliest time known, and those behind it start if they leave that alone.
+    strict: it ends the pass. skip: it is skipped, and tried after the others of its priority once it was
+    refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a reservation at the
+    earliest known time, and sessions behind it start if they do not delay that.
 
-    skip and backfill are bounded: when the blocked head was overtaken ``max_bypasses`` times, or waits for
-    longer than ``max_skip_age`` (microseconds) and was refused, agents are held for it. None: no bound.
+    skip and backfill are bounded: agents are held for a blocked head that was overtaken ``max_bypasses``
+    times, or that was refused and has waited for ``max_skip_age`` (microseconds). None: no bound.
     """
 
     hol: Literal["strict", "skip", "backfill"] = "backfill"
@@ -51,15 +52,16 @@ class Policy:
     strategy: Literal["fifo", "lifo", "drf"] = "fifo"
     max_bypasses: int | None = 100
     max_skip_age: int | None = 3_600_000_000
-    replicas: Literal["spread", "pack", "none"] = (
-        "spread"  # the replicas of one endpoint, where there is a choice
-    )
-    fraction: Literal["even", "fill"] = "fill"  # parts of devices: on the emptiest device, or on the fullest
-    share_by: Literal["user", "project"] = "user"  # drf: whose share it is
+    # Where there is a choice, the replicas of one endpoint are spread over agents or packed.
+    replicas: Literal["spread", "pack", "none"] = "spread"
+    fraction: Literal["even", "fill"] = "fill"  # device fractions go to the emptiest or to the fullest device
+    share_by: Literal["user", "project"] = "user"  # drf: the owner of a share
     weights: Mapping[str, int] = field(default_factory=dict)  # drf: by user or project; 1 where absent
-    session_types: frozenset[str] | None = None  # allowed ones; None: all
-    slot_priority: tuple[str, ...] = ()  # compared first, in this order; then devices, cpu, mem, the rest
-    exclusive: tuple[frozenset[str], ...] = ()  # families of which a session may ask for one only
+    session_types: frozenset[str] | None = None  # allowed types; None: all
+    slot_priority: tuple[str, ...] = ()  # scored first, in this order; then devices, cpu, mem, the rest
+    exclusive: tuple[
+        frozenset[str], ...
+    ] = ()  # sets of device families of which a session may request one only
     preemption: Preemption | None = None
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class Policy:
 
     @property
     def custom(self) -> str | None:
-        """The name of the entry point that chooses the agent."""
+        """The name of the custom selector, an entry point; None: a built-in selection."""
         return self.agent_selection.removeprefix(CUSTOM) if self.agent_selection.startswith(CUSTOM) else None
 
 

@@ -1,4 +1,7 @@
-"""What must be true of a session before any agent is asked. None of it blocks anybody or counts a retry."""
+"""Predicates: what must hold for a session before any agent is considered.
+
+A session that fails one blocks no other session, and the refusal counts no retry.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, UnmetCondition, UnmetKind
 
-# Of several, the reason that is told first: what no waiting mends, then what takes longest to know.
+# The hold has the first reason that applies: permanent ones first, then those whose end is unknown.
 _REASONS = {
     UnmetKind.DEPENDENCY_FAILED: Reason.DEPENDENCY_FAILED,
     UnmetKind.SESSION_TYPE: Reason.NOT_ALLOWED,
@@ -20,38 +23,38 @@ _REASONS = {
 }
 
 
-def check(item: Pending, policy: Policy, quotas: Quotas, now: int) -> tuple[UnmetCondition, ...]:
-    """All that ``item`` does not meet at ``now`` (unix microseconds). A time that has come is met."""
-    unmet = quotas.check(item)
-    free = item.dependencies == "met" and item.not_before is None and item.starts_at is None
-    if free and policy.session_types is None and not policy.exclusive:
-        return unmet
-    return (*_own(item, policy, now), *unmet)
+def unmet_conditions(item: Pending, policy: Policy, quotas: Quotas, now: int) -> tuple[UnmetCondition, ...]:
+    """All conditions that ``item`` does not meet at ``now`` (unix microseconds, inclusive)."""
+    over_quota = quotas.check(item)
+    ready = item.dependencies == "met" and item.not_before is None and item.starts_at is None
+    if ready and policy.session_types is None and not policy.exclusive:
+        return over_quota
+    return (*_without_quotas(item, policy, now), *over_quota)
 
 
-def _own(item: Pending, policy: Policy, now: int) -> list[UnmetCondition]:
-    found: list[UnmetCondition] = []
+def _without_quotas(item: Pending, policy: Policy, now: int) -> list[UnmetCondition]:
+    unmet: list[UnmetCondition] = []
     if item.dependencies != "met":
         failed = item.dependencies == "failed"
-        found.append(
-            UnmetCondition(UnmetKind.DEPENDENCY_FAILED if failed else UnmetKind.DEPENDENCY, item.waits_on)
-        )
+        kind = UnmetKind.DEPENDENCY_FAILED if failed else UnmetKind.DEPENDENCY
+        unmet.append(UnmetCondition(kind, item.waits_on))
     if item.not_before is not None and now < item.not_before:
-        found.append(UnmetCondition(UnmetKind.NOT_BEFORE, until=item.not_before))
+        unmet.append(UnmetCondition(UnmetKind.NOT_BEFORE, until=item.not_before))
     if item.starts_at is not None and now < item.starts_at:
-        found.append(UnmetCondition(UnmetKind.STARTS_AT, until=item.starts_at))
+        unmet.append(UnmetCondition(UnmetKind.STARTS_AT, until=item.starts_at))
     allowed = policy.session_types
     if allowed is not None and item.session_type and item.session_type not in allowed:
-        found.append(UnmetCondition(UnmetKind.SESSION_TYPE, tuple(sorted(allowed)), name=item.session_type))
+        names = tuple(sorted(allowed))
+        unmet.append(UnmetCondition(UnmetKind.SESSION_TYPE, names, name=item.session_type))
+    requested = {family.partition(".")[0] for family in item.shape.families}
     for families in policy.exclusive:
-        asked = sorted(families & {family.partition(".")[0] for family in item.shape.families})
-        if len(asked) > 1:
-            found.append(UnmetCondition(UnmetKind.EXCLUSIVE, tuple(asked)))
-    return found
+        conflicting = sorted(families & requested)
+        if len(conflicting) > 1:
+            unmet.append(UnmetCondition(UnmetKind.EXCLUSIVE, tuple(conflicting)))
+    return unmet
 
 
-def told(unmet: tuple[UnmetCondition, ...]) -> HoldDetails:
-    """What one is told who does not meet these."""
-    kinds = {one.kind for one in unmet}
+def hold_for_unmet(unmet: tuple[UnmetCondition, ...]) -> HoldDetails:
+    kinds = {condition.kind for condition in unmet}
     reason = next(reason for kind, reason in _REASONS.items() if kind in kinds)
     return reason, (), True, False, None, unmet

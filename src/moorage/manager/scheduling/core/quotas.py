@@ -1,4 +1,4 @@
-"""How much of a quota is left while a plan is made."""
+"""Quotas: what is left of each limit while a plan is made."""
 
 from __future__ import annotations
 
@@ -6,141 +6,145 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from moorage.manager.scheduling.core.demand import as_asked, in_shares
+from moorage.manager.scheduling.core.demand import in_request_units, in_shares
 from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
-# What a shape takes of an account: which of its numbers, and how much. Who asks for nothing of a slot does
-# not ask how much is left of it.
-Needs = tuple[tuple[int, int], ...]
+# (index into ``QuotaBalance.remaining``, amount) for each limit that a shape counts against. Limits on slots
+# that the shape does not request are left out.
+Cost = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limited:
-    """The slots that an account limits, and whether it limits sessions: most accounts are alike in that, and
-    then have the same one of these."""
+class LimitedSlots:
+    """The slots that a quota limits, and whether it limits sessions. Interned: most quotas share one."""
 
     slots: tuple[str, ...]
     sessions: bool
 
 
 @lru_cache(maxsize=65_536)
-def _limited(slots: tuple[str, ...], sessions: bool) -> Limited:
-    return Limited(slots, sessions)
+def _limited_slots(slots: tuple[str, ...], sessions: bool) -> LimitedSlots:
+    return LimitedSlots(slots, sessions)
 
 
 @lru_cache(maxsize=65_536)
-def _needs(limited: Limited, shape: Shape) -> Needs:
-    asked = [(index, shape.amounts.get(slot, 0)) for index, slot in enumerate(limited.slots)]
-    asked += [(len(limited.slots), 1)] if limited.sessions else []
-    return tuple([(index, amount) for index, amount in asked if amount])
+def _cost(limited: LimitedSlots, shape: Shape) -> Cost:
+    cost = [(index, shape.amounts.get(slot, 0)) for index, slot in enumerate(limited.slots)]
+    cost += [(len(limited.slots), 1)] if limited.sessions else []
+    return tuple([(index, amount) for index, amount in cost if amount])
 
 
 @lru_cache(maxsize=65_536)
-def _limits(items: tuple[tuple[str, int], ...], sessions: bool) -> tuple[Mapping[str, int], Limited]:
+def _limits(items: tuple[tuple[str, int], ...], sessions: bool) -> tuple[Mapping[str, int], LimitedSlots]:
     limits = in_shares(dict(items))
-    return limits, _limited(tuple(limits), sessions)
+    return limits, _limited_slots(tuple(limits), sessions)
 
 
-class Account:
-    """One quota. ``left``: of each of its limits, and then of its sessions."""
+class QuotaBalance:
+    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited.
 
-    __slots__ = ("_limits", "left", "limited", "quota")
+    ``remaining`` is updated in place and never replaced: ``Quotas`` keeps references to it.
+    """
+
+    __slots__ = ("_limits", "limited", "quota", "remaining")
 
     def __init__(self, quota: Quota) -> None:
-        self.left: list[int] = []
-        self.limited = _limited((), False)
+        self.remaining: list[int] = []
+        self.limited = _limited_slots((), False)
         self.reset(quota)
 
     def reset(self, quota: Quota) -> bool:
-        """It is another one, or used otherwise. Whether it limits the same things as before."""
+        """Replace the quota or its use. Returns whether it limits the same slots as before."""
         before, self.quota = self.limited, quota
         self._limits, self.limited = _limits(tuple(quota.limits.items()), quota.sessions is not None)
         used = in_shares(quota.used)
-        self.left[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
+        self.remaining[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
         if quota.sessions is not None:
-            self.left.append(quota.sessions - quota.running)
+            self.remaining.append(quota.sessions - quota.running)
         return before is self.limited
 
-    def exceeded(self, asked: Mapping[str, int]) -> Iterable[UnmetCondition]:
-        quota, left = self.quota, self.left
-        if quota.sessions is not None and left[-1] < 1:
-            running = quota.sessions - left[-1]
-            yield UnmetCondition(
-                UnmetKind.QUOTA, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions
-            )
+    def exceeded(self, amounts: Mapping[str, int]) -> Iterable[UnmetCondition]:
+        quota, remaining, kind = self.quota, self.remaining, UnmetKind.QUOTA
+        if quota.sessions is not None and remaining[-1] < 1:
+            running = quota.sessions - remaining[-1]
+            yield UnmetCondition(kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
         for index, (slot, limit) in enumerate(self._limits.items()):
-            amount = asked.get(slot, 0)
-            if amount and amount > left[index]:
-                shown, numbers = as_asked(slot, amount, limit - left[index], limit)
-                yield UnmetCondition(UnmetKind.QUOTA, (), 0, quota.scope, quota.name, shown, *numbers)
+            amount = amounts.get(slot, 0)
+            if amount and amount > remaining[index]:
+                shown, numbers = in_request_units(slot, amount, limit - remaining[index], limit)
+                yield UnmetCondition(kind, (), 0, quota.scope, quota.name, shown, *numbers)
 
 
-Terms = tuple[tuple[Account, list[int], Needs], ...]
+# The quotas that apply to an owned shape: each with its ``remaining`` (to save an attribute access) and cost.
+Charges = tuple[tuple[QuotaBalance, list[int], Cost], ...]
 
 
 class Quotas:
-    """Those of one resource group's users, projects and of itself. Every placement is charged at once."""
+    """The quotas of one resource group, its users and its projects. A placement is charged at once."""
 
     def __init__(self, group: str, quotas: Iterable[Quota]) -> None:
         self._group = group
-        self._accounts: dict[tuple[str, str], Account] = {(q.scope, q.name): Account(q) for q in quotas}
-        self._of_owner: dict[tuple[str, str], list[Account]] = {}
-        self._terms: dict[OwnedShape, Terms] = {}
+        self._balances: dict[tuple[str, str], QuotaBalance] = {
+            (quota.scope, quota.name): QuotaBalance(quota) for quota in quotas
+        }
+        self._of_owner: dict[tuple[str, str], list[QuotaBalance]] = {}
+        self._charges: dict[OwnedShape, Charges] = {}
         self._charged: list[OwnedShape] = []
 
     def __bool__(self) -> bool:
-        return bool(self._accounts)
+        return bool(self._balances)
 
     def check(self, item: Pending) -> tuple[UnmetCondition, ...]:
         """All limits that ``item`` would exceed now."""
-        terms = self._terms.get(item.owned_shape) or self.terms(item.owned_shape)
-        for _, left, needs in terms:
-            for index, amount in needs:
-                if amount > left[index]:
-                    asked = item.shape.amounts
-                    return tuple([unmet for account, _, _ in terms for unmet in account.exceeded(asked)])
+        charges = self._charges.get(item.owned_shape) or self.charges(item.owned_shape)
+        for _, remaining, cost in charges:
+            for index, amount in cost:
+                if amount > remaining[index]:
+                    amounts = item.shape.amounts
+                    return tuple([unmet for balance, _, _ in charges for unmet in balance.exceeded(amounts)])
         return ()
 
-    def charge(self, item: Pending) -> Terms:
-        """It got a place. Returns the accounts that have less now."""
-        terms = self.terms(item.owned_shape)
-        if terms:
+    def charge(self, item: Pending) -> Charges:
+        """Charge a placement. Returns the quotas that have less left now."""
+        charges = self.charges(item.owned_shape)
+        if charges:
             self._charged.append(item.owned_shape)
-            for _, left, needs in terms:
-                for index, amount in needs:
-                    left[index] -= amount
-        return terms
+            for _, remaining, cost in charges:
+                for index, amount in cost:
+                    remaining[index] -= amount
+        return charges
 
-    def undo(self) -> None:
-        """As if nothing had been charged yet."""
-        for claim in self._charged:
-            for _, left, needs in self.terms(claim):
-                for index, amount in needs:
-                    left[index] += amount
+    def undo_charges(self) -> None:
+        """Give back everything that was charged."""
+        for owned_shape in self._charged:
+            for _, remaining, cost in self.charges(owned_shape):
+                for index, amount in cost:
+                    remaining[index] += amount
         self._charged.clear()
 
     def update(self, quotas: Iterable[Quota]) -> None:
-        """These are new, or used otherwise."""
+        """Add these quotas, or replace those of the same scope and name."""
         for quota in quotas:
-            account = self._accounts.get((quota.scope, quota.name))
-            if account is None:
-                self._accounts[quota.scope, quota.name] = Account(quota)
+            balance = self._balances.get((quota.scope, quota.name))
+            if balance is None:
+                self._balances[quota.scope, quota.name] = QuotaBalance(quota)
                 self._of_owner.clear()
-                self._terms.clear()
-            elif not account.reset(quota):
-                self._terms.clear()
+                self._charges.clear()
+            elif not balance.reset(quota):
+                self._charges.clear()
 
-    def terms(self, claim: OwnedShape) -> Terms:
-        """The accounts that tell what ``claim`` may have, and what it needs of them."""
-        terms = self._terms.get(claim)
-        if terms is None:
-            owner, shape = (claim.user, claim.project), claim.shape
-            found = self._of_owner.get(owner)
-            if found is None:
-                names = (("user", claim.user), ("project", claim.project), ("group", self._group))
-                found = [self._accounts[name] for name in names if name in self._accounts]
-                self._of_owner[owner] = found
-            terms = self._terms[claim] = tuple([(a, a.left, _needs(a.limited, shape)) for a in found])
-        return terms
+    def charges(self, owned_shape: OwnedShape) -> Charges:
+        """The quotas that apply to ``owned_shape``, with its cost."""
+        charges = self._charges.get(owned_shape)
+        if charges is None:
+            owner, shape = (owned_shape.user, owned_shape.project), owned_shape.shape
+            balances = self._of_owner.get(owner)
+            if balances is None:
+                names = (("user", owned_shape.user), ("project", owned_shape.project), ("group", self._group))
+                balances = [self._balances[name] for name in names if name in self._balances]
+                self._of_owner[owner] = balances
+            charges = tuple([(b, b.remaining, _cost(b.limited, shape)) for b in balances])
+            self._charges[owned_shape] = charges
+        return charges

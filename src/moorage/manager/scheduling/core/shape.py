@@ -1,4 +1,11 @@
-"""What makes two requests the same to the planner: sessions that come in numbers mostly have one shape."""
+"""Request shapes: what makes two requests equal to the planner.
+
+Sessions that arrive in large numbers have few distinct shapes, so the planner keeps its intermediate results
+by shape. Shapes are interned: ``shape_of`` returns the same object for equal arguments as long as its cache
+holds them, and shapes compare and hash by identity, which costs nothing however large they are. An evicted
+shape is created again as another object; the planner then computes its results once more, and they are the
+same. So caches keyed by shape may miss, but are never wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +15,13 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from moorage.common.model.slots import WHOLE_DEVICE
-from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand, add_up, demand_of
+from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand, demand_of, sum_demands
 
 Mode = Literal["single-node", "multi-node"]
 
 
 class NodeConstraints(NamedTuple):
-    """What an agent must be, whatever its size."""
+    """The properties that an agent must have, whatever its size."""
 
     runtime: str
     engine: str
@@ -22,28 +29,24 @@ class NodeConstraints(NamedTuple):
     labels: frozenset[tuple[str, str]]
 
 
-# Compared by identity: equal ones are the same object as long as they are remembered, and a pass that meets
-# a forgotten one twice only looks twice.
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     constraints: NodeConstraints
     mode: Mode
-    demands: tuple[Demand, ...]  # of each kernel, the main one first
+    demands: tuple[Demand, ...]  # of each kernel, the main kernel first
     total: Demand
-    families: frozenset[str]  # of devices, as <family>.shares
-    amounts: dict[str, int]  # ``total``, to look things up in
-    parts: tuple[tuple[str, int], ...]  # family and 1/1000 for each part of a device that is asked for
+    families: frozenset[str]  # requested device families, as <family>.shares
+    amounts: dict[str, int]  # ``total`` for look-ups
+    fractions: tuple[tuple[str, int], ...]  # requested fractions of a device: family and 1/1000
 
     @property
-    def alone(self) -> bool:
-        """Whether it is one kernel and no cluster."""
+    def single_kernel(self) -> bool:
         return len(self.demands) == 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedShape:
-    """A shape that a user of a project asks for, so that also quotas treat all of them alike. Compared by
-    identity, as shapes are."""
+    """A shape requested by one user in one project: what quotas distinguish. Interned like shapes."""
 
     user: str
     project: str
@@ -63,17 +66,17 @@ def shape_of(
     mode: Mode,
     kernels: tuple[Mapping[str, int], ...],
 ) -> Shape:
+    """``kernels``: the requested slots of each kernel, the main kernel first."""
     constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()))
-    return _shape(
-        constraints, mode if len(kernels) > 1 else "single-node", tuple(demand_of(k) for k in kernels)
-    )
+    mode = mode if len(kernels) > 1 else "single-node"
+    return _shape(constraints, mode, tuple(demand_of(slots) for slots in kernels))
 
 
 @lru_cache(maxsize=65_536)
 def _shape(constraints: NodeConstraints, mode: Mode, demands: tuple[Demand, ...]) -> Shape:
-    total = demands[0] if len(demands) == 1 else add_up(demands)
+    total = demands[0] if len(demands) == 1 else sum_demands(demands)
     families = frozenset(slot for slot, _ in total if slot.endswith(SHARES_SUFFIX))
-    parts = sorted(
+    fractions = sorted(
         {
             (slot, amount % WHOLE_DEVICE)
             for demand in demands
@@ -81,4 +84,4 @@ def _shape(constraints: NodeConstraints, mode: Mode, demands: tuple[Demand, ...]
             if slot in families and amount % WHOLE_DEVICE
         }
     )
-    return Shape(constraints, mode, demands, total, families, dict(total), tuple(parts))
+    return Shape(constraints, mode, demands, total, families, dict(total), tuple(fractions))

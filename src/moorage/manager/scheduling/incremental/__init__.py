@@ -1,1 +1,4 @@
-"""Incremental planning: a planner kept between passes that re-examines only what changed. Pure."""
+"""Incremental planning: planners that are kept between passes and examine only what changed.
+
+Pure. The plans are those of ``planning.plan``: a property of the tests holds them to it.
+"""

@@ -1,7 +1,12 @@
-"""Who waits, in an order that is kept: the resident planner finds the first of those it may help in it.
+"""Index of pending sessions, kept sorted between passes.
 
-A row is all that ask for one shape and run equally long: what is said to one of them is said to all, but for
-their owners' quotas. So in a row there is a bucket for each claim, which can be set aside as a whole.
+Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit: capacity treats them alike, so
+once its first session is refused, the rest need no look. In it, an ``OwnerQueue`` holds those of one user and
+project: quotas treat them alike too, so it can be parked as a whole while a quota is used up.
+
+Invariants, once ``sort_added`` has run: the items of an owner queue are sorted; ``ShapeQueue.heads`` holds
+the first item of each owner queue that is not parked, sorted; ``PendingIndex.heads`` holds the first item of
+each shape queue, sorted. ``_update_head`` restores the last two after every change.
 """
 
 from __future__ import annotations
@@ -14,185 +19,188 @@ from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.results import HoldDetails
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
-Rank = tuple[int, int, str]
-by_rank = attrgetter("queue_key")
+QueueKey = tuple[int, int, str]
+by_queue_key = attrgetter("queue_key")
 
 
-class Bucket:
-    """``parked``: its owner has no quota left for these. ``told``: what all of them were told last, if it was
-    the same. ``front``: under which rank its row knows it."""
+class OwnerQueue:
+    """``parked``: a quota of the owner is used up. ``last_hold``: the hold that all its sessions got last, if
+    they got the same. ``head``: the key under which the shape queue lists it."""
 
-    __slots__ = ("claim", "front", "items", "mixed", "parked", "row", "told")
+    __slots__ = ("head", "items", "last_hold", "owned_shape", "parked", "queue", "unsorted")
 
-    def __init__(self, row: Row, claim: OwnedShape) -> None:
-        self.row, self.claim = row, claim
+    def __init__(self, queue: ShapeQueue, owned_shape: OwnedShape) -> None:
+        self.queue, self.owned_shape = queue, owned_shape
         self.items: list[Pending] = []
-        self.mixed = False  # somebody came who is not sorted in yet
+        self.unsorted = False
         self.parked = False
-        self.told: HoldDetails | None = None
-        self.front: Rank | None = None
+        self.last_hold: HoldDetails | None = None
+        self.head: QueueKey | None = None
 
 
-class Row:
-    """``fronts``: the first of each bucket that is not parked, in order. ``front``: under which rank the line
-    knows it."""
+class ShapeQueue:
+    """``heads``: the first of each owner queue that is not parked. ``head``: the key under which the index
+    lists it."""
 
-    __slots__ = ("buckets", "front", "fronts", "name", "shape")
+    __slots__ = ("head", "heads", "name", "owners", "shape")
 
     def __init__(self, shape: Shape, time_limit: int | None) -> None:
         self.shape, self.name = shape, (shape, time_limit)
-        self.buckets: set[Bucket] = set()
-        self.fronts: list[tuple[Rank, Bucket]] = []
-        self.front: Rank | None = None
+        self.owners: set[OwnerQueue] = set()
+        self.heads: list[tuple[QueueKey, OwnerQueue]] = []
+        self.head: QueueKey | None = None
 
 
-class Queue:
-    """All rows. ``line``: the first of each, in order, as of the last ``settle``."""
+class PendingIndex:
+    """``heads``: the first of each shape queue, sorted, as of the last ``sort_added``."""
 
     def __init__(self) -> None:
-        self.line: list[tuple[Rank, Row]] = []
-        self.rows_of: dict[Shape, list[Row]] = {}
-        self._rows: dict[tuple[Shape, int | None], Row] = {}
-        self._buckets: dict[tuple[OwnedShape, int | None], Bucket] = {}
-        self._mixed: list[Bucket] = []  # those that are not in order yet
-        self._parked: dict[tuple[str, str], dict[Bucket, None]] = {}
+        self.heads: list[tuple[QueueKey, ShapeQueue]] = []
+        self.queues_of: dict[Shape, list[ShapeQueue]] = {}
+        self._queues: dict[tuple[Shape, int | None], ShapeQueue] = {}
+        self._owner_queues: dict[tuple[OwnedShape, int | None], OwnerQueue] = {}
+        self._unsorted: list[OwnerQueue] = []
+        self._parked: dict[tuple[str, str], dict[OwnerQueue, None]] = {}
 
     def add(self, item: Pending) -> bool:
-        """Whether nobody in it had this shape."""
-        bucket, new = self._buckets.get((item.owned_shape, item.time_limit)), False
-        if bucket is None:
-            row = self._rows.get((item.shape, item.time_limit))
-            if row is None:
-                row = self._rows[item.shape, item.time_limit] = Row(item.shape, item.time_limit)
-                rows = self.rows_of.setdefault(item.shape, [])
-                new = not rows
-                rows.append(row)
-            bucket = self._buckets[item.owned_shape, item.time_limit] = Bucket(row, item.owned_shape)
-            row.buckets.add(bucket)
-        items = bucket.items
+        """Returns whether its shape is new to the index."""
+        owner, new = self._owner_queues.get((item.owned_shape, item.time_limit)), False
+        if owner is None:
+            queue = self._queues.get((item.shape, item.time_limit))
+            if queue is None:
+                queue = ShapeQueue(item.shape, item.time_limit)
+                self._queues[item.shape, item.time_limit] = queue
+                queues = self.queues_of.setdefault(item.shape, [])
+                new = not queues
+                queues.append(queue)
+            owner = OwnerQueue(queue, item.owned_shape)
+            self._owner_queues[item.owned_shape, item.time_limit] = owner
+            queue.owners.add(owner)
+        items = owner.items
         items.append(item)
         if len(items) == 1:
-            self._sort_in(bucket)
-        elif not bucket.mixed and item.queue_key < items[-2].queue_key:  # mostly the youngest comes last
-            bucket.mixed = True
-            self._mixed.append(bucket)
+            self._update_head(owner)
+        elif not owner.unsorted and item.queue_key < items[-2].queue_key:
+            # Rare, because the youngest session mostly comes last. Sorted once for all that are added.
+            owner.unsorted = True
+            self._unsorted.append(owner)
         return new
 
     def remove(self, item: Pending) -> None:
-        bucket = self._buckets[item.owned_shape, item.time_limit]
-        row = bucket.row
-        if bucket.mixed:
-            self.settle()
-        del bucket.items[bisect_left(bucket.items, item.queue_key, key=by_rank)]
-        if not bucket.items:
-            self.unpark(bucket)
-            del self._buckets[item.owned_shape, item.time_limit]
-            row.buckets.remove(bucket)
-        self._sort_in(bucket)
-        if not row.buckets:
-            del self._rows[row.name]
-            self.rows_of[row.shape].remove(row)
-            if not self.rows_of[row.shape]:
-                del self.rows_of[row.shape]
+        owner = self._owner_queues[item.owned_shape, item.time_limit]
+        queue = owner.queue
+        if owner.unsorted:
+            self.sort_added()
+        del owner.items[bisect_left(owner.items, item.queue_key, key=by_queue_key)]
+        if not owner.items:
+            self.unpark(owner)
+            del self._owner_queues[item.owned_shape, item.time_limit]
+            queue.owners.remove(owner)
+        self._update_head(owner)
+        if not queue.owners:
+            del self._queues[queue.name]
+            self.queues_of[queue.shape].remove(queue)
+            if not self.queues_of[queue.shape]:
+                del self.queues_of[queue.shape]
 
-    def settle(self) -> None:
-        """Sort in those that came."""
-        for bucket in self._mixed:
-            bucket.items.sort(key=by_rank)
-            bucket.mixed = False
-            self._sort_in(bucket)
-        self._mixed.clear()
+    def sort_added(self) -> None:
+        for owner in self._unsorted:
+            owner.items.sort(key=by_queue_key)
+            owner.unsorted = False
+            self._update_head(owner)
+        self._unsorted.clear()
 
-    def park(self, bucket: Bucket) -> None:
-        bucket.parked = True
-        for name in _owners(bucket):
-            self._parked.setdefault(name, {})[bucket] = None
-        self._sort_in(bucket)
+    def park(self, owner: OwnerQueue) -> None:
+        owner.parked = True
+        for name in _quota_names(owner):
+            self._parked.setdefault(name, {})[owner] = None
+        self._update_head(owner)
 
-    def unpark(self, bucket: Bucket) -> None:
-        if bucket.parked:
-            bucket.parked = False
-            for name in _owners(bucket):
-                mine = self._parked[name]
-                del mine[bucket]
-                if not mine:
+    def unpark(self, owner: OwnerQueue) -> None:
+        if owner.parked:
+            owner.parked = False
+            for name in _quota_names(owner):
+                parked = self._parked[name]
+                del parked[owner]
+                if not parked:
                     del self._parked[name]
-            self._sort_in(bucket)
+            self._update_head(owner)
 
-    def parked_by(self, scope: str, name: str) -> list[Bucket]:
-        """Those that a quota of that one may have held back."""
+    def parked_by(self, scope: str, name: str) -> list[OwnerQueue]:
+        """The queues that this quota may have parked."""
         return list(self._parked.get((scope, "" if scope == "group" else name), ()))
 
-    def _sort_in(self, bucket: Bucket) -> None:
-        row = bucket.row
-        front = None if bucket.parked or not bucket.items else bucket.items[0].queue_key
-        if front == bucket.front:
+    def _update_head(self, owner: OwnerQueue) -> None:
+        queue = owner.queue
+        head = None if owner.parked or not owner.items else owner.items[0].queue_key
+        if head == owner.head:
             return
-        if bucket.front is not None:
-            del row.fronts[bisect_left(row.fronts, (bucket.front,))]
-        if front is not None:
-            insort(row.fronts, (front, bucket))
-        bucket.front = front
-        first = row.fronts[0][0] if row.fronts else None
-        if first != row.front:
-            if row.front is not None:
-                del self.line[bisect_left(self.line, (row.front,))]
+        # A 1-tuple sorts just before the pair that begins with it, and queues are never compared.
+        if owner.head is not None:
+            del queue.heads[bisect_left(queue.heads, (owner.head,))]
+        if head is not None:
+            insort(queue.heads, (head, owner))
+        owner.head = head
+        first = queue.heads[0][0] if queue.heads else None
+        if first != queue.head:
+            if queue.head is not None:
+                del self.heads[bisect_left(self.heads, (queue.head,))]
             if first is not None:
-                insort(self.line, (first, row))
-            row.front = first
+                insort(self.heads, (first, queue))
+            queue.head = first
 
 
-def _owners(bucket: Bucket) -> tuple[tuple[str, str], ...]:
-    return ("user", bucket.claim.user), ("project", bucket.claim.project), ("group", "")
+def _quota_names(owner: OwnerQueue) -> tuple[tuple[str, str], ...]:
+    return ("user", owner.owned_shape.user), ("project", owner.owned_shape.project), ("group", "")
 
 
-class Cursor:
-    """One row as a pass goes through it, which changes nothing of it."""
+class ShapeCursor:
+    """The position of one pass in a shape queue, which it does not change. Merges the owner queues by key."""
 
-    __slots__ = ("_at", "_heap", "row")
+    __slots__ = ("_heap", "_position", "queue")
 
-    def __init__(self, row: Row) -> None:
-        self.row, self._heap = row, row.fronts.copy()  # what is sorted is a heap
-        self._at: dict[Bucket, int] = {}
+    def __init__(self, queue: ShapeQueue) -> None:
+        self.queue, self._heap = queue, queue.heads.copy()  # a sorted list is a heap
+        self._position: dict[OwnerQueue, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
     @property
-    def rank(self) -> Rank:
+    def key(self) -> QueueKey:
         return self._heap[0][0]
 
     @property
-    def bucket(self) -> Bucket:
+    def owner(self) -> OwnerQueue:
         return self._heap[0][1]
 
     @property
     def item(self) -> Pending:
-        bucket = self._heap[0][1]
-        return bucket.items[self._at.get(bucket, 0)]
+        owner = self._heap[0][1]
+        return owner.items[self._position.get(owner, 0)]
 
     def advance(self) -> None:
-        """To the next one."""
-        bucket = self._heap[0][1]
-        at = self._at[bucket] = self._at.get(bucket, 0) + 1
-        if at < len(bucket.items):
-            heapreplace(self._heap, (bucket.items[at].queue_key, bucket))
+        """Move to the next session."""
+        owner = self._heap[0][1]
+        position = self._position[owner] = self._position.get(owner, 0) + 1
+        if position < len(owner.items):
+            heapreplace(self._heap, (owner.items[position].queue_key, owner))
         else:
             heappop(self._heap)
 
-    def drop(self) -> tuple[Bucket, list[Pending]]:
-        """To the next one of another bucket, and never back to this one. Who is left in it."""
-        _, bucket = heappop(self._heap)
-        left = bucket.items[self._at.get(bucket, 0) :]
-        self._at[bucket] = len(bucket.items)
-        return bucket, left
+    def drop_owner(self) -> tuple[OwnerQueue, list[Pending]]:
+        """Move to the next session of another owner, for good. Returns what is left of the current one."""
+        _, owner = heappop(self._heap)
+        rest = owner.items[self._position.get(owner, 0) :]
+        self._position[owner] = len(owner.items)
+        return owner, rest
 
-    def skip_to(self, rank: Rank) -> None:
-        """To the first one that is not before ``rank``."""
+    def skip_to(self, key: QueueKey) -> None:
+        """Move to the first session at or after both ``key`` and the current position of its owner."""
         self._heap = []
-        for _, bucket in self.row.fronts:
-            at = max(self._at.get(bucket, 0), bisect_left(bucket.items, rank, key=by_rank))
-            self._at[bucket] = at
-            if at < len(bucket.items):
-                self._heap.append((bucket.items[at].queue_key, bucket))
+        for _, owner in self.queue.heads:
+            position = max(self._position.get(owner, 0), bisect_left(owner.items, key, key=by_queue_key))
+            self._position[owner] = position
+            if position < len(owner.items):
+                self._heap.append((owner.items[position].queue_key, owner))
         heapify(self._heap)

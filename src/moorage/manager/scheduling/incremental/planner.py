@@ -1,10 +1,16 @@
-"""A planner that stays: it is told what changed, and looks only at what that may have changed.
+"""Incremental planner: is told what changed, and examines only what that may affect.
 
-It decides by the same code as ``plan``, with the same answer (a property of the tests). What it spares is
-asking again on behalf of those that were refused for want of room: as long as no agent changed so that they
-fit, they are refused again, whatever else happens. So of ten thousand that wait it looks at those that an
-agent with new room could take, and at the first of the others, whose right to a reservation holds. Those
-whose owner has no quota left are set aside until the quota is another, or used otherwise.
+Its plans are those of ``plan`` (``tests/model/test_planner.py`` holds every step of random histories to it).
+It does not ask again for sessions that capacity refused: they stay refused until an agent changes so that
+they fit on it, whatever else happens. Of ten thousand pending sessions it examines those that an agent with
+new capacity could take, and the first of the others, which has the right to a reservation.
+
+Invariants between passes:
+
+* The node pool holds the agents as they were last reported: reservations and allocations of a pass are undone
+  when it ends, and agents on which it allocated count as changed.
+* Each shape of the index is refused in the refusal cache, or in ``_open``.
+* A parked owner queue exceeds a quota, with nothing charged. A change of any quota that applies unparks it.
 """
 
 from __future__ import annotations
@@ -14,133 +20,146 @@ from heapq import heapify, heappop, heappush
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.earliest_fit_index import Forecasts
+from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFitIndex
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, Plan
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
-from moorage.manager.scheduling.incremental.pending_index import Bucket, Cursor, Queue, Rank, Row
+from moorage.manager.scheduling.incremental.pending_index import (
+    OwnerQueue,
+    PendingIndex,
+    QueueKey,
+    ShapeCursor,
+    ShapeQueue,
+)
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.manager.scheduling.planning.plan import plan
 from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
-_Entry = tuple[Rank, Row]
+_Entry = tuple[QueueKey, ShapeQueue]
 
 
-class _Fronts:
-    """The line of one pass: of each row the next, unless it would be told what the one before was told.
-    ``opened``: the shapes of those that may get something; of the others the first may be the head."""
+class _ChangedQueue:
+    """The queue of one pass: skips sessions that would get the hold of the one before them.
+
+    Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be placed.
+    ``_blocked_heap``: shapes that capacity refused, needed only until the pass has a head: the first refused
+    session, which gets the reservation.
+    """
 
     def __init__(
-        self, queue: Queue, opened: Collection[Shape], bench: NodePool, refused: RefusalCache
+        self, index: PendingIndex, opened: Collection[Shape], pool: NodePool, refusals: RefusalCache
     ) -> None:
-        self._queue, self._opened, self._bench, self._refused = queue, opened, bench, refused
-        self._live = set(opened)  # those that may still get something
-        rows = [row for shape in opened for row in queue.rows_of[shape]]
-        self._open: list[_Entry] = [(row.front, row) for row in rows if row.front is not None]
-        heapify(self._open)
-        self._blocked: list[_Entry] = []
-        self._cursors: dict[Row, Cursor] = {}
-        self._at = 0  # how far in the queue's line
-        self._got_place = False
-        self.made: SchedulingPass | None = None
-        # Those whose owners have no quota left, from the first on who was refused for that.
-        self.over: list[tuple[Bucket, list[Pending]]] = []
+        self._index, self._opened, self._pool, self._refusals = index, opened, pool, refusals
+        self._live = set(opened)  # the opened shapes that may still be placed
+        queues = [queue for shape in opened for queue in index.queues_of[shape]]
+        self._open_heap: list[_Entry] = [(queue.head, queue) for queue in queues if queue.head is not None]
+        heapify(self._open_heap)
+        self._blocked_heap: list[_Entry] = []
+        self._cursors: dict[ShapeQueue, ShapeCursor] = {}
+        self._next_head = 0  # position in the index's heads, for ``_find_blocked``
+        self._was_placed = False
+        self.scheduling_pass: SchedulingPass | None = None
+        # Owner queues over quota, from the first session on that was refused for it.
+        self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
 
     def placed(self, item: Pending) -> None:
-        self._got_place = True
+        self._was_placed = True
 
     def __iter__(self) -> Iterator[Pending]:
-        made = self.made
-        assert made is not None
-        kept: list[Cursor] = []  # those that the room that is kept was refused to
+        scheduling_pass = self.scheduling_pass
+        assert scheduling_pass is not None
+        denied: list[ShapeCursor] = []  # those that guards refused: a changed reservation may admit others
         while True:
-            if not made.has_head:
+            if not scheduling_pass.has_head:
                 self._find_blocked()
             elif not self._live:
                 return
-            blocked = self._blocked if not made.has_head else ()
-            if not self._open and not blocked:
+            blocked = self._blocked_heap if not scheduling_pass.has_head else ()
+            if not self._open_heap and not blocked:
                 return
-            heap = self._blocked if blocked and (not self._open or blocked[0] < self._open[0]) else self._open
-            rank, row = heappop(heap)
-            if heap is self._open and row.shape not in self._live:
-                answer = self._refused.blocks(row.shape)
-                if answer is None or answer.capacity:
-                    heappush(self._blocked, (rank, row))
+            blocked_first = blocked and (not self._open_heap or blocked[0] < self._open_heap[0])
+            heap = self._blocked_heap if blocked_first else self._open_heap
+            key, queue = heappop(heap)
+            if heap is self._open_heap and queue.shape not in self._live:
+                refusal = self._refusals.get(queue.shape)
+                if refusal is None or refusal.is_capacity:
+                    heappush(self._blocked_heap, (key, queue))
                     continue
-            cursor = self._cursors.get(row)
+            cursor = self._cursors.get(queue)
             if cursor is None:
-                cursor = self._cursors[row] = Cursor(row)
-            moves, self._got_place = made.kept_moves, False
+                cursor = self._cursors[queue] = ShapeCursor(queue)
+            version, self._was_placed = scheduling_pass.reservation_version, False
             yield cursor.item
-            if self._got_place:
+            if self._was_placed:
                 cursor.advance()
                 self._push(heap, cursor)
-                self._close()
-            elif self._goes_on(made.holds.details[-1], cursor, heap):
-                kept.append(cursor)
-            if made.kept_moves != moves:
-                for cursor in kept:
-                    cursor.skip_to(rank)
-                    self._push(self._open, cursor)
-                kept = []
+                self._close_shapes()
+            elif self._after_hold(scheduling_pass.holds.details[-1], cursor, heap):
+                denied.append(cursor)
+            if scheduling_pass.reservation_version != version:
+                for cursor in denied:
+                    cursor.skip_to(key)
+                    self._push(self._open_heap, cursor)
+                denied = []
 
-    def _goes_on(self, body: HoldDetails, cursor: Cursor, heap: list[_Entry]) -> bool:
-        """It was refused by ``body``. Whether more of its row may have what is kept for others."""
-        if body[-1]:
-            self.over.append(cursor.drop())
+    def _after_hold(self, details: HoldDetails, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
+        """Move on from a session that was not placed. Returns whether guards refused it."""
+        reason, *_, unmet = details
+        if unmet:
+            self.over_quota.append(cursor.drop_owner())
             self._push(heap, cursor)
             return False
-        cursor.bucket.told = None
+        cursor.owner.last_hold = None
         cursor.advance()
-        known = self._refused.blocks(cursor.row.shape)
-        if known is not None and not known.but_on:
-            self._live.discard(cursor.row.shape)
-        return body[0] is Reason.RESERVED
+        refusal = self._refusals.get(cursor.queue.shape)
+        if refusal is not None and not refusal.unchecked:
+            self._live.discard(cursor.queue.shape)
+        return reason is Reason.RESERVED
 
-    def _push(self, heap: list[_Entry], cursor: Cursor) -> None:
+    def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
         if cursor:
-            heappush(heap, (cursor.rank, cursor.row))
+            heappush(heap, (cursor.key, cursor.queue))
 
     def _find_blocked(self) -> None:
-        """Have the first of the blocked in the heap."""
-        line, heap = self._queue.line, self._blocked
-        while self._at < len(line) and not (heap and heap[0][0] < line[self._at][0]):
-            row = line[self._at][1]
-            self._at += 1
-            if row.shape not in self._opened:
-                answer = self._refused.blocks(row.shape)
-                if answer is not None and answer.capacity:
-                    heappush(heap, (line[self._at - 1][0], row))
+        """Push shapes that capacity refused until the heap has the first of them."""
+        heads, heap = self._index.heads, self._blocked_heap
+        while self._next_head < len(heads) and not (heap and heap[0][0] < heads[self._next_head][0]):
+            key, queue = heads[self._next_head]
+            self._next_head += 1
+            if queue.shape not in self._opened:
+                refusal = self._refusals.get(queue.shape)
+                if refusal is not None and refusal.is_capacity:
+                    heappush(heap, (key, queue))
 
-    def _close(self) -> None:
-        """The room that had come back may have gone: then they are refused as before."""
+    def _close_shapes(self) -> None:
+        """Refuse shapes again for which the changed nodes have no capacity left."""
         for shape in list(self._live):
-            hot = self._refused.hot(shape)
-            if hot is not None:
-                demand = self._bench.want(shape).demand
-                for room in hot:
-                    if room.fits(demand):
+            changed = self._refusals.nodes_to_try(shape)
+            if changed is not None:
+                demand = self._pool.request(shape).demand
+                for node in changed:
+                    if node.fits(demand):
                         break
                 else:
-                    self._refused.again(shape)
+                    self._refusals.restore(shape)
                     self._live.discard(shape)
 
 
 class IncrementalPlanner:
-    """One resource group under one policy. Tell it what changed, then let it decide.
+    """Planner of one resource group under one policy.
 
-    Its plan tells of the sessions that were looked at; who is not in it waits as before, and who is refused
-    as before may be told the numbers of then. It changes nothing by deciding: what becomes of a place (an
-    agent with less room, a session that no longer waits) is told.
+    Report changes with the ``update_`` methods, then call ``plan``. A plan lists the sessions that were
+    examined. One that it does not list waits as before; one that is refused as before may get the numbers of
+    an earlier pass. Planning changes none of the reported state: the results of a place (an agent with less
+    capacity, a session that is not pending any more) must be reported too.
 
-    Sessions that wait for more than room, clusters and replicas, and policies other than first come first
-    served with backfill, are planned in full each time.
+    Sessions that wait for more than capacity and quotas, clusters and replicas, and policies other than fifo
+    with backfill are planned from scratch each time.
     """
 
     def __init__(self, group: str, policy: Policy, selectors: Mapping[str, Selector] | None = None) -> None:
@@ -150,176 +169,192 @@ class IncrementalPlanner:
         self._quotas: dict[tuple[str, str], Quota] = {}
         self._cursors: Mapping[str, AgentId] = {}
         self._usage: Mapping[str, Mapping[str, int]] | None = None
-        self._others: set[SessionId] = set()  # those that are planned in full
-        self._queue = Queue()
-        self._open: set[Shape] = set()  # who may get something; the others would be refused as before
+        self._not_indexed: set[SessionId] = set()  # sessions that require a plan from scratch
+        self._index = PendingIndex()
+        self._open: set[Shape] = set()  # shapes that may be placed; all others stay refused
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
-        self._bench: NodePool | None = None
-        self._ledger = Quotas(group, ())
-        self._simple = (policy.strategy, policy.hol) == ("fifo", "backfill") and policy.preemption is None
-        self._simple &= policy.agent_selection in ("concentrated", "dispersed")
-        self._simple &= policy.session_types is None and not policy.exclusive
+        self._pool: NodePool | None = None  # None: the agents changed too much to keep it
+        self._balances = Quotas(group, ())
+        self._incremental = (
+            (policy.strategy, policy.hol) == ("fifo", "backfill")
+            and policy.preemption is None
+            and policy.agent_selection in ("concentrated", "dispersed")
+            and policy.session_types is None
+            and not policy.exclusive
+        )
 
     def update_agents(self, changed: Iterable[AgentState], gone: Iterable[AgentId] = ()) -> None:
-        """``changed``: they are new, or otherwise than they were told last."""
+        """``changed``: new agents, and those that differ from their last report."""
         for agent in changed:
             known = self._agents.get(agent.agent_id)
             self._agents[agent.agent_id] = agent
             self._changed.add(agent.agent_id)
-            if known is None or not _alike(known, agent):
-                self._bench = None
+            if known is None or not _same_node(known, agent):
+                self._pool = None
         for agent_id in gone:
             if self._agents.pop(agent_id, None) is not None:
-                self._bench = None
+                self._pool = None
 
-    def update_sessions(self, waiting: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
-        """``waiting``: they are new, or otherwise; ``gone``: they wait no longer."""
-        waiting = list(waiting)
-        # First those that go, all of them: to take one out of a row to which others were added sorts it anew.
-        for item in waiting:
+    def update_sessions(self, pending: Iterable[Pending], gone: Iterable[SessionId] = ()) -> None:
+        """``pending``: new sessions, and those that changed. ``gone``: those no longer pending."""
+        pending = list(pending)
+        # All removals first: removing from an owner queue after additions to it would sort it each time.
+        for item in pending:
             if item.session_id in self._pending:
                 self._forget(item.session_id)
         for session_id in gone:
             self._forget(session_id)
-        for item in waiting:
+        for item in pending:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
             if item.fast_path:
-                if self._queue.add(item):
+                if self._index.add(item):
                     self._open.add(item.shape)
             else:
-                self._others.add(item.session_id)
+                self._not_indexed.add(item.session_id)
 
     def update_quotas(self, changed: Iterable[Quota]) -> None:
         changed = list(changed)
         self._quotas |= {(quota.scope, quota.name): quota for quota in changed}
-        self._ledger.update(changed)
+        self._balances.update(changed)
         for quota in changed:
-            for bucket in self._queue.parked_by(quota.scope, quota.name):
-                self._queue.unpark(bucket)
+            for owner in self._index.parked_by(quota.scope, quota.name):
+                self._index.unpark(owner)
 
     def update_cursors_and_usage(
         self, cursors: Mapping[str, AgentId], usage: Mapping[str, Mapping[str, int]] | None
     ) -> None:
-        """Round robin's cursors and drf's usage, as in ``Snapshot``."""
+        """See ``Snapshot``."""
         self._cursors, self._usage = cursors, usage
 
     @property
-    def waiting(self) -> Collection[SessionId]:
+    def pending(self) -> Collection[SessionId]:
         return self._pending.keys()
 
     def snapshot(self) -> Snapshot:
-        """All that it was told."""
+        """The reported state."""
         agents, pending = tuple(self._agents.values()), tuple(self._pending.values())
         quotas = tuple(self._quotas.values())
         return Snapshot(self._group, agents, pending, quotas, self._cursors, self._usage)
 
-    def decide(self, now: int) -> Plan:
-        """``now``: unix microseconds, not before that of the last time."""
-        if self._others or not self._simple:
+    def plan(self, now: int) -> Plan:
+        """``now``: unix microseconds, not before that of the last call."""
+        if self._not_indexed or not self._incremental:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
-        bench = self._current()
-        self._queue.settle()
-        opened = self._opened()
-        fronts = _Fronts(self._queue, opened, bench, self._refused)
-        made = fronts.made = SchedulingPass(
-            self._policy, now, bench, self._ledger, self._refused, self._forecasts
+        pool = self._update_pool()
+        self._index.sort_added()
+        opened = self._opened_shapes()
+        queue = _ChangedQueue(self._index, opened, pool, self._refusals)
+        scheduling_pass = SchedulingPass(
+            self._policy, now, pool, self._balances, self._refusals, self._earliest_fits
         )
-        made.answer_all(fronts)
+        queue.scheduling_pass = scheduling_pass
+        scheduling_pass.run(queue)
         self._open = opened
-        if self._new or fronts.over:
-            self._tell_the_others(made, fronts.over)
-        self._put_back(bench, made, fronts.over)
-        return made.plan()
+        if self._new or queue.over_quota:
+            self._hold_unexamined(scheduling_pass, queue.over_quota)
+        self._undo(pool, scheduling_pass, queue.over_quota)
+        return scheduling_pass.plan()
 
-    def _current(self) -> NodePool:
-        bench = self._bench
-        if bench is None or bench.grained:
-            bench = self._bench = NodePool(self._agents.values(), self._policy)
-            self._refused = RefusalCache(bench.grained)
-            self._forecasts = Forecasts(self._policy.fraction, bench.rooms)
-            self._rank_of = {room.agent.agent_id: room.rank for room in bench.rooms}
-            self._open = set(self._queue.rows_of)
+    def _update_pool(self) -> NodePool:
+        """The node pool, refusal cache and earliest fits for the changed agents; all new if need be."""
+        pool = self._pool
+        # Whether a fraction fits depends on single devices there, which the refusal cache does not track.
+        if pool is None or pool.quantized:
+            pool = self._pool = NodePool(self._agents.values(), self._policy)
+            self._refusals = RefusalCache(pool.quantized)
+            self._earliest_fits = EarliestFitIndex(self._policy.fraction, pool.nodes)
+            self._rank_of = {node.agent.agent_id: node.rank for node in pool.nodes}
+            self._open = set(self._index.queues_of)
         else:
-            rooms = [bench.rooms[self._rank_of[agent_id]] for agent_id in self._changed]
-            for room in rooms:
-                bench.reset(room, self._agents[room.agent.agent_id])
-            self._open.update(self._refused.forget(rooms, bench))
-            self._forecasts.changed(room.rank for room in rooms)
+            nodes = [pool.nodes[self._rank_of[agent_id]] for agent_id in self._changed]
+            for node in nodes:
+                pool.reset(node, self._agents[node.agent.agent_id])
+            self._open.update(self._refusals.invalidate(nodes, pool))
+            self._earliest_fits.update(node.rank for node in nodes)
         self._changed.clear()
-        return bench
+        return pool
 
-    def _opened(self) -> set[Shape]:
-        """Those of whom somebody waits, and who were not refused for good."""
-        found = set()
-        for shape in self._open & self._queue.rows_of.keys():
-            answer = self._refused.blocks(shape)
-            if answer is None or answer.but_on:
-                found.add(shape)
-        return found
+    def _opened_shapes(self) -> set[Shape]:
+        """The shapes with pending sessions that may be placed in this pass."""
+        opened = set()
+        for shape in self._open & self._index.queues_of.keys():
+            refusal = self._refusals.get(shape)
+            if refusal is None or refusal.unchecked:
+                opened.add(shape)
+        return opened
 
-    def _tell_the_others(self, made: SchedulingPass, over: Iterable[tuple[Bucket, list[Pending]]]) -> None:
-        """Who was not looked at is told how it is after the pass: who came since the last time, what those of
-        its shape were told; and who is like one that has no quota left, that."""
-        looked_at = set(made.holds.ids).union([place.session_id for place in made.places])
-        bodies: dict[OwnedShape, HoldDetails | None] = {}
-        for bucket, (item, *others) in over:
-            body = bodies[item.owned_shape] = self._body(made, item)
-            if body is not None and body != bucket.told:
-                names = [one.session_id for one in others if one.session_id not in looked_at]
-                made.holds.ids += names
-                made.holds.details += [body] * len(names)
-                looked_at.update(names)
-                bucket.told = body
-        for session_id in self._new - looked_at:
+    def _hold_unexamined(
+        self, scheduling_pass: SchedulingPass, over_quota: Iterable[tuple[OwnerQueue, list[Pending]]]
+    ) -> None:
+        """Add holds for new sessions and for those over quota that the pass has skipped.
+
+        They get the hold of their equivalence class as it is after the pass.
+        """
+        holds, places = scheduling_pass.holds, scheduling_pass.places
+        examined = set(holds.ids).union([place.session_id for place in places])
+        details_of: dict[OwnedShape, HoldDetails | None] = {}
+        for owner, (item, *rest) in over_quota:
+            details = details_of[item.owned_shape] = self._current_hold(scheduling_pass, item)
+            if details is not None and details != owner.last_hold:
+                skipped = [other.session_id for other in rest if other.session_id not in examined]
+                holds.ids += skipped
+                holds.details += [details] * len(skipped)
+                examined.update(skipped)
+                owner.last_hold = details
+        for session_id in self._new - examined:
             item = self._pending[session_id]
-            if item.owned_shape not in bodies:
-                bodies[item.owned_shape] = self._body(made, item)
-            body = bodies[item.owned_shape]
-            if body is not None:
-                made.holds.add(session_id, body)
+            if item.owned_shape not in details_of:
+                details_of[item.owned_shape] = self._current_hold(scheduling_pass, item)
+            details = details_of[item.owned_shape]
+            if details is not None:
+                holds.add(session_id, details)
         self._new.clear()
 
-    def _body(self, made: SchedulingPass, item: Pending) -> HoldDetails | None:
-        unmet = self._ledger.check(item)
+    def _current_hold(self, scheduling_pass: SchedulingPass, item: Pending) -> HoldDetails | None:
+        unmet = self._balances.check(item)
         if unmet:
-            return predicates.told(unmet)
-        answer = self._refused.blocks(item.shape)
-        if answer is None or not answer.but_on:
-            return None if answer is None else answer.body
-        behind = next((guard.session_id for guard in made.guards), None)
-        return Reason.RESERVED, answer.refusals, True, False, behind, ()
+            return predicates.hold_for_unmet(unmet)
+        refusal = self._refusals.get(item.shape)
+        if refusal is None or not refusal.unchecked:
+            return None if refusal is None else refusal.details
+        blocked_by = next((guard.session_id for guard in scheduling_pass.guards), None)
+        return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
 
-    def _put_back(
-        self, bench: NodePool, made: SchedulingPass, over: Iterable[tuple[Bucket, list[Pending]]]
+    def _undo(
+        self,
+        pool: NodePool,
+        scheduling_pass: SchedulingPass,
+        over_quota: Iterable[tuple[OwnerQueue, list[Pending]]],
     ) -> None:
-        for guard in made.guards:
-            if guard.room.guarded:
-                bench.put_back(guard.room)
-        # What they give away is told when it is given; until then they are as before.
-        self._changed |= {room.agent.agent_id for room in bench.booked}
-        bench.booked.clear()
-        self._ledger.undo()
-        for bucket, _ in over:
-            # Not those that would exceed a quota only if all places of this plan are taken.
-            if self._ledger.check(bucket.items[0]):
-                self._queue.park(bucket)
+        """Restore the invariants between passes: nothing is reserved, allocated or charged."""
+        for guard in scheduling_pass.guards:
+            if guard.node.reserved:
+                pool.unreserve(guard.node)
+        # Places that are committed are reported later; until then these agents are as they were.
+        self._changed |= {node.agent.agent_id for node in pool.allocated_nodes}
+        pool.allocated_nodes.clear()
+        self._balances.undo_charges()
+        for owner, _ in over_quota:
+            # Do not park sessions that are over quota only if all places of this plan are committed.
+            if self._balances.check(owner.items[0]):
+                self._index.park(owner)
 
     def _forget(self, session_id: SessionId) -> None:
         item = self._pending.pop(session_id, None)
         self._new.discard(session_id)
         if item is None:
             return
-        if session_id in self._others:
-            self._others.remove(session_id)
+        if session_id in self._not_indexed:
+            self._not_indexed.remove(session_id)
         else:
-            self._queue.remove(item)
+            self._index.remove(item)
 
 
-def _alike(old: AgentState, new: AgentState) -> bool:
-    """Whether only what is free, or runs, or is ill differs."""
+def _same_node(old: AgentState, new: AgentState) -> bool:
+    """Whether they differ at most in free capacity, running work and device health."""
     return (
         old.packed.capacity == new.packed.capacity
         and old.runtimes == new.runtimes

@@ -1,1 +1,4 @@
-"""Placement: feasible nodes, node scoring, device selection and gang placement. Pure."""
+"""Placement: the nodes on which a request fits, the choice among them, and their devices.
+
+Pure. Knows nothing of the queue, reservations or other sessions that wait.
+"""

@@ -1,4 +1,4 @@
-"""The agents that can run a kind of session, and in detail why the others cannot."""
+"""Feasible sets: the agents that satisfy the constraints of a shape, and why agents refuse a request."""
 
 from __future__ import annotations
 
@@ -8,29 +8,35 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import IMAGED
 from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import WHOLE_DEVICE
-from moorage.manager.scheduling.core.demand import Demand, as_asked
+from moorage.manager.scheduling.core.demand import Demand, in_request_units
 from moorage.manager.scheduling.core.model import AgentState, CapacityClass, Pending
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind
 from moorage.manager.scheduling.core.shape import NodeConstraints, Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState, short_of
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, first_short_slot
+from moorage.manager.scheduling.placement.node_state import NodeState
 
 
-class Count:
-    """``had``: the most that any of ``agents`` had; ``best``: which one that was."""
+class RefusalCount:
+    """``available``: the most that any of ``agents`` has; ``best``: the agent that has it."""
 
     __slots__ = ("agents", "available", "best")
 
-    def __init__(self, had: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
-        self.available, self.agents, self.best = had, agents, best
+    def __init__(self, available: int = 0, agents: int = 0, best: AgentId | None = None) -> None:
+        self.available, self.agents, self.best = available, agents, best
 
-    def add(self, had: int, agent_id: AgentId, agents: int = 1) -> None:
-        if self.best is None or had > self.available or (had == self.available and agent_id < self.best):
-            self.available, self.best = had, agent_id
+    def add(self, available: int, agent_id: AgentId, agents: int = 1) -> None:
+        if (
+            self.best is None
+            or available > self.available
+            or (available == self.available and agent_id < self.best)
+        ):
+            self.available, self.best = available, agent_id
         self.agents += agents
 
 
-Counts = dict[tuple[RefusalKind, str], Count]
-_ELSEWHERE = frozenset(
+RefusalCounts = dict[tuple[RefusalKind, str], RefusalCount]
+# Refusals by agents that could not take the session even if they were empty and schedulable.
+_PERMANENT = frozenset(
     {
         RefusalKind.RUNTIME,
         RefusalKind.ENGINE,
@@ -43,22 +49,23 @@ _ELSEWHERE = frozenset(
 )
 
 
-def lacks(agent: AgentState, kind: NodeConstraints) -> tuple[RefusalKind, str] | None:
-    """What ``agent`` would have to be otherwise, whatever its size: the refusal and the name of the thing."""
-    if kind.runtime not in agent.runtimes:
-        return RefusalKind.RUNTIME, kind.runtime
-    if kind.engine not in agent.engines and kind.runtime not in IMAGED:
-        return RefusalKind.ENGINE, kind.engine
-    if kind.arch and agent.arch != kind.arch:
-        return RefusalKind.ARCH, kind.arch
-    for name, value in sorted(kind.labels):
+def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[RefusalKind, str] | None:
+    """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
+    runtime, engine, arch, labels = constraints
+    if runtime not in agent.runtimes:
+        return RefusalKind.RUNTIME, runtime
+    if engine not in agent.engines and runtime not in IMAGED:
+        return RefusalKind.ENGINE, engine
+    if arch and agent.arch != arch:
+        return RefusalKind.ARCH, arch
+    for name, value in sorted(labels):
         if agent.labels.get(name) != value:
             return RefusalKind.LABELS, f"{name}={value}"
     return None
 
 
-def closed(agent: AgentState) -> RefusalKind | None:
-    """Why it takes no new work at all for now."""
+def unschedulable_reason(agent: AgentState) -> RefusalKind | None:
+    """Why the agent takes no new work at present."""
     if agent.fenced:
         return RefusalKind.FENCED
     if not agent.available:
@@ -66,193 +73,211 @@ def closed(agent: AgentState) -> RefusalKind | None:
     return RefusalKind.DRAINING if agent.draining else None
 
 
+class NodeClass:
+    """Nodes of equal total capacity, by agent id: a request that is too large for one is so for all."""
+
+    __slots__ = ("_free", "_version", "nodes")
+
+    def __init__(self, nodes: list[NodeState]) -> None:
+        self.nodes = nodes
+        self._free: dict[str, list[int]] = {}
+        self._version = -1
+
+    def free_of(self, slot: str, version: int) -> list[int]:
+        """What each node has free of ``slot``. Cached for one ``version`` of the node pool."""
+        if self._version != version:
+            self._free.clear()
+            self._version = version
+        free = self._free.get(slot)
+        if free is None:
+            free = self._free[slot] = [node.free.get(slot, 0) for node in self.nodes]
+        return free
+
+
 class FeasibleSet:
-    """All agents of a group as one kind of session sees them."""
+    """The nodes of a group that satisfy ``constraints``.
 
-    def __init__(self, rooms: list[NodeState], kind: NodeConstraints) -> None:
-        self.serving: list[NodeState] = []
-        self.lacking: Counts = {}
-        runtime, engine, arch, labels = kind
-        for room in rooms:
-            agent = room.agent
+    ``nodes`` are all of them, ``schedulable`` those that take new work at present. ``unmet`` counts the other
+    agents by what they lack.
+    """
+
+    def __init__(self, nodes: list[NodeState], constraints: NodeConstraints) -> None:
+        self.nodes: list[NodeState] = []
+        self.unmet: RefusalCounts = {}
+        runtime, engine, arch, labels = constraints
+        for node in nodes:
+            agent = node.agent
+            # The common case without a call.
             if runtime in agent.runtimes and engine in agent.engines and not arch and not labels:
-                self.serving.append(room)
+                self.nodes.append(node)
                 continue
-            found = lacks(agent, kind)
-            if found is None:
-                self.serving.append(room)
+            unmet = unmet_constraint(agent, constraints)
+            if unmet is None:
+                self.nodes.append(node)
             else:
-                self.lacking.setdefault(found, Count()).agents += 1
-        self.open_to = [
-            room
-            for room in self.serving
-            if (agent := room.agent).available and not agent.draining and not agent.fenced
+                self.unmet.setdefault(unmet, RefusalCount()).agents += 1
+        self.schedulable = [
+            node
+            for node in self.nodes
+            if (agent := node.agent).available and not agent.draining and not agent.fenced
         ]
-        self.all_open = len(self.open_to) == len(self.serving)
-        self.open_ranks = frozenset([room.rank for room in self.open_to])
-        # By size, because who is too small is so whatever is free: most agents of a group are alike.
-        sizes: dict[CapacityClass, list[NodeState]] = {}
-        for room in self.serving:
-            known = sizes.get(room.size)
-            if known is None:
-                known = sizes[room.size] = []
-            known.append(room)
-        self.sizes = [Like(rooms) for rooms in sizes.values()]
+        self.all_schedulable = len(self.schedulable) == len(self.nodes)
+        self.schedulable_ranks = frozenset([node.rank for node in self.schedulable])
+        classes: dict[CapacityClass, list[NodeState]] = {}
+        for node in self.nodes:
+            members = classes.get(node.capacity_class)
+            if members is None:
+                members = classes[node.capacity_class] = []
+            members.append(node)
+        self.node_classes = [NodeClass(members) for members in classes.values()]
 
 
-class Like:
-    """Agents of one size, by their ids."""
-
-    __slots__ = ("_columns", "_moves", "rooms")
-
-    def __init__(self, rooms: list[NodeState]) -> None:
-        self.rooms = rooms
-        self._columns: dict[str, list[int]] = {}
-        self._moves = -1
-
-    def free(self, slot: str, moves: int) -> list[int]:
-        """What each of them has free, as long as it is as it was (``moves``, see ``NodePool``)."""
-        if self._moves != moves:
-            self._columns.clear()
-            self._moves = moves
-        column = self._columns.get(slot)
-        if column is None:
-            column = self._columns[slot] = [room.free.get(slot, 0) for room in self.rooms]
-        return column
-
-
-def wanted(item: Pending, room: NodeState, grained: bool) -> bool:
-    """Whether the session itself would go there, whatever is free. ``grained``: see ``NodePool``."""
-    agent_id = room.agent.agent_id
+def accepts_node(item: Pending, node: NodeState, quantized: bool) -> bool:
+    """Whether the session's own restrictions admit the node, whatever is free there. ``quantized``: see
+    ``NodePool``."""
+    agent_id = node.agent.agent_id
     if agent_id in item.avoid or (item.designated and agent_id not in item.designated):
         return False
-    return not grained or not item.shape.parts or room.gives(item.shape.parts)
+    return not quantized or not item.shape.fractions or node.supports_fractions(item.shape.fractions)
 
 
 @dataclass(slots=True)
 class Infeasibility:
-    """Why all agents refused a request. ``able``: those whose size decides if a larger one could ever fit."""
+    """Why no node takes a request.
+
+    ``candidates``: the nodes whose capacity decides whether a larger request could ever fit.
+    """
 
     reason: Reason
-    counts: Counts
-    able: list[NodeState]
+    counts: RefusalCounts
+    candidates: list[NodeState]
 
     @property
-    def reserved(self) -> bool:
-        """Whether it would fit where room is kept for somebody."""
+    def has_reserved(self) -> bool:
+        """Whether the request fits on a node that is reserved for another session."""
         return any(kind is RefusalKind.RESERVED for kind, _ in self.counts)
 
     def refusals(self, demand: Demand) -> tuple[Refusal, ...]:
-        asked = dict(demand)
+        amounts = dict(demand)
         return tuple(
-            refusal(kind, slot, asked.get(slot, 0), count.available, count.agents, count.best)
+            _refusal(kind, slot, amounts.get(slot, 0), count.available, count.agents, count.best)
             for (kind, slot), count in sorted(self.counts.items(), key=lambda entry: entry[0])
         )
 
-    def holds_for(self, demand: Demand) -> bool:
-        """Whether it answers a larger request too: that one might be too large for ever, and this one not."""
-        if self.reason is Reason.INFEASIBLE or not self.able:
+    def applies_to(self, demand: Demand) -> bool:
+        """Whether it holds for a larger request too: that one might never fit, where this one does not fit
+        now."""
+        if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
-        for index, room in enumerate(self.able):
-            if room.could_ever_fit(demand):
-                # The next one asks the same agent first.
-                self.able[0], self.able[index] = room, self.able[0]
+        for index, node in enumerate(self.candidates):
+            if node.could_ever_fit(demand):
+                # Move to front: the next call finds it at once.
+                self.candidates[0], self.candidates[index] = node, self.candidates[0]
                 return True
         return False
 
 
-def judge(
-    crowd: FeasibleSet, item: Pending, shape: Shape, demand: Demand, grained: bool, moves: int
+def diagnose(
+    feasible: FeasibleSet, item: Pending, shape: Shape, demand: Demand, quantized: bool, version: int
 ) -> Infeasibility:
-    """Why none of them took ``item``: looks at every agent. ``grained`` and ``moves``: see ``NodePool``."""
-    counts: Counts = dict(crowd.lacking)
-    able: dict[RefusalKind, list[NodeState]] = {}
-    plain = item.unconstrained and not (grained and shape.parts)
-    for like in crowd.sizes:
-        rooms = like.rooms
-        slot = short_of(rooms[0].capacity, demand)
-        if plain and slot is not None:
-            count = counts.setdefault((RefusalKind.NEVER, slot), Count())
-            count.add(rooms[0].capacity.get(slot, 0), rooms[0].agent.agent_id, len(rooms))
+    """Why no node took ``item``. Examines every node. ``quantized`` and ``version``: see ``NodePool``."""
+    counts: RefusalCounts = dict(feasible.unmet)
+    candidates: dict[RefusalKind, list[NodeState]] = {}
+    unconstrained = item.unconstrained and not (quantized and shape.fractions)
+    for node_class in feasible.node_classes:
+        nodes = node_class.nodes
+        slot = first_short_slot(nodes[0].capacity, demand)
+        if unconstrained and slot is not None:
+            count = counts.setdefault((RefusalKind.NEVER, slot), RefusalCount())
+            count.add(nodes[0].capacity.get(slot, 0), nodes[0].agent.agent_id, len(nodes))
             continue
-        if plain and crowd.all_open:
-            _count_short(counts, like, demand, moves)
-            able.setdefault(RefusalKind.CAPACITY, []).extend(rooms)
+        if unconstrained and feasible.all_schedulable:
+            _count_short_of_capacity(counts, node_class, demand, version)
+            candidates.setdefault(RefusalKind.CAPACITY, []).extend(nodes)
             continue
-        for room in rooms:
-            kind = None if plain else _unwanted(item, room, grained)
+        for node in nodes:
+            kind = None if unconstrained else _session_restriction(item, node, quantized)
             if kind is None and slot is not None:
-                _count(counts, RefusalKind.NEVER, slot, room.capacity.get(slot, 0), room)
+                _count(counts, RefusalKind.NEVER, slot, node.capacity.get(slot, 0), node)
                 continue
-            kind = kind or closed(room.agent)
-            if kind is None and room.agent.agent_id in item.avoid:
+            kind = kind or unschedulable_reason(node.agent)
+            if kind is None and node.agent.agent_id in item.avoid:
                 kind = RefusalKind.AVOIDED
             if kind is None:
-                _count(counts, *_short_now(room, demand), room)
-                able.setdefault(RefusalKind.CAPACITY, []).append(room)
+                _count(counts, *_current_shortage(node, demand), node)
+                candidates.setdefault(RefusalKind.CAPACITY, []).append(node)
                 continue
-            _count(counts, kind, "", 0, room)
-            if kind not in _ELSEWHERE:
-                able.setdefault(kind, []).append(room)
-    return _verdict(counts, able)
+            _count(counts, kind, "", 0, node)
+            if kind not in _PERMANENT:
+                candidates.setdefault(kind, []).append(node)
+    return _infeasibility(counts, candidates)
 
 
-def _count_short(counts: Counts, like: Like, demand: Demand, moves: int) -> None:
-    """Of what each of them has too little now: the hot part of saying why not."""
-    rooms = like.rooms
+def _count_short_of_capacity(
+    counts: RefusalCounts, node_class: NodeClass, demand: Demand, version: int
+) -> None:
+    """Count for each node the first slot of which it has too little free.
+
+    The hot part of ``diagnose``: works on one list of integers per slot instead of node by node.
+    """
+    nodes = node_class.nodes
     for slot, amount in demand:
         if slot == KERNELS:
             break
-        whole = rooms is like.rooms
-        column = like.free(slot, moves) if whole else [room.free.get(slot, 0) for room in rooms]
-        short = [had for had in column if had < amount]
+        all_nodes = nodes is node_class.nodes
+        free = node_class.free_of(slot, version) if all_nodes else [n.free.get(slot, 0) for n in nodes]
+        short = [available for available in free if available < amount]
         if short:
             most = max(short)
-            count = counts.setdefault((RefusalKind.CAPACITY, slot), Count())
-            count.add(most, rooms[column.index(most)].agent.agent_id, len(short))
-            if len(short) == len(rooms):
+            count = counts.setdefault((RefusalKind.CAPACITY, slot), RefusalCount())
+            count.add(most, nodes[free.index(most)].agent.agent_id, len(short))
+            if len(short) == len(nodes):
                 return
-            rooms = [room for room, had in zip(rooms, column, strict=True) if had >= amount]
-    for room in rooms:
-        _count(counts, *_short_now(room, demand), room)
+            nodes = [node for node, available in zip(nodes, free, strict=True) if available >= amount]
+    for node in nodes:
+        _count(counts, *_current_shortage(node, demand), node)
 
 
-def _verdict(counts: Counts, able: dict[RefusalKind, list[NodeState]]) -> Infeasibility:
+def _infeasibility(counts: RefusalCounts, candidates: dict[RefusalKind, list[NodeState]]) -> Infeasibility:
     if not counts:
-        return Infeasibility(Reason.NO_ELIGIBLE_AGENT, {(RefusalKind.NO_ELIGIBLE_AGENT, ""): Count()}, [])
-    if RefusalKind.CAPACITY in able:
-        return Infeasibility(Reason.INSUFFICIENT_RESOURCES, counts, able[RefusalKind.CAPACITY])
-    never = {RefusalKind.NEVER, RefusalKind.SHARES}
-    others = [room for rooms in able.values() for room in rooms]
-    too_large = not able and any(kind in never for kind, _ in counts)
-    return Infeasibility(Reason.INFEASIBLE if too_large else Reason.NO_ELIGIBLE_AGENT, counts, others)
+        none = {(RefusalKind.NO_ELIGIBLE_AGENT, ""): RefusalCount()}
+        return Infeasibility(Reason.NO_ELIGIBLE_AGENT, none, [])
+    if RefusalKind.CAPACITY in candidates:
+        return Infeasibility(Reason.INSUFFICIENT_RESOURCES, counts, candidates[RefusalKind.CAPACITY])
+    too_large = {RefusalKind.NEVER, RefusalKind.SHARES}
+    never = not candidates and any(kind in too_large for kind, _ in counts)
+    others = [node for nodes in candidates.values() for node in nodes]
+    return Infeasibility(Reason.INFEASIBLE if never else Reason.NO_ELIGIBLE_AGENT, counts, others)
 
 
-def _unwanted(item: Pending, room: NodeState, grained: bool) -> RefusalKind | None:
-    """The lasting causes; that an agent is avoided counts only where it would fit."""
-    if item.designated and room.agent.agent_id not in item.designated:
+def _session_restriction(item: Pending, node: NodeState, quantized: bool) -> RefusalKind | None:
+    """The permanent restrictions. That an agent is avoided counts only where the session would fit."""
+    if item.designated and node.agent.agent_id not in item.designated:
         return RefusalKind.DESIGNATED
-    if grained and item.shape.parts and not room.gives(item.shape.parts):
+    if quantized and item.shape.fractions and not node.supports_fractions(item.shape.fractions):
         return RefusalKind.SHARES
     return None
 
 
-def _short_now(room: NodeState, demand: Demand) -> tuple[RefusalKind, str, int]:
-    slot = short_of(room.free, demand)
+def _current_shortage(node: NodeState, demand: Demand) -> tuple[RefusalKind, str, int]:
+    slot = first_short_slot(node.free, demand)
     if slot is None:
-        return RefusalKind.RESERVED, room.kept_for, 0
+        return RefusalKind.RESERVED, node.reserved_for, 0
     if slot == KERNELS:
-        return RefusalKind.KERNELS, "", room.agent.max_kernels or 0
-    return RefusalKind.CAPACITY, slot, room.free.get(slot, 0)
+        return RefusalKind.KERNELS, "", node.agent.max_kernels or 0
+    return RefusalKind.CAPACITY, slot, node.free.get(slot, 0)
 
 
-def _count(counts: Counts, kind: RefusalKind, slot: str, had: int, room: NodeState) -> None:
-    counts.setdefault((kind, slot), Count()).add(had, room.agent.agent_id)
+def _count(counts: RefusalCounts, kind: RefusalKind, slot: str, available: int, node: NodeState) -> None:
+    counts.setdefault((kind, slot), RefusalCount()).add(available, node.agent.agent_id)
 
 
-def refusal(
-    kind: RefusalKind, slot: str, asked: int, had: int, agents: int, best: AgentId | None = None
+def _refusal(
+    kind: RefusalKind, slot: str, amount: int, available: int, agents: int, best: AgentId | None
 ) -> Refusal:
-    """As people asked for it; the rest of a device is nothing to who wants whole ones."""
-    shown, (amount,) = as_asked(slot, asked)
-    return Refusal(kind, shown, amount, had if shown == slot else had // WHOLE_DEVICE, agents, best)
+    """In request units. A partly used device cannot serve a request for whole devices, so it does not count
+    there."""
+    shown, (requested,) = in_request_units(slot, amount)
+    return Refusal(
+        kind, shown, requested, available if shown == slot else available // WHOLE_DEVICE, agents, best
+    )

@@ -1,4 +1,4 @@
-"""How much an agent has left while a plan is made: numbers to compare, and devices to take."""
+"""Free capacity while a plan is made: packed numbers to compare, and devices to allocate."""
 
 from __future__ import annotations
 
@@ -6,188 +6,150 @@ from collections.abc import Iterable, Mapping
 
 from moorage.common.model.ids import DeviceId
 from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, Demand
-from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceFamily, capacity_class_of
-from moorage.manager.scheduling.placement.devices import Family, choose_devices
+from moorage.manager.scheduling.core.model import Allocation, DeviceFamily
+from moorage.manager.scheduling.placement.devices import FreeDevices, choose_devices
 
-# How many more kernels an agent may run, counted like a slot.
+# The number of kernels that an agent may still start, counted like a slot.
 KERNELS = "kernels"
-UNLIMITED = 2**62
 _NO_DEVICE = DeviceId("")
-_take = tuple.__new__  # a Take as fast as can be: plans are made of them
+# Skips NamedTuple.__new__, a Python function: thousands of allocations are created in one pass.
+_new = tuple.__new__
 
-Takes = tuple[Allocation, ...]
+Allocations = tuple[Allocation, ...]
 
 
 class FreeCapacity:
-    """``free``: one number per slot, a family of devices as what the largest request for it may be. Only to
-    be read (see ``own``); ``lent``: it is somebody else's."""
+    """Free amounts as one number per slot (``free``), and per device once something is allocated.
 
-    __slots__ = ("_devices", "_racks", "families", "free", "lent")
+    ``free`` belongs to the agent's ``PackedCapacity`` until the first write: most agents give nothing in most
+    plans, so they need no copy. Read it directly, write it only through ``writable_free``. ``free_shared``
+    says whether it still is the agent's. For the same reason the free amounts of single devices are
+    materialized on first use. Invariant: ``free[family] == free_devices[family].packed()``.
+    """
+
+    __slots__ = ("_device_families", "_free_devices", "families", "free", "free_shared")
 
     def __init__(
-        self, free: dict[str, int], families: frozenset[str], racks: Mapping[str, DeviceFamily]
+        self, free: dict[str, int], families: frozenset[str], device_families: Mapping[str, DeviceFamily]
     ) -> None:
-        self.free, self.families, self._racks, self.lent = free, families, racks, True
-        # Looked at one by one only when something is taken: most agents of most plans give nothing.
-        self._devices: dict[str, Family] | None = None
+        self.free, self.families, self.free_shared = free, families, True
+        self._device_families = device_families
+        self._free_devices: dict[str, FreeDevices] | None = None
 
     @property
-    def devices(self) -> dict[str, Family]:
-        if self._devices is None:
-            self._devices = {name: Family(rack) for name, rack in self._racks.items()}
-        return self._devices
+    def free_devices(self) -> dict[str, FreeDevices]:
+        if self._free_devices is None:
+            families = self._device_families.items()
+            self._free_devices = {name: FreeDevices(family) for name, family in families}
+        return self._free_devices
 
-    def own(self) -> dict[str, int]:
-        """``free``, to be changed: most agents of most plans give nothing, and need none of their own."""
-        if self.lent:
-            self.free, self.lent = dict(self.free), False
+    def writable_free(self) -> dict[str, int]:
+        if self.free_shared:
+            self.free, self.free_shared = dict(self.free), False
         return self.free
 
     def fits(self, demand: Demand) -> bool:
         free = self.free
-        for slot, amount in demand:  # noqa: SIM110 - it is asked more than anything else, and this is faster
+        for slot, amount in demand:  # noqa: SIM110 - the most frequent call; all() takes twice the time
             if free.get(slot, 0) < amount:
                 return False
         return True
 
-    def pick(self, demand: Demand, fraction: str) -> Takes:
-        """What would be taken for ``demand``, which fits."""
+    def fits_all(self, demands: tuple[Demand, ...], fraction: str) -> bool:
+        """Whether all of ``demands`` fit at once."""
+        if len(demands) == 1:
+            return self.fits(demands[0])
+        return self.select_all(demands, fraction) is not None
+
+    def select(self, demand: Demand, fraction: str) -> Allocations:
+        """What ``allocate`` would return, without allocating it."""
         return self._choose(demand, fraction, False)
 
-    def grab(self, demand: Demand, fraction: str) -> Takes:
-        """Take ``demand``, which fits, and say what that was."""
+    def allocate(self, demand: Demand, fraction: str) -> Allocations:
+        """Allocate ``demand``, which must fit."""
         return self._choose(demand, fraction, True)
 
-    def _choose(self, demand: Demand, fraction: str, take: bool) -> Takes:
-        takes: list[Allocation] = []
-        free, families = self.own() if take else self.free, self.families
+    def _choose(self, demand: Demand, fraction: str, allocate: bool) -> Allocations:
+        allocations: list[Allocation] = []
+        free, families = self.writable_free() if allocate else self.free, self.families
         for slot, amount in demand:
             if slot in families:
-                family = self.devices[slot]
-                for index, share in choose_devices(family, amount, fraction):
-                    state = family.states[index]
-                    takes.append(_take(Allocation, (state.slot, state.device_id, share)))
-                    if take:
-                        family.free[index] -= share
-                if take:
-                    free[slot] = family.reach()
+                devices = self.free_devices[slot]
+                for index, share in choose_devices(devices, amount, fraction):
+                    state = devices.states[index]
+                    allocations.append(_new(Allocation, (state.slot, state.device_id, share)))
+                    if allocate:
+                        devices.free[index] -= share
+                if allocate:
+                    free[slot] = devices.packed()
                 continue
             if slot != KERNELS:
-                takes.append(_take(Allocation, (slot, _NO_DEVICE, amount)))
-            if take:
+                allocations.append(_new(Allocation, (slot, _NO_DEVICE, amount)))
+            if allocate:
                 free[slot] -= amount
-        return tuple(takes)
+        return tuple(allocations)
 
-    def take(self, takes: Takes, kernels: int = 1) -> None:
-        self._move(takes, -1, kernels)
+    def deduct(self, allocations: Allocations, kernels: int = 1) -> None:
+        """Take these allocations, of ``kernels`` kernels."""
+        self._apply(allocations, -1, kernels)
 
-    def give(self, takes: Takes, kernels: int = 1) -> None:
-        """Put back. What was taken of a device that is ill or gone is not free by that."""
-        self._move(takes, 1, kernels)
+    def release(self, allocations: Allocations, kernels: int = 1) -> None:
+        """Give these allocations back. Shares of a device that is unhealthy or gone do not become free."""
+        self._apply(allocations, 1, kernels)
 
-    def _move(self, takes: Takes, sign: int, kernels: int) -> None:
-        free = self.own()
+    def _apply(self, allocations: Allocations, sign: int, kernels: int) -> None:
+        free = self.writable_free()
         if KERNELS in free:
             free[KERNELS] += sign * kernels
         touched = set()
-        for slot, device_id, amount in takes:
+        for slot, device_id, amount in allocations:
             if not device_id:
                 free[slot] = free.get(slot, 0) + sign * amount
                 continue
             name = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
-            family = self.devices.get(name)
-            for index, state in enumerate(family.states) if family is not None else ():
+            devices = self.free_devices.get(name)
+            for index, state in enumerate(devices.states) if devices is not None else ():
                 if state.device_id == device_id:
-                    if family is not None and state.healthy:
-                        family.free[index] = min(family.free[index] + sign * amount, state.capacity)
+                    if devices is not None and state.healthy:
+                        devices.free[index] = min(devices.free[index] + sign * amount, state.capacity)
                         touched.add(name)
                     break
         for name in touched:
-            free[name] = self.devices[name].reach()
+            free[name] = self.free_devices[name].packed()
 
     def copy(self) -> FreeCapacity:
-        twin = FreeCapacity(self.free if self.lent else dict(self.free), self.families, self._racks)
-        if self._devices is not None:
-            for name, family in twin.devices.items():
-                family.free[:] = self._devices[name].free
+        free = self.free if self.free_shared else dict(self.free)
+        twin = FreeCapacity(free, self.families, self._device_families)
+        if self._free_devices is not None:
+            for name, devices in twin.free_devices.items():
+                devices.free[:] = self._free_devices[name].free
         return twin
 
-    def fit_together(self, demands: Iterable[Demand], fraction: str) -> list[Takes] | None:
-        """What each kernel of a cluster would take if all come here, or None if that does not go. Large ones
-        are placed first; the answer is in the order of ``demands``."""
+    def select_all(self, demands: Iterable[Demand], fraction: str) -> list[Allocations] | None:
+        """The allocations of each kernel of a cluster if all fit here at once, in the order of ``demands``,
+        else None. Large kernels choose first."""
         demands = list(demands)
         if len(demands) == 1:
-            return [self.pick(demands[0], fraction)] if self.fits(demands[0]) else None
-        found = self._in_turn(demands, fraction)
+            return [self.select(demands[0], fraction)] if self.fits(demands[0]) else None
+        found = self._select_largest_first(demands, fraction)
         if found is None and fraction == "even":
-            # Even shares may break a device that another kernel needs whole.
-            found = self._in_turn(demands, "fill")
+            # Even pieces may split a device that another kernel needs whole.
+            found = self._select_largest_first(demands, "fill")
         return found
 
-    def _in_turn(self, demands: list[Demand], fraction: str) -> list[Takes] | None:
-        trial, order = self.copy(), sorted(enumerate(demands), key=lambda pair: pair[1], reverse=True)
-        found: dict[int, Takes] = {}
-        for index, demand in order:
+    def _select_largest_first(self, demands: list[Demand], fraction: str) -> list[Allocations] | None:
+        trial = self.copy()
+        found: dict[int, Allocations] = {}
+        for index, demand in sorted(enumerate(demands), key=lambda pair: pair[1], reverse=True):
             if not trial.fits(demand):
                 return None
-            found[index] = trial.grab(demand, fraction)
+            found[index] = trial.allocate(demand, fraction)
         return [found[index] for index in range(len(found))]
 
 
-class NodeState(FreeCapacity):
-    """One agent's free room: what it had, less what the plan has given away so far."""
-
-    __slots__ = ("agent", "booked", "capacity", "guarded", "kept_for", "key", "rank", "replicas", "size")
-
-    def __init__(self, agent: AgentState, rank: int, limited: bool = False) -> None:
-        totals = agent.packed
-        # As in ``FreeCapacity``; there are thousands of them, made for each plan.
-        self.free, self.families, self._racks, self.lent = totals.free, totals.families, totals.racks, True
-        self._devices = None
-        self.agent, self.rank, self.capacity, self.size = agent, rank, totals.capacity, totals.size
-        self.booked: tuple[tuple[int | None, Takes], ...] = ()  # when it ends, what it takes
-        self.guarded, self.kept_for = False, ""  # the session that it is kept for
-        self.replicas: dict[str, int] | None = None
-        self.key = 0  # where it is in the lanes
-        if limited:
-            most = UNLIMITED if agent.max_kernels is None else agent.max_kernels
-            self.capacity = {**self.capacity, KERNELS: most}
-            self.size = capacity_class_of((*self.size.capacity, (KERNELS, most)))
-            self.own()[KERNELS] = max(0, most - agent.kernels)
-
-    def reset(self, agent: AgentState) -> None:
-        """What is free is what ``agent``, the same one with the same capacity, has free now."""
-        self.agent, self._racks, self._devices = agent, agent.packed.racks, None
-        limit = self.free.keys() & {KERNELS}
-        self.free, self.lent = agent.packed.free, True
-        if limit:
-            self.own()[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
-        self.booked, self.replicas = (), None
-
-    def could_ever_fit(self, demand: Demand) -> bool:
-        return short_of(self.capacity, demand) is None
-
-    def gives(self, parts: Iterable[tuple[str, int]]) -> bool:
-        """Whether it gives its devices in such parts (family, 1/1000)."""
-        return all(
-            part % state.quantum == 0 and part >= state.minimum
-            for family, part in parts
-            for state in (self._racks[family].states if family in self._racks else ())
-        )
-
-    def of_endpoint(self, endpoint_id: str) -> int:
-        """How many replicas of an endpoint it runs."""
-        if self.replicas is None:
-            self.replicas = {}
-            for running in self.agent.running:
-                if running.endpoint_id and not running.terminating:
-                    self.replicas[running.endpoint_id] = self.replicas.get(running.endpoint_id, 0) + 1
-        return self.replicas.get(endpoint_id, 0)
-
-
-def short_of(had: Mapping[str, int], demand: Demand) -> str | None:
-    """The first slot of which there is too little."""
+def first_short_slot(amounts: Mapping[str, int], demand: Demand) -> str | None:
+    """The first slot of which ``amounts`` has less than ``demand``."""
     for slot, amount in demand:
-        if had.get(slot, 0) < amount:
+        if amounts.get(slot, 0) < amount:
             return slot
     return None

@@ -1,118 +1,126 @@
-"""Cluster sessions, all kernels or none. single-node: all on one agent; multi-node: each on its own."""
+"""Gang placement of cluster sessions: all kernels or none.
+
+single-node: all kernels on one agent; multi-node: each kernel on another agent.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.earliest_fit import capacity_when_empty, fit_all
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind
-from moorage.manager.scheduling.placement.feasible_set import judge, wanted
-from moorage.manager.scheduling.placement.free_capacity import NodeState, Takes
+from moorage.manager.scheduling.placement.feasible_set import Infeasibility, accepts_node, diagnose
+from moorage.manager.scheduling.placement.free_capacity import Allocations
 from moorage.manager.scheduling.placement.node_pool import NodePool
-from moorage.manager.scheduling.planning.refusal_cache import Answer
+from moorage.manager.scheduling.placement.node_state import NodeState
 
-# For each kernel, the main one first.
-Spots = list[tuple[NodeState, Takes]]
+# The node and the allocations of each kernel, the main kernel first.
+Assignment = list[tuple[NodeState, Allocations]]
 
 
-def at_least(demands: Sequence[Demand]) -> Demand:
-    """What an agent must have free to hold them all: necessary, and cheap to look for. Parts of devices may
-    share one, so of these only the largest counts."""
+def lower_bound(demands: Sequence[Demand]) -> Demand:
+    """What a node must have free to hold all of ``demands``: necessary, not sufficient, and cheap to search
+    for. Fractions may share a device, so only the largest one counts."""
     total: dict[str, int] = {}
-    parts: dict[str, int] = {}
+    fractions: dict[str, int] = {}
     for demand in demands:
         for slot, amount in demand:
-            part = amount % 1000 if slot.endswith(SHARES_SUFFIX) else 0
-            total[slot] = total.get(slot, 0) + amount - part
-            parts[slot] = max(parts.get(slot, 0), part)
-    return tuple((slot, amount + parts[slot]) for slot, amount in total.items())
+            fraction = amount % 1000 if slot.endswith(SHARES_SUFFIX) else 0
+            total[slot] = total.get(slot, 0) + amount - fraction
+            fractions[slot] = max(fractions.get(slot, 0), fraction)
+    return tuple((slot, amount + fractions[slot]) for slot, amount in total.items())
 
 
-def place_gang(bench: NodePool, item: Pending, fraction: str) -> Spots | None:
-    """Where its kernels go, on agents that are kept for nobody. Raises ``SelectorFailed``."""
+def place_gang(pool: NodePool, item: Pending, fraction: str) -> Assignment | None:
+    """An assignment of all kernels to unreserved nodes, or None if there is none."""
     demands = item.shape.demands
     if item.shape.mode == "single-node":
-        return _on_one(bench, item, fraction)
-    sized = [bench.demand(demand) for demand in demands]
-    rooms = _each_its_own(bench, item, sized)
-    if rooms is None:
+        return _on_one_node(pool, item, fraction)
+    counted = [pool.with_kernels(demand) for demand in demands]
+    nodes = _on_separate_nodes(pool, item, counted)
+    if nodes is None:
         return None
-    return [(room, room.pick(demand, fraction)) for room, demand in zip(rooms, sized, strict=True)]
+    return [(node, node.select(demand, fraction)) for node, demand in zip(nodes, counted, strict=True)]
 
 
-def _on_one(bench: NodePool, item: Pending, fraction: str) -> Spots | None:
+def _on_one_node(pool: NodePool, item: Pending, fraction: str) -> Assignment | None:
     demands = item.shape.demands
-    for room in bench.offers(item, bench.demand(at_least(demands), len(demands))):
-        takes = room.fit_together([bench.demand(demand) for demand in demands], fraction)
-        if takes is not None:
-            return [(room, each) for each in takes]
+    for node in pool.candidates(item, pool.with_kernels(lower_bound(demands), len(demands))):
+        selected = node.select_all([pool.with_kernels(demand) for demand in demands], fraction)
+        if selected is not None:
+            return [(node, allocations) for allocations in selected]
     return None
 
 
-def _each_its_own(bench: NodePool, item: Pending, demands: Sequence[Demand]) -> list[NodeState] | None:
-    offers: dict[Demand, list[NodeState]] = {}
+def _on_separate_nodes(pool: NodePool, item: Pending, demands: Sequence[Demand]) -> list[NodeState] | None:
+    candidates: dict[Demand, list[NodeState]] = {}
     for demand in demands:
-        if demand not in offers:
-            # Who has as many agents to choose from as there are kernels always finds one of its own.
-            offers[demand] = bench.best(item, demand, len(demands))
-    found = match([[room.rank for room in offers[demand]] for demand in demands])
-    return None if found is None else [bench.rooms[rank] for rank in found]
+        if demand not in candidates:
+            # With as many candidates as there are kernels, a kernel always finds one that is left.
+            candidates[demand] = pool.best_candidates(item, demand, len(demands))
+    matched = match_distinct([[node.rank for node in candidates[demand]] for demand in demands])
+    return None if matched is None else [pool.nodes[rank] for rank in matched]
 
 
-def match(choices: Sequence[Sequence[int]]) -> list[int] | None:
-    """One of its choices for each, no two the same, or None if there is no such way. Who is first in the row
-    (and, of equal ones, prefers it) keeps what it would like as long as the others can give way."""
-    holder: dict[int, int] = {}
+def match_distinct(choices: Sequence[Sequence[int]]) -> list[int] | None:
+    """One of its choices for each row, no two the same, or None if that is impossible.
 
-    def settle(who: int, seen: set[int]) -> bool:
-        for choice in choices[who]:
-            if choice not in holder:
-                holder[choice] = who
+    Bipartite matching by augmenting paths. Earlier rows keep their preferred choice as long as the others can
+    move to another one.
+    """
+    row_of: dict[int, int] = {}
+
+    def assign(row: int, visited: set[int]) -> bool:
+        for choice in choices[row]:
+            if choice not in row_of:
+                row_of[choice] = row
                 return True
-        for choice in choices[who]:
-            if choice not in seen:
-                seen.add(choice)
-                if settle(holder[choice], seen):
-                    holder[choice] = who
+        for choice in choices[row]:
+            if choice not in visited:
+                visited.add(choice)
+                if assign(row_of[choice], visited):
+                    row_of[choice] = row
                     return True
         return False
 
-    # Few choices first: they can give way least.
-    for who in sorted(range(len(choices)), key=lambda index: (len(choices[index]), index)):
-        if not settle(who, set()):
+    # Rows with few choices first: they can move least.
+    for row in sorted(range(len(choices)), key=lambda index: (len(choices[index]), index)):
+        if not assign(row, set()):
             return None
-    chosen = {who: choice for choice, who in holder.items()}
-    return [chosen[who] for who in range(len(choices))]
+    matched = {row: choice for choice, row in row_of.items()}
+    return [matched[row] for row in range(len(choices))]
 
 
-def judge_gang(bench: NodePool, item: Pending, fraction: str) -> Answer:
-    """Why it got nothing: as one kernel would be told, or that it is only together that they do not fit."""
-    demands = [bench.demand(demand) for demand in item.shape.demands]
-    single = item.shape.mode == "single-node"
-    asked = bench.demand(at_least(item.shape.demands), len(demands)) if single else max(demands)
-    crowd = bench.crowd(item.shape.constraints)
-    verdict = judge(crowd, item, item.shape, asked, bench.grained, bench.moves)
-    if verdict.reason is Reason.INSUFFICIENT_RESOURCES:
-        wanting = [room for room in crowd.serving if wanted(item, room, bench.grained)]
-        if not _together(wanting, demands, single, fraction):
-            verdict.reason = Reason.INFEASIBLE
-    refusals = verdict.refusals(asked)
-    fitting = sum(1 for _ in bench.offers(item, asked))
+def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasibility, tuple[Refusal, ...]]:
+    """Why ``item`` was not placed: as for a single kernel, or because its kernels do not fit all at once."""
+    demands = [pool.with_kernels(demand) for demand in item.shape.demands]
+    single_node = item.shape.mode == "single-node"
+    bound = lower_bound(item.shape.demands)
+    required = pool.with_kernels(bound, len(demands)) if single_node else max(demands)
+    feasible = pool.feasible_set(item.shape.constraints)
+    infeasibility = diagnose(feasible, item, item.shape, required, pool.quantized, pool.version)
+    if infeasibility.reason is Reason.INSUFFICIENT_RESOURCES:
+        nodes = [node for node in feasible.nodes if accepts_node(item, node, pool.quantized)]
+        if not _could_ever_fit(nodes, demands, single_node, fraction):
+            infeasibility.reason = Reason.INFEASIBLE
+    refusals = infeasibility.refusals(required)
+    fitting = sum(1 for _ in pool.candidates(item, required))
     if fitting:
-        # Each of these could take one of its kernels, or all by the sum of their sizes.
+        # Each of these nodes could take one of the kernels, or all of them by the sum of their sizes.
         refusals = (
             *(refusal for refusal in refusals if refusal.kind is not RefusalKind.RESERVED or refusal.slot),
             Refusal(RefusalKind.TOGETHER, "", len(demands), fitting, fitting),
         )
-    return Answer(verdict, refusals)
+    return infeasibility, refusals
 
 
-def _together(rooms: Sequence[NodeState], demands: Sequence[Demand], single: bool, fraction: str) -> bool:
-    """Whether they could ever fit all at once, on agents that are empty."""
-    if single:
-        return any(fit_all(capacity_when_empty(room, ill=True), tuple(demands), fraction) for room in rooms)
-    able = {d: [r.rank for r in rooms if r.could_ever_fit(d)][: len(demands)] for d in set(demands)}
-    return match([able[demand] for demand in demands]) is not None
+def _could_ever_fit(
+    nodes: Sequence[NodeState], demands: Sequence[Demand], single_node: bool, fraction: str
+) -> bool:
+    """Whether all kernels would fit at once if the nodes were empty."""
+    if single_node:
+        return any(node.when_empty(True).fits_all(tuple(demands), fraction) for node in nodes)
+    able = {d: [n.rank for n in nodes if n.could_ever_fit(d)][: len(demands)] for d in set(demands)}
+    return match_distinct([able[demand] for demand in demands]) is not None

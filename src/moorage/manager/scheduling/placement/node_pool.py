@@ -1,8 +1,8 @@
-"""Which agents take a session, of those that it fits on."""
+"""Node pool: the agents of a group while a plan is made, and the choice among feasible ones."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from moorage.common.model.ids import AgentId
@@ -10,15 +10,22 @@ from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import AgentState, Pending
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.shape import NodeConstraints, Shape
-from moorage.manager.scheduling.placement.feasible_set import FeasibleSet, wanted
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState, Takes
+from moorage.manager.scheduling.placement.feasible_set import FeasibleSet, accepts_node
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations
+from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.resource_request import ResourceRequest
-from moorage.manager.scheduling.placement.score_index import Ring, ScoreIndex
-from moorage.manager.scheduling.placement.selector_plugin import Candidate, Selector, ask
+from moorage.manager.scheduling.placement.round_robin import RoundRobin
+from moorage.manager.scheduling.placement.score_index import ScoreIndex
+from moorage.manager.scheduling.placement.selector_plugin import Candidate, Selector, select_agent
 
 
 class NodePool:
-    """All agents of a group while a plan is made."""
+    """``nodes`` are sorted by agent id; a node's ``rank`` is its index.
+
+    ``count_kernels``: an agent limits its number of kernels, so demands include it. ``quantized``: an agent
+    restricts the fractions of its devices. ``version`` grows with every change of free capacity.
+    ``allocated_nodes``: those that this pass has allocated something of.
+    """
 
     def __init__(
         self,
@@ -28,144 +35,146 @@ class NodePool:
         selectors: Mapping[str, Selector] | None = None,
     ) -> None:
         states = sorted(agents, key=lambda agent: agent.agent_id)
-        # Whether anybody limits the number of kernels, or the parts in which devices are given.
-        self.limited = any(state.max_kernels is not None for state in states)
-        self.grained = any(state.packed.grained for state in states)
-        self.rooms = [NodeState(state, rank, self.limited) for rank, state in enumerate(states)]
+        self.count_kernels = any(state.max_kernels is not None for state in states)
+        self.quantized = any(state.packed.quantized for state in states)
+        self.nodes = [NodeState(state, rank, self.count_kernels) for rank, state in enumerate(states)]
         self.cursors: dict[str, str] = dict(cursors or {})
-        self.booked: list[NodeState] = []  # those that something was taken of
-        self.moves = 0  # grows with every change of what any of them has free
+        self.allocated_nodes: list[NodeState] = []
+        self.version = 0
         self._policy = policy
         self._selector = (selectors or {}).get(policy.custom or "")
-        self._lanes = ScoreIndex(self.rooms, policy.agent_selection == "dispersed", policy.slot_priority)
-        self._notify = Ring(self.rooms, self.cursors) if policy.agent_selection == "round-robin" else None
-        self._crowds: dict[NodeConstraints, FeasibleSet] = {}
-        self._wants: dict[Shape, ResourceRequest] = {}
-        self.counting = self._notify is not None  # whether it matters who was chosen
-        # The first that fits is the one, without a further look, for who asks for no more than that.
-        self.swift = self._notify is None and policy.custom is None and not self.grained and not self.limited
+        self._index = ScoreIndex(self.nodes, policy.agent_selection == "dispersed", policy.slot_priority)
+        round_robin = policy.agent_selection == "round-robin"
+        self._round_robin = RoundRobin(self.nodes, self.cursors) if round_robin else None
+        self._feasible_sets: dict[NodeConstraints, FeasibleSet] = {}
+        self._requests: dict[Shape, ResourceRequest] = {}
+        # Sessions on the fast path take the best node of the score index, without further conditions.
+        self.fast_path = not (round_robin or policy.custom or self.quantized or self.count_kernels)
 
-    def crowd(self, kind: NodeConstraints) -> FeasibleSet:
-        found = self._crowds.get(kind)
+    def feasible_set(self, constraints: NodeConstraints) -> FeasibleSet:
+        found = self._feasible_sets.get(constraints)
         if found is None:
-            found = self._crowds[kind] = FeasibleSet(self.rooms, kind)
+            found = self._feasible_sets[constraints] = FeasibleSet(self.nodes, constraints)
         return found
 
-    def want(self, shape: Shape) -> ResourceRequest:
-        found = self._wants.get(shape)
+    def request(self, shape: Shape) -> ResourceRequest:
+        found = self._requests.get(shape)
         if found is None:
-            demand, crowd = self.demand(shape.total), self.crowd(shape.constraints)
-            lane, step = self._lanes.lane(shape, crowd.open_to), self._lanes.step(demand)
-            found = self._wants[shape] = ResourceRequest(shape, demand, lane, step, crowd.open_ranks)
+            demand, feasible = self.with_kernels(shape.total), self.feasible_set(shape.constraints)
+            segments = self._index.segments(shape, feasible.schedulable)
+            packed = self._index.pack(demand)
+            found = ResourceRequest(shape, demand, segments, packed, feasible.schedulable_ranks)
+            self._requests[shape] = found
         return found
 
-    def demand(self, demand: Demand, kernels: int = 1) -> Demand:
-        """With the number of kernels, where that is limited."""
-        return (*demand, (KERNELS, kernels)) if self.limited else demand
+    def with_kernels(self, demand: Demand, kernels: int = 1) -> Demand:
+        """``demand``, with the number of kernels where that is limited."""
+        return (*demand, (KERNELS, kernels)) if self.count_kernels else demand
 
-    def offers(self, item: Pending, demand: Demand) -> Iterator[NodeState]:
-        """The agents that ``demand`` of ``item`` fits on and that are kept for nobody, the best first."""
+    def candidates(self, item: Pending, demand: Demand) -> Iterator[NodeState]:
+        """The unreserved nodes on which ``demand`` of ``item`` fits, best first."""
         shape = item.shape
-        open_to = self.crowd(shape.constraints).open_to
-        order = self._notify or self._lanes
-        found: Iterator[NodeState] = order.candidates(shape, demand, open_to)
-        if item.avoid or item.designated or (self.grained and shape.parts):
-            found = (room for room in found if wanted(item, room, self.grained))
+        schedulable = self.feasible_set(shape.constraints).schedulable
+        selection = self._round_robin or self._index
+        found: Iterator[NodeState] = selection.candidates(shape, demand, schedulable)
+        if item.avoid or item.designated or (self.quantized and shape.fractions):
+            found = (node for node in found if accepts_node(item, node, self.quantized))
         if item.endpoint_id and self._policy.replicas != "none":
             return self._by_replicas(item.endpoint_id, found)
         return found
 
-    def choose_among(
-        self, rooms: list[NodeState], want: ResourceRequest, families: frozenset[str]
+    def best_among(
+        self, nodes: list[NodeState], request: ResourceRequest, families: frozenset[str]
     ) -> NodeState | None:
-        """The same for a plain session that fits on no other agent than these."""
-        able = [r for r in rooms if not r.guarded and r.rank in want.ranks and r.fits(want.demand)]
+        """The choice for an unconstrained session that fits on no other node than ``nodes``."""
+        able = [n for n in nodes if not n.reserved and n.rank in request.ranks and n.fits(request.demand)]
         if len(able) < 2:
             return able[0] if able else None
-        return min(able, key=lambda r: (len(r.families - families), r.key))
+        return min(able, key=lambda node: (len(node.families - families), node.score_key))
 
-    def first(self, want: ResourceRequest) -> NodeState | None:
-        """The agent for a swift session, where all is ``swift``."""
-        return None if want.step is None else self._lanes.first(want.lane, want.step)
+    def best(self, request: ResourceRequest) -> NodeState | None:
+        """The choice for a session on the fast path, in a pool with ``fast_path``."""
+        return None if request.packed is None else self._index.best(request.segments, request.packed)
 
-    def choose(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> NodeState | None:
-        """The agent for ``demand``, of another rank than ``but``. Raises ``SelectorFailed``."""
-        if self.swift and item.fast_path and not but:
-            return self.first(self.want(item.shape))
-        for room in self.offers(item, demand):
-            if room.rank not in but:
-                return room if self._policy.custom is None else self.ask(item, demand, but)
-        return None
+    def choose(self, item: Pending, demand: Demand) -> NodeState | None:
+        """The unreserved node that takes ``demand`` of ``item``. Raises ``SelectorFailed``."""
+        if self.fast_path and item.fast_path:
+            return self.best(self.request(item.shape))
+        node = next(self.candidates(item, demand), None)
+        if node is None or self._policy.custom is None:
+            return node
+        return self._ask_selector(item, demand, self._policy.custom)
 
-    def ask(self, item: Pending, demand: Demand, but: Collection[int] = ()) -> NodeState:
-        rooms = {r.agent.agent_id: r for r in self.offers(item, demand) if r.rank not in but}
-        names = sorted(rooms)
-        candidates = [Candidate(rooms[name].agent, dict(rooms[name].free)) for name in names]
-        return rooms[ask(self._policy.custom or "", self._selector, candidates, item)]
+    def _ask_selector(self, item: Pending, demand: Demand, selector: str) -> NodeState:
+        nodes = {node.agent.agent_id: node for node in self.candidates(item, demand)}
+        names = sorted(nodes)
+        candidates = [Candidate(nodes[name].agent, dict(nodes[name].free)) for name in names]
+        return nodes[select_agent(selector, self._selector, candidates, item)]
 
-    def best(self, item: Pending, demand: Demand, count: int) -> list[NodeState]:
-        return list(islice(self.offers(item, demand), count))
+    def best_candidates(self, item: Pending, demand: Demand, count: int) -> list[NodeState]:
+        return list(islice(self.candidates(item, demand), count))
 
-    def book(self, room: NodeState, takes: Takes, ends: int | None, kernels: int = 1) -> None:
-        """``room`` gives ``takes`` away until ``ends`` (None: nobody knows)."""
-        room.take(takes, kernels)
-        self._booked(room, takes, ends)
+    def assign(
+        self, node: NodeState, allocations: Allocations, ends_at: int | None, kernels: int = 1
+    ) -> None:
+        """Allocate these devices and amounts of ``node`` until ``ends_at`` (None: unknown)."""
+        node.deduct(allocations, kernels)
+        self._allocated(node, allocations, ends_at)
 
-    def grab(self, room: NodeState, demand: Demand, ends: int | None) -> Takes:
-        """The same for ``demand``, which fits."""
-        takes = room.grab(demand, self._policy.fraction)
-        self._booked(room, takes, ends)
-        return takes
+    def allocate(self, node: NodeState, demand: Demand, ends_at: int | None) -> Allocations:
+        """Choose devices of ``node`` for ``demand``, which must fit, and assign them."""
+        allocations = node.allocate(demand, self._policy.fraction)
+        self._allocated(node, allocations, ends_at)
+        return allocations
 
-    def seize(self, room: NodeState, want: ResourceRequest, ends: int | None) -> Takes:
-        """The same for a swift session."""
-        self.moves += 1
-        takes, exact = want.seize(room, self._policy.fraction)
-        if exact and want.step is not None:
-            self._lanes.taken(room, want.step)
+    def allocate_request(self, node: NodeState, request: ResourceRequest, ends_at: int | None) -> Allocations:
+        """``allocate`` for a session on the fast path."""
+        self.version += 1
+        allocations, exact = request.allocate_on(node, self._policy.fraction)
+        if exact and request.packed is not None:
+            self._index.subtract(node, request.packed)
         else:
-            self._lanes.moved(room)
-        if not room.booked:
-            self.booked.append(room)
-        room.booked += ((ends, takes),)
-        return takes
+            self._index.update(node)
+        if not node.planned:
+            self.allocated_nodes.append(node)
+        node.planned += ((ends_at, allocations),)
+        return allocations
 
-    def _booked(self, room: NodeState, takes: Takes, ends: int | None) -> None:
-        self.moves += 1
-        if not room.booked:
-            self.booked.append(room)
-        room.booked += ((ends, takes),)
-        self._lanes.moved(room)
+    def _allocated(self, node: NodeState, allocations: Allocations, ends_at: int | None) -> None:
+        self.version += 1
+        if not node.planned:
+            self.allocated_nodes.append(node)
+        node.planned += ((ends_at, allocations),)
+        self._index.update(node)
 
-    def chosen(self, item: Pending, room: NodeState) -> None:
-        """``item`` goes there: what the next choices go by."""
-        if self._notify is not None:
-            self._notify.chosen(item.shape, room)
+    def record_choice(self, item: Pending, node: NodeState) -> None:
+        """Advance the state that later choices depend on: round-robin cursors and replica counts."""
+        if self._round_robin is not None:
+            self._round_robin.record_choice(item.shape, node)
         if item.endpoint_id:
-            room.of_endpoint(item.endpoint_id)
-            assert room.replicas is not None
-            room.replicas[item.endpoint_id] = room.replicas.get(item.endpoint_id, 0) + 1
+            node.add_replica(item.endpoint_id)
 
-    def set_aside(self, room: NodeState, kept_for: str) -> None:
-        """It is kept for a session, and offered to nobody any more: ask its guard."""
-        self._lanes.remove(room)
-        room.guarded, room.kept_for = True, kept_for
+    def reserve(self, node: NodeState, session_id: str) -> None:
+        """Offer ``node`` to nobody: it is reserved for a session, and its guard decides about others."""
+        self._index.remove(node)
+        node.reserved, node.reserved_for = True, session_id
 
-    def put_back(self, room: NodeState) -> None:
-        room.guarded, room.kept_for = False, ""
-        self._lanes.restore(room)
+    def unreserve(self, node: NodeState) -> None:
+        node.reserved, node.reserved_for = False, ""
+        self._index.restore(node)
 
-    def reset(self, room: NodeState, agent: AgentState) -> None:
-        self.moves += 1
-        room.reset(agent)
-        self._lanes.moved(room)
+    def reset(self, node: NodeState, agent: AgentState) -> None:
+        """Take over a newer state of the agent, with unchanged capacity and constraints."""
+        self.version += 1
+        node.reset(agent)
+        self._index.update(node)
 
     def _by_replicas(self, endpoint_id: str, found: Iterator[NodeState]) -> Iterator[NodeState]:
-        rooms: list[NodeState] = []
-        for room in found:
-            if self._policy.replicas == "spread" and not room.of_endpoint(endpoint_id):
-                yield room
+        nodes: list[NodeState] = []
+        for node in found:
+            if self._policy.replicas == "spread" and not node.replicas_of(endpoint_id):
+                yield node
             else:
-                rooms.append(room)
+                nodes.append(node)
         sign = 1 if self._policy.replicas == "spread" else -1
-        yield from sorted(rooms, key=lambda room: sign * room.of_endpoint(endpoint_id))
+        yield from sorted(nodes, key=lambda node: sign * node.replicas_of(endpoint_id))

@@ -1,4 +1,4 @@
-"""What a shape asks for on a bench, worked out once: ten thousand sessions mostly have few shapes."""
+"""Resource requests: a shape prepared for one node pool, once for all sessions of that shape."""
 
 from __future__ import annotations
 
@@ -10,49 +10,76 @@ from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Allocation
 from moorage.manager.scheduling.core.shape import Shape
 from moorage.manager.scheduling.placement.devices import choose_devices
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState, Takes
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations
+from moorage.manager.scheduling.placement.node_state import NodeState
 
-Part = tuple[str, int]  # slot and amount
-_take = tuple.__new__  # a Take as fast as can be: plans are made of them
+Amount = tuple[str, int]  # slot and amount
+# Skips NamedTuple.__new__, a Python function: thousands of allocations are created in one pass.
+_new = tuple.__new__
 
 
 class ResourceRequest:
-    """``lane`` and ``step``: see ``ScoreIndex``; ``step`` is None if no agent has a slot that it requests."""
+    """``segments`` and ``packed``: see ``ScoreIndex``; ``packed`` is None if no agent has a slot that it
+    requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
 
-    __slots__ = ("_devices", "_scalars", "_takes", "_whole", "demand", "lane", "ranks", "step")
+    __slots__ = (
+        "_devices",
+        "_scalar_allocations",
+        "_scalars",
+        "_whole",
+        "demand",
+        "packed",
+        "ranks",
+        "segments",
+    )
 
     def __init__(
-        self, shape: Shape, demand: Demand, lane: list[list[int]], step: int | None, ranks: frozenset[int]
+        self,
+        shape: Shape,
+        demand: Demand,
+        segments: list[list[int]],
+        packed: int | None,
+        ranks: frozenset[int],
     ) -> None:
-        self.demand, self.lane, self.step, self.ranks = demand, lane, step, ranks
-        self._devices, self._scalars, self._takes, self._whole = _parts(demand, shape.families)
+        self.demand, self.segments, self.packed, self.ranks = demand, segments, packed, ranks
+        parts = _split(demand, shape.families)
+        self._devices, self._scalars, self._scalar_allocations, self._whole = parts
 
-    def seize(self, room: NodeState, fraction: str) -> tuple[Takes, bool]:
-        """Take it of ``room``, on which it fits: what that was, and whether ``step`` says all of it."""
-        free, devices = room.own(), self._devices
-        taken: list[Allocation] = []
+    def allocate_on(self, node: NodeState, fraction: str) -> tuple[Allocations, bool]:
+        """``node.allocate(demand)``, which must fit, with less work per call.
+
+        Also returns whether the node's score key decreases by exactly ``packed``. That is so if only scalar
+        slots and entirely used up devices were taken: a device with a rest changes the packed capacity of its
+        family by another amount.
+        """
+        free, requested = node.writable_free(), self._devices
+        allocations: list[Allocation] = []
         exact = True
-        if devices:
-            if not self._whole or not all(slot in room.families for slot, _ in devices):
-                return room.grab(self.demand, fraction), False
-            for slot, amount in devices:
-                family = room.devices[slot]
-                for index, share in choose_devices(family, amount, fraction):
-                    state = family.states[index]
-                    taken.append(_take(Allocation, (state.slot, state.device_id, share)))
-                    family.free[index] -= share
-                    exact = exact and not family.free[index]
-                free[slot] = free[slot] - amount if exact else family.reach()
+        if requested:
+            if not self._whole or not all(slot in node.families for slot, _ in requested):
+                return node.allocate(self.demand, fraction), False
+            for slot, amount in requested:
+                devices = node.free_devices[slot]
+                for index, share in choose_devices(devices, amount, fraction):
+                    state = devices.states[index]
+                    allocations.append(_new(Allocation, (state.slot, state.device_id, share)))
+                    devices.free[index] -= share
+                    exact = exact and not devices.free[index]
+                free[slot] = free[slot] - amount if exact else devices.packed()
         for slot, amount in self._scalars:
             free[slot] -= amount
-        return (*taken, *self._takes) if taken else self._takes, exact
+        if not allocations:
+            return self._scalar_allocations, exact
+        return (*allocations, *self._scalar_allocations), exact
 
 
 @lru_cache(maxsize=65_536)
-def _parts(demand: Demand, families: frozenset[str]) -> tuple[list[Part], list[Part], Takes, bool]:
-    """Its devices, what is not a device, what is taken for that (the same for all), and whether it wants
-    whole devices only."""
+def _split(demand: Demand, families: frozenset[str]) -> tuple[list[Amount], list[Amount], Allocations, bool]:
+    """The requested devices, the scalar slots, the allocations of the scalar slots (equal for all sessions),
+    and whether only whole devices are requested."""
     devices = [(slot, amount) for slot, amount in demand if slot in families]
     scalars = [(slot, amount) for slot, amount in demand if slot not in families]
-    takes = tuple([Allocation(slot, DeviceId(""), amount) for slot, amount in scalars if slot != KERNELS])
-    return devices, scalars, takes, not any(amount % WHOLE_DEVICE for _, amount in devices)
+    allocations = tuple(
+        [Allocation(slot, DeviceId(""), amount) for slot, amount in scalars if slot != KERNELS]
+    )
+    return devices, scalars, allocations, not any(amount % WHOLE_DEVICE for _, amount in devices)

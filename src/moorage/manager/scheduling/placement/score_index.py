@@ -1,4 +1,19 @@
-"""The agents sorted in the order of choice while bookings change what is free: concentrated and dispersed."""
+"""Score index: nodes sorted by score while allocations change what they have free (concentrated, dispersed).
+
+A node's score key is one integer. From the high bits to the low ones it holds what is free of each slot,
+scarce slots first, and the node's rank as the tie breaker. Each slot is a digit of ``DIGIT_BITS`` bits, whose
+highest bit is zero in every key. So keys order nodes as tuples of amounts would, and one subtraction computes
+all digits of a difference:
+
+* Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is too small
+  borrows from its guard bit, so the request fits exactly if all guard bits survive.
+* Skip. A node that fits has a key at least as large as the packed request, so bisection finds the first
+  candidate of a sorted list.
+* Update. Allocating scalar slots and whole devices subtracts the packed request from the key.
+
+``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most free
+capacity comes first. ``tests/model/test_score_index.py`` holds the index to ``min()`` over a plain key.
+"""
 
 from __future__ import annotations
 
@@ -6,212 +21,190 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from functools import lru_cache
 
-from moorage.manager.scheduling.core.demand import MOST, Demand, rank_of
+from moorage.manager.scheduling.core.demand import MAX_AMOUNT, Demand, slot_sort_key
 from moorage.manager.scheduling.core.shape import NodeConstraints, Shape
-from moorage.manager.scheduling.placement.free_capacity import KERNELS, NodeState
+from moorage.manager.scheduling.placement.free_capacity import KERNELS
+from moorage.manager.scheduling.placement.node_state import NodeState
 
-# What is free of each slot, scarce slots first, and the agent's rank to break ties, as digits of one number:
-# so keys are compared, changed and sorted as fast as numbers are. The highest bit of each digit is zero.
-Key = int
-BITS = MOST.bit_length() + 1
+ScoreKey = int
+DIGIT_BITS = MAX_AMOUNT.bit_length() + 1
+# Keys in ascending order. A shape searches a list of these, best first.
+Segment = list[ScoreKey]
 
 
 class ScoreIndex:
-    """``concentrated`` takes the agent with the least room in which it fits, ``dispersed`` the one with most
-    (its keys say how much is lacking of ``MOST``).
+    """``concentrated`` prefers the node with the least free capacity on which the request fits, ``dispersed``
+    the one with the most.
 
-    Both prefer agents without devices that were not asked for, so that work without GPUs stays off GPU nodes.
-    Ties go to the smaller agent id.
+    Both prefer nodes with fewer device families that were not requested, so that work without GPUs stays off
+    GPU nodes: a shape searches one segment for each number of unrequested families. Ties go to the smaller
+    agent id. Reserved nodes are in no segment.
     """
 
-    def __init__(self, rooms: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
-        self._rooms, self._dispersed = rooms, dispersed
-        slots = set[str]().union(*[room.free for room in rooms]) - {KERNELS}
-        first = {name: index for index, name in enumerate(slot_priority)}
+    def __init__(self, nodes: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
+        self._nodes, self._dispersed = nodes, dispersed
+        slots = set[str]().union(*[node.free for node in nodes]) - {KERNELS}
+        priority = {name: index for index, name in enumerate(slot_priority)}
 
-        def order(slot: str) -> tuple[int, tuple[int, str]]:
-            named = min(first.get(slot, len(first)), first.get(slot.partition(".")[0], len(first)))
-            return named, rank_of(slot)
+        def sort_key(slot: str) -> tuple[int, tuple[int, str]]:
+            lowest = len(priority)
+            listed = min(priority.get(slot, lowest), priority.get(slot.partition(".")[0], lowest))
+            return listed, slot_sort_key(slot)
 
-        self._slots = tuple(sorted(slots, key=order))
-        self._rank_bits = len(rooms).bit_length()
+        self._slots = tuple(sorted(slots, key=sort_key))
+        self._rank_bits = len(nodes).bit_length()
         self._rank_mask = (1 << self._rank_bits) - 1
-        places = range(len(self._slots))
-        self._full = sum(MOST << BITS * place for place in places) << self._rank_bits
-        # Whatever is lacking of one digit is lent by the bit above it: where that is gone, it was too small.
-        self._lent = sum(MOST + 1 << BITS * place for place in places) << self._rank_bits
-        self._lanes: dict[tuple[frozenset[str], NodeConstraints], list[list[Key]]] = {}
-        self._families: dict[NodeConstraints, dict[frozenset[str], list[int]]] = {}
-        self._segments: dict[tuple[int, ...], list[Key]] = {}
-        # The sorted lists that each agent is in, and, of those set aside, would be in.
-        self._in: list[tuple[list[Key], ...]] = [()] * len(rooms)
-        self._out: dict[int, tuple[list[Key], ...]] = {}
-        self._steps: dict[Demand, int | None] = {}
-        for room in rooms:
-            room.key = self._key(room)
+        digits = range(len(self._slots))
+        self._all_max = sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in digits) << self._rank_bits
+        self._guard_bits = sum(MAX_AMOUNT + 1 << DIGIT_BITS * digit for digit in digits) << self._rank_bits
+        self._by_shape: dict[tuple[frozenset[str], NodeConstraints], list[Segment]] = {}
+        self._by_families: dict[NodeConstraints, dict[frozenset[str], list[int]]] = {}
+        # Segments by the ranks of their nodes: shapes with the same nodes share a segment.
+        self._segments: dict[tuple[int, ...], Segment] = {}
+        # By rank: the segments that contain the node, and for a removed node, those that would.
+        self._containing: list[tuple[Segment, ...]] = [()] * len(nodes)
+        self._removed: dict[int, tuple[Segment, ...]] = {}
+        self._packed: dict[Demand, int | None] = {}
+        for node in nodes:
+            node.score_key = self._key(node)
 
-    def lane(self, shape: Shape, open_to: list[NodeState]) -> list[list[Key]]:
-        """Where to look for ``shape``. ``open_to``: the agents that serve its kind."""
+    def segments(self, shape: Shape, schedulable: list[NodeState]) -> list[Segment]:
+        """The segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy its
+        constraints."""
         name = (shape.families, shape.constraints)
-        if name not in self._lanes:
-            asked, ranks = shape.families, dict[int, list[int]]()
-            for families, some in self._by_families(shape.constraints, open_to).items():
-                if not asked <= families:
-                    # Who has none of what is asked for is too small for ever.
-                    some = [rank for rank in some if asked <= self._rooms[rank].free.keys()]
-                ranks.setdefault(len(families - asked), []).extend(some)
-            self._lanes[name] = [
+        if name not in self._by_shape:
+            requested, ranks = shape.families, dict[int, list[int]]()
+            for families, members in self._group_by_families(shape.constraints, schedulable).items():
+                if not requested <= families:
+                    # Agents that lack a requested slot entirely can never fit.
+                    members = [rank for rank in members if requested <= self._nodes[rank].free.keys()]
+                ranks.setdefault(len(families - requested), []).extend(members)
+            self._by_shape[name] = [
                 self._segment(tuple(sorted(ranks[unrequested]))) for unrequested in sorted(ranks)
             ]
-        return self._lanes[name]
+        return self._by_shape[name]
 
-    def _by_families(
-        self, kind: NodeConstraints, open_to: list[NodeState]
+    def _group_by_families(
+        self, constraints: NodeConstraints, schedulable: list[NodeState]
     ) -> dict[frozenset[str], list[int]]:
-        found = self._families.get(kind)
+        found = self._by_families.get(constraints)
         if found is None:
-            found = self._families[kind] = {}
-            for room in open_to:
-                found.setdefault(room.families, []).append(room.rank)
+            found = self._by_families[constraints] = {}
+            for node in schedulable:
+                found.setdefault(node.families, []).append(node.rank)
         return found
 
-    def first(self, lane: list[list[Key]], step: int) -> NodeState | None:
-        """The best of ``candidates``, where nobody limits the number of kernels."""
-        lent = self._lent
+    def best(self, segments: list[Segment], packed: int) -> NodeState | None:
+        """The first of ``candidates``, for pools without kernel limits."""
+        guard_bits = self._guard_bits
         if self._dispersed:
-            most = self._full - step | self._rank_mask
-            for segment in lane:
-                for index in range(bisect_right(segment, most)):
-                    if ((most | lent) - segment[index]) & lent == lent:
-                        return self._rooms[segment[index] & self._rank_mask]
+            largest = self._all_max - packed | self._rank_mask
+            for segment in segments:
+                for index in range(bisect_right(segment, largest)):
+                    if ((largest | guard_bits) - segment[index]) & guard_bits == guard_bits:
+                        return self._nodes[segment[index] & self._rank_mask]
             return None
-        for segment in lane:
-            for index in range(bisect_left(segment, step), len(segment)):
-                if ((segment[index] | lent) - step) & lent == lent:
-                    return self._rooms[segment[index] & self._rank_mask]
+        for segment in segments:
+            for index in range(bisect_left(segment, packed), len(segment)):
+                if ((segment[index] | guard_bits) - packed) & guard_bits == guard_bits:
+                    return self._nodes[segment[index] & self._rank_mask]
         return None
 
-    def candidates(self, shape: Shape, demand: Demand, open_to: list[NodeState]) -> Iterator[NodeState]:
-        """Those that ``demand`` fits on now, the best first."""
-        step, lent, mask = self.step(demand), self._lent, self._rank_mask
-        if step is None:
+    def candidates(self, shape: Shape, demand: Demand, schedulable: list[NodeState]) -> Iterator[NodeState]:
+        """The nodes on which ``demand`` fits now, best first."""
+        packed, guard_bits, mask = self.pack(demand), self._guard_bits, self._rank_mask
+        if packed is None:
             return
         kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
-        most = self._full - step | mask
-        for segment in self.lane(shape, open_to):
-            # Whatever fits has at least as much of every slot, so it sorts on one side of the request itself.
-            start = 0 if self._dispersed else bisect_left(segment, step)
-            end = bisect_right(segment, most) if self._dispersed else len(segment)
+        # Complements: a node fits if each digit of its key is at most that of this number.
+        largest = self._all_max - packed | mask
+        for segment in self.segments(shape, schedulable):
+            start = 0 if self._dispersed else bisect_left(segment, packed)
+            end = bisect_right(segment, largest) if self._dispersed else len(segment)
             for index in range(start, end):
                 key = segment[index]
-                left = (most | lent) - key if self._dispersed else (key | lent) - step
-                if left & lent == lent:
-                    room = self._rooms[key & mask]
-                    if not kernels or room.free[KERNELS] >= kernels:
-                        yield room
+                rest = (largest | guard_bits) - key if self._dispersed else (key | guard_bits) - packed
+                if rest & guard_bits == guard_bits:
+                    node = self._nodes[key & mask]
+                    if not kernels or node.free[KERNELS] >= kernels:
+                        yield node
 
-    def moved(self, room: NodeState) -> None:
-        """What is free of ``room`` has changed."""
-        self._move(room, self._key(room))
+    def update(self, node: NodeState) -> None:
+        """Sort ``node`` anew: what it has free has changed."""
+        self._move(node, self._key(node))
 
-    def taken(self, room: NodeState, step: int) -> None:
-        """``step`` is what was taken of ``room``, all of it in whole devices."""
-        self._move(room, room.key + step if self._dispersed else room.key - step)
+    def subtract(self, node: NodeState, packed: int) -> None:
+        """``update`` for an allocation that changed the key by exactly ``packed``."""
+        self._move(node, node.score_key + packed if self._dispersed else node.score_key - packed)
 
-    def _move(self, room: NodeState, new: Key) -> None:
-        old = room.key
+    def _move(self, node: NodeState, new: ScoreKey) -> None:
+        old = node.score_key
         if new != old:
-            room.key = new
-            for segment in self._in[room.rank]:
+            node.score_key = new
+            for segment in self._containing[node.rank]:
                 index = bisect_left(segment, old)
                 del segment[index]
                 insort(segment, new)
 
-    def remove(self, room: NodeState) -> None:
-        """It is offered to nobody any more."""
-        for segment in self._in[room.rank]:
-            del segment[bisect_left(segment, room.key)]
-        self._out[room.rank], self._in[room.rank] = self._in[room.rank], ()
+    def remove(self, node: NodeState) -> None:
+        """Offer ``node`` to nobody until ``restore``."""
+        for segment in self._containing[node.rank]:
+            del segment[bisect_left(segment, node.score_key)]
+        self._removed[node.rank], self._containing[node.rank] = self._containing[node.rank], ()
 
-    def restore(self, room: NodeState) -> None:
-        for segment in self._out[room.rank]:
-            insort(segment, room.key)
-        self._in[room.rank] = self._out.pop(room.rank)
+    def restore(self, node: NodeState) -> None:
+        for segment in self._removed[node.rank]:
+            insort(segment, node.score_key)
+        self._containing[node.rank] = self._removed.pop(node.rank)
 
-    def step(self, demand: Demand) -> int | None:
-        """What a key loses by ``demand``. None: it asks for something that nobody has."""
-        if demand in self._steps:
-            return self._steps[demand]
-        step = _step(demand, self._slots)
-        if step is not None:
-            step <<= self._rank_bits
-        self._steps[demand] = step
-        return step
+    def pack(self, demand: Demand) -> int | None:
+        """``demand`` in the digits of a key; None if no node has a slot that it requests."""
+        if demand in self._packed:
+            return self._packed[demand]
+        packed = _pack(demand, self._slots)
+        if packed is not None:
+            packed <<= self._rank_bits
+        self._packed[demand] = packed
+        return packed
 
-    def _key(self, room: NodeState) -> Key:
-        known = room.agent.packed.keys
-        key = known.get(self._slots) if room.lent else None
+    def _key(self, node: NodeState) -> ScoreKey:
+        # While a node's amounts are still those of its agent, the packed number is kept with the agent:
+        # most agents are the same objects in the next pass.
+        cache = node.agent.packed.score_keys
+        key = cache.get(self._slots) if node.free_shared else None
         if key is None:
-            free, key = room.free, 0
+            free, key = node.free, 0
             for slot in self._slots:
-                key = key << BITS | free.get(slot, 0)
-            if room.lent:
-                known[self._slots] = key
-        # What is lacking of a digit that is all ones is the digit turned over.
-        return (key << self._rank_bits ^ (self._full if self._dispersed else 0)) | room.rank
+                key = key << DIGIT_BITS | free.get(slot, 0)
+            if node.free_shared:
+                cache[self._slots] = key
+        # All bits of MAX_AMOUNT are ones, so XOR computes the complement of each digit.
+        return (key << self._rank_bits ^ (self._all_max if self._dispersed else 0)) | node.rank
 
-    def _segment(self, ranks: tuple[int, ...]) -> list[Key]:
-        """Sorted keys of these agents; lanes of several kinds of sessions mostly have the same ones."""
+    def _segment(self, ranks: tuple[int, ...]) -> Segment:
         segment = self._segments.get(ranks)
         if segment is None:
             segment = self._segments[ranks] = []
-            before: tuple[list[Key], ...] = ()
-            after: tuple[list[Key], ...] = (segment,)  # most are in the same ones
+            # Most nodes are in the same segments: they share one tuple.
+            before: tuple[Segment, ...] = ()
+            after: tuple[Segment, ...] = (segment,)
             for rank in ranks:
-                if rank in self._out:
-                    self._out[rank] = (*self._out[rank], segment)
+                if rank in self._removed:
+                    self._removed[rank] = (*self._removed[rank], segment)
                     continue
-                if self._in[rank] is not before:
-                    before, after = self._in[rank], (*self._in[rank], segment)
-                self._in[rank] = after
-                segment.append(self._rooms[rank].key)
+                if self._containing[rank] is not before:
+                    before, after = self._containing[rank], (*self._containing[rank], segment)
+                self._containing[rank] = after
+                segment.append(self._nodes[rank].score_key)
             segment.sort()
         return segment
 
 
 @lru_cache(maxsize=65_536)
-def _step(demand: Demand, slots: tuple[str, ...]) -> int | None:
-    asked, step = {slot: amount for slot, amount in demand if slot != KERNELS}, 0
-    if not asked.keys() <= set(slots) or any(amount > MOST for amount in asked.values()):
+def _pack(demand: Demand, slots: tuple[str, ...]) -> int | None:
+    amounts, packed = {slot: amount for slot, amount in demand if slot != KERNELS}, 0
+    if not amounts.keys() <= set(slots) or any(amount > MAX_AMOUNT for amount in amounts.values()):
         return None
     for slot in slots:
-        step = step << BITS | asked.get(slot, 0)
-    return step
-
-
-class Ring:
-    """Round robin: by id, beginning after the one chosen last for this architecture."""
-
-    def __init__(self, rooms: list[NodeState], cursors: dict[str, str]) -> None:
-        self._rooms, self.cursors = rooms, cursors
-        # Ranks that may still fit, by demand: room only shrinks, so who was too small stays out.
-        self._left: dict[tuple[NodeConstraints, Demand], list[int]] = {}
-
-    def candidates(self, shape: Shape, demand: Demand, open_to: list[NodeState]) -> Iterator[NodeState]:
-        name = (shape.constraints, demand)
-        left = self._left.get(name)
-        if left is None:
-            left = self._left[name] = sorted(room.rank for room in open_to)
-        last = self.cursors.get(shape.constraints.arch, "")
-        start = bisect_right(left, last, key=lambda rank: self._rooms[rank].agent.agent_id)
-        for rank in (*left[start:], *left[:start]):
-            room = self._rooms[rank]
-            if room.guarded:
-                continue
-            if room.fits(demand):
-                yield room
-            else:
-                del left[bisect_left(left, rank)]
-
-    def chosen(self, shape: Shape, room: NodeState) -> None:
-        self.cursors[shape.constraints.arch] = room.agent.agent_id
+        packed = packed << DIGIT_BITS | amounts.get(slot, 0)
+    return packed

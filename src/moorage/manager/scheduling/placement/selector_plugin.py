@@ -1,4 +1,4 @@
-"""A selector that somebody else wrote: a pure function, whose failure refuses and never crashes."""
+"""Custom agent selectors: third-party functions whose failure refuses a session and never ends the pass."""
 
 from __future__ import annotations
 
@@ -14,35 +14,37 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An agent that the session fits on, with what is free of each slot at this moment of the plan."""
+    """An agent on which the session fits, with what is free of each slot at this point of the plan."""
 
     agent: AgentState
     free: Mapping[str, int]
 
 
-# Of the candidates, in the order of their ids, the agent that takes the session. None: it had better wait.
+# Chooses among the candidates, which are sorted by agent id. None: the session waits.
 Selector = Callable[[Sequence[Candidate], Pending], AgentId | None]
 
-# Lines of Python that it may run for one choice: it decides inside the planner, which waits for it.
-MOST_LINES = 200_000
+# Lines of Python that a selector may execute per choice: the planner waits for it.
+MAX_LINES = 200_000
 
 
 class SelectorFailed(Exception):
-    """The message says what it did, for the session's hold."""
+    """The message describes the failure; it becomes part of the session's hold."""
 
 
-class _TooLong(BaseException):
-    """Not an Exception, so that a selector that catches those does not go on."""
+class _LineLimitExceeded(BaseException):
+    """Not an Exception, so that a selector cannot catch it with ``except Exception``."""
 
 
-def ask(name: str, selector: Selector | None, candidates: Sequence[Candidate], item: Pending) -> AgentId:
-    """Its choice. Raises ``SelectorFailed`` where there is none, or none of the candidates."""
+def select_agent(
+    name: str, selector: Selector | None, candidates: Sequence[Candidate], item: Pending
+) -> AgentId:
+    """The selector's choice. Raises ``SelectorFailed`` if it makes none, or an invalid one."""
     if selector is None:
         raise SelectorFailed(f"there is no agent selector {name!r} (entry point moorage.agent_selectors)")
     try:
         chosen = _bounded(selector, candidates, item)
-    except _TooLong:
-        raise SelectorFailed(f"{name} ran more than {MOST_LINES} lines without an answer") from None
+    except _LineLimitExceeded:
+        raise SelectorFailed(f"{name} executed more than {MAX_LINES} lines without a choice") from None
     except Exception as error:
         raise SelectorFailed(f"{name} raised {type(error).__name__}: {str(error)[:200]}") from error
     if chosen is None:
@@ -55,19 +57,20 @@ def ask(name: str, selector: Selector | None, candidates: Sequence[Candidate], i
 
 
 def _bounded(selector: Selector, candidates: Sequence[Candidate], item: Pending) -> AgentId | None:
-    left = MOST_LINES
+    """Run it under a trace function that counts lines: the planner cannot be interrupted by a timer."""
+    remaining = MAX_LINES
 
     def count(_frame: FrameType, event: str, _arg: Any) -> Any:
-        nonlocal left
+        nonlocal remaining
         if event == "line":
-            left -= 1
-            if left < 0:
-                raise _TooLong
+            remaining -= 1
+            if remaining < 0:
+                raise _LineLimitExceeded
         return count
 
-    before = sys.gettrace()
+    previous = sys.gettrace()
     sys.settrace(count)
     try:
         return selector(candidates, item)
     finally:
-        sys.settrace(before)
+        sys.settrace(previous)

@@ -1,1 +1,4 @@
-"""Planning: one scheduling pass over one resource group, and ``plan``. Pure."""
+"""Planning: one scheduling pass over a resource group, and ``plan``, which runs one from scratch.
+
+Pure. The same snapshot, policy and time give the same plan.
+"""

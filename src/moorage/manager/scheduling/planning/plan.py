@@ -1,11 +1,11 @@
-"""The decision of one pass over one resource group: the same snapshot and policy give the same plan."""
+"""``plan``: one scheduling pass over one resource group, from scratch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from moorage.manager.scheduling.core.model import Snapshot
-from moorage.manager.scheduling.core.order import line
+from moorage.manager.scheduling.core.order import pending_queue
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import Plan
@@ -18,16 +18,15 @@ from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 def plan(
     snapshot: Snapshot, policy: Policy, now: int = 0, selectors: Mapping[str, Selector] | None = None
 ) -> Plan:
-    """Answer every pending session of ``snapshot`` once, with a place or with a hold that says why not.
+    """One place or hold for every pending session of ``snapshot``; a hold names its reason.
 
-    ``now``: unix microseconds. ``selectors``: custom ones by their name, where the policy asks for one.
+    ``now``: unix microseconds. ``selectors``: custom selectors by name, for policies that ask for one.
 
-    What a session refused for capacity does to those behind it is the policy's (see there). Any other refusal
-    blocks nobody and counts no retry.
+    ``policy.hol`` decides what a session that capacity refused means for those behind it. Any other refusal
+    blocks no other session and counts no retry.
     """
-    bench = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
-    made = SchedulingPass(
-        policy, now, bench, Quotas(snapshot.group, snapshot.quotas), RefusalCache(bench.grained)
-    )
-    made.answer_all(line(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
-    return made.plan()
+    pool = NodePool(snapshot.agents, policy, snapshot.cursors, selectors)
+    quotas = Quotas(snapshot.group, snapshot.quotas)
+    scheduling_pass = SchedulingPass(policy, now, pool, quotas, RefusalCache(pool.quantized))
+    scheduling_pass.run(pending_queue(snapshot.pending, policy, snapshot.agents, snapshot.usage, now))
+    return scheduling_pass.plan()

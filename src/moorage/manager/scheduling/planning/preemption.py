@@ -1,152 +1,162 @@
-"""Whom to stop for a session of higher priority: as few and as unimportant as will do, or nobody."""
+"""Preemption: the victims of a session of higher priority, as few and as unimportant as possible."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 
 from moorage.common.model.ids import SessionId
-from moorage.manager.scheduling.backfill.earliest_fit import awaited_sessions, capacity_at, fit_all
+from moorage.manager.scheduling.backfill.earliest_fit import awaited_sessions, capacity_at
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Pending, Running
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.scheduling.core.results import Reservation, Victim
-from moorage.manager.scheduling.placement.feasible_set import wanted
-from moorage.manager.scheduling.placement.free_capacity import FreeCapacity, NodeState
+from moorage.manager.scheduling.placement.feasible_set import accepts_node
+from moorage.manager.scheduling.placement.free_capacity import FreeCapacity
 from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.placement.node_state import NodeState
 
-# How many blocked sessions of a pass look for victims: each looks at every agent. The others wait for a pass.
-MOST_SEARCHES = 16
+# Blocked sessions of a pass that search for victims; each search examines every node. The others wait for the
+# next pass.
+MAX_SEARCHES = 16
 
-Found = tuple[Reservation, list[ReservationGuard], list[Victim]]
+PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
 
 
 class Preempter:
-    """The victims of one pass; nobody is stopped twice, and no agent gives for two."""
+    """The victims of one pass. No session is stopped twice, and no node is vacated for two sessions."""
 
-    def __init__(self, bench: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
-        self._bench, self._policy, self._rules, self._now = bench, policy, rules, now
-        self._chosen: set[SessionId] = set()
+    def __init__(self, pool: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
+        self._pool, self._policy, self._rules, self._now = pool, policy, rules, now
+        self._victims: set[SessionId] = set()
         self._searches = 0
-        # Shapes for which nothing was found, with the highest priority that did not find it.
-        self._in_vain: dict[object, int] = {}
+        # The highest priority that found no victims, by what the search depends on.
+        self._failed: dict[object, int] = {}
 
-    def search(self, item: Pending) -> Found | None:
-        """Victims for ``item``, which capacity refused, and the room that they leave, kept for it. None of
-        them when it only has to wait for those that are being stopped already."""
+    def search(self, item: Pending) -> PreemptionResult | None:
+        """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
+        it only has to wait for sessions that terminate already. None if preemption does not help."""
         name = (item.shape, item.designated, item.avoid)
-        if self._searches >= MOST_SEARCHES or self._in_vain.get(name, -1) >= item.priority:
+        if self._searches >= MAX_SEARCHES or self._failed.get(name, -1) >= item.priority:
             return None
         self._searches += 1
-        demands = tuple(self._bench.demand(demand) for demand in item.shape.demands)
-        single = item.shape.mode == "single-node"
-        parts: list[tuple[Demand, ...]] = [demands] if single else [(demand,) for demand in demands]
-        spots: dict[int, tuple[NodeState, list[Running]]] = {}
+        demands = tuple(self._pool.with_kernels(demand) for demand in item.shape.demands)
+        single_node = item.shape.mode == "single-node"
+        parts: list[tuple[Demand, ...]] = [demands] if single_node else [(d,) for d in demands]
+        found: dict[int, tuple[NodeState, list[Running]]] = {}
         for index in sorted(range(len(parts)), key=lambda i: (parts[i], -i), reverse=True):
-            found = self._cheapest(item, parts[index], {room.rank for room, _ in spots.values()})
-            if found is None:
-                self._in_vain[name] = item.priority
+            cheapest = self._cheapest_node(item, parts[index], {node.rank for node, _ in found.values()})
+            if cheapest is None:
+                self._failed[name] = item.priority
                 return None
-            spots[index] = found
-        return self._found(item, parts, [spots[index] for index in range(len(parts))])
+            found[index] = cheapest
+        return self._result(item, parts, [found[index] for index in range(len(parts))])
 
-    def _found(
-        self, item: Pending, parts: list[tuple[Demand, ...]], spots: list[tuple[NodeState, list[Running]]]
-    ) -> Found:
+    def _result(
+        self, item: Pending, parts: list[tuple[Demand, ...]], found: list[tuple[NodeState, list[Running]]]
+    ) -> PreemptionResult:
         rules, now = self._rules, self._now
-        victims = {victim.session_id: victim for _, chosen in spots for victim in chosen}
-        starts = now + rules.grace if victims else now
-        for room, _ in spots:
-            coming = [r.ends_at or now + rules.grace for r in room.agent.running if r.terminating]
-            starts = max([starts, *(max(at, now) for at in coming)])
-        self._chosen |= victims.keys()
+        victims = {victim.session_id: victim for _, chosen in found for victim in chosen}
+        starts_at = now + rules.grace if victims else now
+        for node, _ in found:
+            ends = [r.ends_at or now + rules.grace for r in node.agent.running if r.terminating]
+            starts_at = max([starts_at, *(max(at, now) for at in ends)])
+        self._victims |= victims.keys()
         guards = []
-        for (room, chosen), demands in zip(spots, parts, strict=True):
-            stock = capacity_at(room, starts, now)
-            gone = {running.kernel_id: running for running in (*chosen, *_ending(room))}
-            for running in gone.values():
-                if running.ends_at is None or max(running.ends_at, now) > starts:
-                    stock.give(running.allocations)
-            made = partial(_same, stock)
-            guards.append(
-                ReservationGuard(item.session_id, room, starts, demands, made, self._policy.fraction)
-            )
-        rooms = [room for room, _ in spots]
-        waits_for = dict.fromkeys([*awaited_sessions(rooms, starts, now), *victims])
-        ids = tuple(room.agent.agent_id for room in rooms)
-        reservation = Reservation(item.session_id, ids, starts, "preemption", tuple(waits_for))
+        for (node, chosen), demands in zip(found, parts, strict=True):
+            capacity = capacity_at(node, starts_at, now)
+            ending = {running.kernel_id: running for running in (*chosen, *_terminating(node))}
+            for running in ending.values():
+                if running.ends_at is None or max(running.ends_at, now) > starts_at:
+                    capacity.release(running.allocations)
+            guards.append(self._guard(item, node, starts_at, demands, capacity))
+        nodes = [node for node, _ in found]
+        waits_for = dict.fromkeys([*awaited_sessions(nodes, starts_at, now), *victims])
+        ids = tuple(node.agent.agent_id for node in nodes)
+        reservation = Reservation(item.session_id, ids, starts_at, "preemption", tuple(waits_for))
         stopped = [Victim(name, item.session_id, rules.how, rules.grace) for name in victims]
         return reservation, guards, stopped
 
-    def _cheapest(
+    def _guard(
+        self,
+        item: Pending,
+        node: NodeState,
+        starts_at: int,
+        demands: tuple[Demand, ...],
+        capacity: FreeCapacity,
+    ) -> ReservationGuard:
+        fraction = self._policy.fraction
+        return ReservationGuard(item.session_id, node, starts_at, demands, lambda: capacity, fraction)
+
+    def _cheapest_node(
         self, item: Pending, demands: tuple[Demand, ...], taken: set[int]
     ) -> tuple[NodeState, list[Running]] | None:
+        """By the highest priority among the victims, then by their number, then by rank."""
         best: tuple[tuple[int, int, int], NodeState, list[Running]] | None = None
-        for room in self._bench.crowd(item.shape.constraints).open_to:
-            if room.guarded or room.rank in taken or not wanted(item, room, self._bench.grained):
+        for node in self._pool.feasible_set(item.shape.constraints).schedulable:
+            if node.reserved or node.rank in taken or not accepts_node(item, node, self._pool.quantized):
                 continue
-            if not all(room.could_ever_fit(demand) for demand in demands):
+            if not all(node.could_ever_fit(demand) for demand in demands):
                 continue
-            victims = self._on(room, item, demands)
+            victims = self._victims_on(node, item, demands)
             if victims is None:
                 continue
             cost = (
-                max((v.priority for v in victims), default=-1),
-                len({v.session_id for v in victims}),
-                room.rank,
+                max((victim.priority for victim in victims), default=-1),
+                len({victim.session_id for victim in victims}),
+                node.rank,
             )
             if best is None or cost < best[0]:
-                best = cost, room, victims
+                best = cost, node, victims
         return None if best is None else best[1:]
 
-    def _on(self, room: NodeState, item: Pending, demands: tuple[Demand, ...]) -> list[Running] | None:
-        """The victims on one agent, none of them needless; None if all of them together are not enough."""
-        stock, fraction = room.copy(), self._policy.fraction
-        for running in _ending(room):
-            stock.give(running.allocations)
-        if fit_all(stock, demands, fraction):
+    def _victims_on(
+        self, node: NodeState, item: Pending, demands: tuple[Demand, ...]
+    ) -> list[Running] | None:
+        """The victims on one node, each of them necessary; None if all candidates together do not suffice."""
+        capacity, fraction = node.copy(), self._policy.fraction
+        for running in _terminating(node):
+            capacity.release(running.allocations)
+        if capacity.fits_all(demands, fraction):
             return []
         victims: list[Running] = []
-        for running in self._candidates(room, item):
+        for running in self._candidates(node, item):
             victims.append(running)
-            stock.give(running.allocations)
-            if fit_all(stock, demands, fraction):
+            capacity.release(running.allocations)
+            if capacity.fits_all(demands, fraction):
                 break
         else:
             return None
+        # Spare those that turn out to be unnecessary, the most important ones first.
         for running in victims[:-1][::-1]:
-            stock.take(running.allocations)
-            if fit_all(stock, demands, fraction):
+            capacity.deduct(running.allocations)
+            if capacity.fits_all(demands, fraction):
                 victims.remove(running)
             else:
-                stock.give(running.allocations)
+                capacity.release(running.allocations)
         return victims
 
-    def _candidates(self, room: NodeState, item: Pending) -> Iterable[Running]:
+    def _candidates(self, node: NodeState, item: Pending) -> Iterable[Running]:
+        """What may be stopped on the node, cheapest first."""
         rules, now = self._rules, self._now
         allowed = [
             running
-            for running in room.agent.running
+            for running in node.agent.running
             if running.preemptible
             and not running.terminating
             and running.priority < item.priority
-            and running.session_id not in self._chosen
-            and now - running.started >= rules.min_runtime
+            and running.session_id not in self._victims
+            and now - running.started_at >= rules.min_runtime
         ]
         by_age = -1 if rules.order == "newest" else 1
 
         def cost(running: Running) -> tuple[int, int, int, str]:
-            size = sum(take.amount for take in running.allocations if take.device_id)
-            smallest = size if rules.order == "smallest" else 0
-            return running.priority, smallest, by_age * running.started, running.kernel_id
+            devices = sum(allocation.amount for allocation in running.allocations if allocation.device_id)
+            size = devices if rules.order == "smallest" else 0
+            return running.priority, size, by_age * running.started_at, running.kernel_id
 
         return sorted(allowed, key=cost)
 
 
-def _same(stock: FreeCapacity) -> FreeCapacity:
-    return stock
-
-
-def _ending(room: NodeState) -> list[Running]:
-    return [running for running in room.agent.running if running.terminating]
+def _terminating(node: NodeState) -> list[Running]:
+    return [running for running in node.agent.running if running.terminating]

@@ -1,8 +1,9 @@
-"""What was refused in this pass and need not be tried again.
+"""Refusal cache: requests that need not be tried again.
 
-Free room only shrinks during a pass, so a request for at least as much as one that was refused, by a session
-of the same kind, is refused too. Ten thousand sessions that do not fit then cost a comparison each instead of
-a look at every agent.
+Free capacity only shrinks during a pass. So what was refused stays refused, and a request for at least as
+much with the same constraints is refused too. Ten thousand sessions that do not fit cost one look-up each,
+instead of an examination of every node. ``tests/model/test_refusal_cache.py`` holds passes with the cache to
+passes without; ``test_planner.py`` the incremental planner, which keeps it, to plans from scratch.
 """
 
 from __future__ import annotations
@@ -14,137 +15,163 @@ from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.results import HoldDetails, Refusal
 from moorage.manager.scheduling.core.shape import Shape
 from moorage.manager.scheduling.placement.feasible_set import Infeasibility
-from moorage.manager.scheduling.placement.free_capacity import NodeState
 from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.placement.node_state import NodeState
 
-# Shapes of request that are compared for dominance, per kind of session; more would cost what they save.
+# Demands that are kept for the dominance check, per kind of session. More cost more than they save.
 _MAX_SMALLEST = 64
 
 
-class Answer:
-    """Why a shape got nothing. ``guards``: that many kept agents had no room for it either, whoever asks.
-    ``denied``: by whether it ends in time, when the room that is kept was last asked for, and by whom it is
-    kept. ``but_on``: kept agents that it was not looked for on. ``body``: of a hold that says no more."""
+class CachedRefusal:
+    """Why a request was refused on all unreserved nodes, and what is known of the reserved ones.
 
-    __slots__ = ("body", "but_on", "capacity", "denied", "guards", "reason", "refusals", "turn")
+    ``details``: the hold if no reserved node comes into question. ``is_capacity``: capacity refused it.
+    ``unchecked``: ranks of nodes that were reserved, and had enough free, when it was refused: if one of them
+    is not reserved any more, the refusal is void. ``guards_without_fit``: this many guards protect nodes on
+    which it does not fit at all. ``denied``: by which guards it ends in time for, the state of the
+    reservations when the guards last denied it, and the session they protect. ``pass_number``: the pass that
+    the last two belong to.
+    """
 
-    def __init__(self, verdict: Infeasibility, refusals: tuple[Refusal, ...]) -> None:
-        self.reason, self.refusals, self.guards = verdict.reason, refusals, 0
-        self.but_on: frozenset[int] = frozenset()
+    __slots__ = (
+        "denied",
+        "details",
+        "guards_without_fit",
+        "is_capacity",
+        "pass_number",
+        "reason",
+        "refusals",
+        "unchecked",
+    )
+
+    def __init__(self, infeasibility: Infeasibility, refusals: tuple[Refusal, ...]) -> None:
+        self.reason, self.refusals, self.guards_without_fit = infeasibility.reason, refusals, 0
+        self.unchecked: frozenset[int] = frozenset()
         self.denied: dict[tuple[bool, ...], tuple[int, SessionId]] = {}
-        self.capacity = verdict.reason is Reason.INSUFFICIENT_RESOURCES
-        self.body: HoldDetails = (self.reason, refusals, True, self.capacity, None, ())
-        self.turn = 0
+        self.is_capacity = infeasibility.reason is Reason.INSUFFICIENT_RESOURCES
+        self.details: HoldDetails = (self.reason, refusals, True, self.is_capacity, None, ())
+        self.pass_number = 0
 
-    def renew(self, turn: int) -> None:
-        """``guards`` and ``denied`` are those of this pass."""
-        self.guards, self.turn = 0, turn
+    def begin_pass(self, pass_number: int) -> None:
+        """Forget what depends on the reservations of an earlier pass."""
+        self.guards_without_fit, self.pass_number = 0, pass_number
         self.denied.clear()
 
 
 class RefusalCache:
-    """The refusals of one pass. ``grained``: devices are given in certain parts only, so that a larger
-    request may be one that is given when a smaller one is not."""
+    """``quantized`` (see ``NodePool``): a smaller fraction may be refused where a larger one is not, so
+    fractions must match for the dominance check.
 
-    def __init__(self, grained: bool) -> None:
-        self._grained = grained
-        self._exact: dict[object, Answer] = {}
+    The incremental planner keeps one cache for all passes over unconstrained sessions and invalidates what
+    changed agents may have changed. Entries then move between three states: refused (in ``_by_key``), open
+    (absent: any node may take it), and open on the changed nodes only (in ``_only_changed``), because all
+    other nodes refused it and have not changed.
+    """
+
+    def __init__(self, quantized: bool) -> None:
+        self._quantized = quantized
+        self._by_key: dict[object, CachedRefusal] = {}
+        # The smallest refused demands, by kind of session. No demand in a list dominates another one.
         self._smallest: dict[object, list[tuple[Demand, Infeasibility]]] = {}
-        # Who asks for less than all of the smallest, and how many there had been when that was found out.
-        self._smaller: dict[Shape, int] = {}
+        # Shapes that dominate none of the smallest demands, and how many had been added by then.
+        self._not_dominating: dict[Shape, int] = {}
         self._added = 0
-        self.turn = 0  # which pass it is
-        # Between passes: what was said to whom last, who may be taken by the agents in ``hot`` alone.
-        self._before: dict[Shape, Answer] = {}
-        self._hot: list[NodeState] = []
-        self._loose: set[Shape] = set()
+        self.pass_number = 0
+        # Of the incremental planner:
+        self._invalidated: dict[Shape, CachedRefusal] = {}
+        self._changed_nodes: list[NodeState] = []
+        self._only_changed: set[Shape] = set()
 
-    def known(self, item: Pending) -> Answer | None:
-        return self._exact.get(self._name(item))
-
-    def find(self, item: Pending, demand: Demand) -> Answer | None:
-        """The answer to ``item`` if one that asked for as much or less was refused already."""
-        if not self._exact:
+    def find(self, item: Pending, demand: Demand) -> CachedRefusal | None:
+        """The refusal of ``item``, or of a smaller request that refuses it too."""
+        if not self._by_key:
             return None
-        if known := self.known(item):
+        if known := self._by_key.get(self._key(item)):
             return known
-        if item.unconstrained and self._smaller.get(item.shape) == self._added:
+        if item.unconstrained and self._not_dominating.get(item.shape) == self._added:
             return None
-        for smaller, verdict in self._smallest.get(self._class(item), ()):
-            if dominates(demand, smaller) and verdict.holds_for(demand):
-                return self._keep(item, demand, verdict)
+        for smaller, infeasibility in self._smallest.get(self._dominance_key(item), ()):
+            if dominates(demand, smaller) and infeasibility.applies_to(demand):
+                return self._put(item, demand, infeasibility)
         if item.unconstrained:
-            self._smaller[item.shape] = self._added
+            self._not_dominating[item.shape] = self._added
         return None
 
-    def add(self, item: Pending, demand: Demand, verdict: Infeasibility) -> Answer:
-        """Where room is kept, it is not the size alone that decides, and a larger one must ask again."""
-        if verdict.reserved:
-            return self._keep(item, demand, verdict)
-        smallest = self._smallest.setdefault(self._class(item), [])
+    def add(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
+        # With reserved nodes the end of a session matters, not only its size: larger requests must ask again.
+        if infeasibility.has_reserved:
+            return self._put(item, demand, infeasibility)
+        smallest = self._smallest.setdefault(self._dominance_key(item), [])
         self._added += 1
-        # Never-fits says nothing of what is free now, so it must not push out one that does.
-        never = verdict.reason is Reason.INFEASIBLE
+        # "Never fits" says nothing about what is free now, so it must not replace a refusal that does.
+        never = infeasibility.reason is Reason.INFEASIBLE
         smallest[:] = [
-            row
-            for row in smallest
-            if (row[1].reason is Reason.INFEASIBLE) != never or not dominates(row[0], demand)
+            (kept, why)
+            for kept, why in smallest
+            if (why.reason is Reason.INFEASIBLE) != never or not dominates(kept, demand)
         ]
         if len(smallest) < _MAX_SMALLEST:
-            smallest.append((demand, verdict))
-        return self._keep(item, demand, verdict)
+            smallest.append((demand, infeasibility))
+        return self._put(item, demand, infeasibility)
 
-    def forget(self, rooms: list[NodeState], bench: NodePool) -> list[Shape]:
-        """What may be otherwise since these agents changed; for the next pass, with its own guards. Only for
-        a memory of plain sessions.
+    def get(self, shape: Shape) -> CachedRefusal | None:
+        """The refusal of unconstrained sessions of this shape."""
+        return self._by_key.get(shape)
 
-        Who is forgotten by this and nothing else was refused by all others, and is so still: ``hot`` says
-        which agents it has to ask. Returns the forgotten ones.
+    # --- between the passes of the incremental planner, which has unconstrained sessions only
+
+    def invalidate(self, changed: list[NodeState], pool: NodePool) -> list[Shape]:
+        """Begin a pass in which these nodes have changed. Returns the shapes that fit on one of them now.
+
+        All other nodes refused such a shape and still do, so ``nodes_to_try`` restricts it to the changed
+        ones.
         """
-        self._hot, self._loose = rooms, set()
-        self.turn += 1
-        may: list[Shape] = []
-        for shape, answer in self._exact.items() if rooms else ():
-            want = bench.want(shape)  # type: ignore[arg-type]
-            for room in rooms:
-                if room.fits(want.demand) and room.rank in want.ranks and room.rank not in answer.but_on:
-                    may.append(shape)  # type: ignore[arg-type]
+        self._changed_nodes, self._only_changed = changed, set()
+        self.pass_number += 1
+        opened: list[Shape] = []
+        for shape, refusal in self._by_key.items() if changed else ():
+            request = pool.request(shape)  # type: ignore[arg-type]
+            for node in changed:
+                fits = node.fits(request.demand) and node.rank in request.ranks
+                if fits and node.rank not in refusal.unchecked:
+                    opened.append(shape)  # type: ignore[arg-type]
                     break
-        for shape in may:
-            answer = self._before[shape] = self._exact.pop(shape)
-            if not answer.but_on:  # else those may take it as well, if they are kept for nobody now
-                self._loose.add(shape)
-        for smallest in self._smallest.values() if rooms else ():
-            smallest[:] = [row for row in smallest if not any(room.fits(row[0]) for room in rooms)]
-        return may
+        for shape in opened:
+            refusal = self._invalidated[shape] = self._by_key.pop(shape)
+            # Unchecked nodes may take it as well if they are not reserved any more: then any node may.
+            if not refusal.unchecked:
+                self._only_changed.add(shape)
+        for smallest in self._smallest.values() if changed else ():
+            smallest[:] = [row for row in smallest if not any(node.fits(row[0]) for node in changed)]
+        return opened
 
-    def hot(self, shape: Shape) -> list[NodeState] | None:
-        """The only agents that may take it; None: any may."""
-        return self._hot if self._loose and shape in self._loose else None
+    def nodes_to_try(self, shape: Shape) -> list[NodeState] | None:
+        """The only nodes that may take the shape; None: any node may."""
+        return self._changed_nodes if self._only_changed and shape in self._only_changed else None
 
-    def again(self, shape: Shape) -> Answer | None:
-        """It was refused once more: the answer of last time, if there is one, is the answer. Its reason is
-        that still; its numbers may be a little old."""
-        old = self._before.get(shape)
+    def restore(self, shape: Shape) -> CachedRefusal | None:
+        """The shape was refused again: reuse its invalidated refusal, if there is one.
+
+        Its reason still holds; its numbers may be those of an earlier pass.
+        """
+        old = self._invalidated.get(shape)
         if old is not None:
-            self._loose.discard(shape)
-            old.but_on = frozenset()
-            old.renew(self.turn)
-            self._exact[shape] = old
+            self._only_changed.discard(shape)
+            old.unchecked = frozenset()
+            old.begin_pass(self.pass_number)
+            self._by_key[shape] = old
         return old
 
-    def blocks(self, shape: Shape) -> Answer | None:
-        return self._exact.get(shape)
+    def _put(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
+        refusal = CachedRefusal(infeasibility, infeasibility.refusals(demand))
+        self._by_key[self._key(item)] = refusal
+        return refusal
 
-    def _keep(self, item: Pending, demand: Demand, verdict: Infeasibility) -> Answer:
-        answer = self._exact[self._name(item)] = Answer(verdict, verdict.refusals(demand))
-        return answer
-
-    def _name(self, item: Pending) -> object:
+    def _key(self, item: Pending) -> object:
         if item.avoid or item.designated:
             return item.shape, item.avoid, item.designated
         return item.shape
 
-    def _class(self, item: Pending) -> object:
-        parts = item.shape.parts if self._grained else ()
-        return item.shape.constraints, item.avoid, item.designated, parts
+    def _dominance_key(self, item: Pending) -> object:
+        fractions = item.shape.fractions if self._quantized else ()
+        return item.shape.constraints, item.avoid, item.designated, fractions

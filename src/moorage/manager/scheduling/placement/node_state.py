@@ -1,0 +1,105 @@
+"""Node state: one agent while a plan is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moorage.manager.scheduling.core.demand import Demand, packed_capacity
+from moorage.manager.scheduling.core.model import AgentState, capacity_class_of
+from moorage.manager.scheduling.placement.free_capacity import (
+    KERNELS,
+    Allocations,
+    FreeCapacity,
+    first_short_slot,
+)
+
+UNLIMITED = 2**62  # kernels
+
+
+class NodeState(FreeCapacity):
+    """Free capacity of one agent: what it had in the snapshot, less what this pass has allocated.
+
+    ``rank``: its position among the agents of the group by id. ``planned``: what this pass has allocated, as
+    (end in unix microseconds or None, allocations). ``reserved``: it is kept for the session ``reserved_for``
+    and offered to no other without asking its guard. ``score_key``: its position in the ``ScoreIndex``.
+    """
+
+    __slots__ = (
+        "agent",
+        "capacity",
+        "capacity_class",
+        "planned",
+        "rank",
+        "replica_counts",
+        "reserved",
+        "reserved_for",
+        "score_key",
+    )
+
+    def __init__(self, agent: AgentState, rank: int, count_kernels: bool = False) -> None:
+        packed = agent.packed
+        # Repeats FreeCapacity.__init__ instead of calling it: a plan creates one per agent.
+        self.free, self.families, self.free_shared = packed.free, packed.families, True
+        self._device_families = packed.device_families
+        self._free_devices = None
+        self.agent, self.rank = agent, rank
+        self.capacity, self.capacity_class = packed.capacity, packed.capacity_class
+        self.planned: tuple[tuple[int | None, Allocations], ...] = ()
+        self.reserved, self.reserved_for = False, ""
+        self.replica_counts: dict[str, int] | None = None
+        self.score_key = 0
+        if count_kernels:
+            limit = UNLIMITED if agent.max_kernels is None else agent.max_kernels
+            self.capacity = {**self.capacity, KERNELS: limit}
+            self.capacity_class = capacity_class_of((*self.capacity_class.capacity, (KERNELS, limit)))
+            self.writable_free()[KERNELS] = max(0, limit - agent.kernels)
+
+    def reset(self, agent: AgentState) -> None:
+        """Discard what was planned and take over a newer state of the agent, with unchanged capacity."""
+        self.agent, self._device_families, self._free_devices = agent, agent.packed.device_families, None
+        count_kernels = KERNELS in self.free
+        self.free, self.free_shared = agent.packed.free, True
+        if count_kernels:
+            self.writable_free()[KERNELS] = max(0, self.capacity[KERNELS] - agent.kernels)
+        self.planned, self.replica_counts = (), None
+
+    def could_ever_fit(self, demand: Demand) -> bool:
+        return first_short_slot(self.capacity, demand) is None
+
+    def supports_fractions(self, fractions: Iterable[tuple[str, int]]) -> bool:
+        """Whether its devices can be split into these fractions (family, 1/1000)."""
+        families = self._device_families
+        return all(
+            part % state.quantum == 0 and part >= state.minimum
+            for family, part in fractions
+            for state in (families[family].states if family in families else ())
+        )
+
+    def when_empty(self, include_unhealthy: bool = False) -> FreeCapacity:
+        """Its free capacity once everything on it has ended. ``include_unhealthy``: and its unhealthy devices
+        have recovered."""
+        families = {
+            name: family._replace(
+                free=tuple([d.capacity if include_unhealthy or d.healthy else 0 for d in family.states])
+            )
+            for name, family in self.agent.packed.device_families.items()
+        }
+        empty = FreeCapacity(self.capacity, self.families, families)
+        for name, family in families.items():
+            empty.writable_free()[name] = packed_capacity(family.free)
+        return empty
+
+    def replicas_of(self, endpoint_id: str) -> int:
+        """The number of replicas of an endpoint that run here or are planned."""
+        if self.replica_counts is None:
+            self.replica_counts = {}
+            for running in self.agent.running:
+                if running.endpoint_id and not running.terminating:
+                    count = self.replica_counts.get(running.endpoint_id, 0)
+                    self.replica_counts[running.endpoint_id] = count + 1
+        return self.replica_counts.get(endpoint_id, 0)
+
+    def add_replica(self, endpoint_id: str) -> None:
+        count = self.replicas_of(endpoint_id)
+        assert self.replica_counts is not None
+        self.replica_counts[endpoint_id] = count + 1
