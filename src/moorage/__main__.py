@@ -9,8 +9,7 @@ from moorage.server.commands import (
     daemons,
     doctor,
     join,
-    scheduler_replay,
-    scheduler_simulate,
+    scheduler,
     simulate,
 )
 
@@ -21,8 +20,7 @@ REGISTERED = (
     doctor,
     join,
     demo,
-    scheduler_simulate,
-    scheduler_replay,
+    scheduler,
     simulate,
 )
 

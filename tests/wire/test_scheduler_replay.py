@@ -1,4 +1,5 @@
-"""What a real manager decided about sessions on played agents, asked for through the command line."""
+"""Decision log of a real manager with simulated agents, through ``scheduler log`` and ``scheduler
+replay``."""
 
 from __future__ import annotations
 
@@ -28,48 +29,50 @@ from moorage.manager import Manager
 from moorage.manager.decision_log import Reader, Segment, Writer
 from moorage.manager.scheduling import Plan
 from moorage.sdk import ApiError, Client
-from moorage.server.commands import scheduler_replay  # noqa: F401 - it registers its commands
+from moorage.server.commands import scheduler  # noqa: F401 - registers its commands
 
 CLOCK = SystemClock()
 NAMES = [f"s{number}" for number in range(12)]
 
 
 @dataclass
-class World:
+class Platform:
     client: Client
     url: str
     key: str
     dsn: str
 
-    async def moorage(self, *words: str) -> tuple[int, str, str]:
-        """In a thread, since the command has a loop of its own."""
-        where = ["--url", self.url, "--key", self.key]
-        call = CliRunner().invoke
-        result = await asyncio.to_thread(call, app, ["scheduler", *words, *where], catch_exceptions=False)
+    async def moorage(self, *arguments: str) -> tuple[int, str, str]:
+        """In a thread: the command runs an event loop of its own."""
+        connection = ["--url", self.url, "--key", self.key]
+        command = ["scheduler", *arguments, *connection]
+        result = await asyncio.to_thread(CliRunner().invoke, app, command, catch_exceptions=False)
         return result.exit_code, result.stdout, result.stderr
 
-    async def answer(self, *words: str) -> Any:
-        code, out, err = await self.moorage(*words, "-o", "json")
+    async def json(self, *arguments: str) -> Any:
+        code, out, err = await self.moorage(*arguments, "-o", "json")
         assert code == 0, err
         return json.loads(out)
 
-    async def run_some(self) -> None:
-        """Large and small ones in turn, on four GPUs: most of them wait. Until they have ended and all of it
-        is kept."""
+    async def run_sessions(self) -> None:
+        """Large and small sessions in turn on four GPUs: most of them wait. Returns when they have ended and
+        the log has all of them."""
         for number, name in enumerate(NAMES):
-            gpus, run = (4, 0.3) if number % 3 == 0 else (1, 0.6)
-            asked = {"command": ["x"], "resources": {"cuda.device": gpus}, "name": name}
-            more = {"env": {"SIM_RUN_S": str(run)}, "timeout_s": 2, "stop_grace_s": 1}
-            await self.client.create_session(SessionSpec.model_validate(asked | more))
+            gpus, run_s = (4, 0.3) if number % 3 == 0 else (1, 0.6)
+            spec = {
+                "name": name, "command": ["x"], "resources": {"cuda.device": gpus},
+                "env": {"SIM_RUN_S": str(run_s)}, "timeout_s": 2, "stop_grace_s": 1,
+            }  # fmt: skip
+            await self.client.create_session(SessionSpec.model_validate(spec))
         for name in NAMES:
             while (await self.client.get_session(name)).status not in TERMINAL:
                 await asyncio.sleep(0.05)
         ids = {(await self.client.get_session(name)).id for name in NAMES}
-        while not ids <= await self.told():
+        while not ids <= await self.logged_starts():
             await asyncio.sleep(0.1)
 
-    async def told(self) -> set[str]:
-        """Whose places are kept."""
+    async def logged_starts(self) -> set[str]:
+        """Sessions whose start is in the log."""
         now, reader = CLOCK.now(), Reader()
         page = await self.client.list_decisions("default", now - timedelta(minutes=9), now)
         bodies = [base64.b64decode(segment.body) for segment in page.items]
@@ -77,84 +80,86 @@ class World:
 
 
 @pytest_asyncio.fixture
-async def world(empty_database: str, tmp_path: Path) -> AsyncIterator[World]:
+async def platform(empty_database: str, tmp_path: Path) -> AsyncIterator[Platform]:
     async with manager_with_fleet(empty_database, tmp_path, within_s=110) as (client, url, key):
-        yield World(client, url, key, empty_database)
+        yield Platform(client, url, key, empty_database)
 
 
-async def test_log_verify_and_replay_of_sessions_that_really_ran(world: World) -> None:
-    await world.run_some()
+async def test_log_verification_and_replay_of_real_sessions(platform: Platform) -> None:
+    await platform.run_sessions()
 
-    log = await world.answer("log", "--last", "5m", "--limit", "1000")
+    log = await platform.json("log", "--last", "5m", "--limit", "1000")
     placed = [session for one in log["passes"] for session in one.get("places", {})]
-    ids = {name: (await world.client.get_session(name)).id for name in NAMES}
-    assert sorted(placed) == sorted(ids.values()), "each once, since nothing was out of date"
+    ids = {name: (await platform.client.get_session(name)).id for name in NAMES}
+    assert sorted(placed) == sorted(ids.values()), "each once: no plan was out of date"
     assert any(one["held"].get("insufficient-resources") for one in log["passes"])
-    assert all(one["took_ms"] > 0 and one["waited"] >= one["placed"] for one in log["passes"])
-    code, out, _ = await world.moorage("log", "--limit", "3")
+    assert all(one["duration_ms"] > 0 and one["pending"] >= one["placed"] for one in log["passes"])
+    code, out, _ = await platform.moorage("log", "--limit", "3")
     assert (code, len(out.splitlines())) == (0, 4)
 
-    verified = await world.answer("replay", "--verify")
+    verified = await platform.json("replay", "--verify")
     assert (verified["places"], verified["differences"]) == (len(NAMES), [])
     assert verified["passes"] == len(log["passes"])
 
-    found = await world.answer("replay", "--policy", "strict", "--policy", "hol=skip max_bypasses=none")
-    assert found["sessions"] == len(NAMES)
-    policies = found["policies"]
-    assert list(policies) == ["as it was", "recorded", "strict", "hol=skip max_bypasses=none"]
-    was, again, strict = (policies[name] for name in ("as it was", "recorded", "strict"))
+    replayed = await platform.json("replay", "--policy", "strict", "--policy", "hol=skip max_bypasses=none")
+    assert replayed["sessions"] == len(NAMES)
+    policies = replayed["policies"]
+    assert list(policies) == ["observed", "recorded", "strict", "hol=skip max_bypasses=none"]
+    observed, recorded, strict = (policies[name] for name in ("observed", "recorded", "strict"))
     waits = []
     for name in NAMES:
-        history = await world.client.history(name)
+        history = await platform.client.history(name)
         waits.append((history[1].at - history[0].at).total_seconds())
-    assert was["mean_wait"] == pytest.approx(sum(waits) / len(waits), abs=0.001)
-    assert was["max_wait"] == pytest.approx(max(waits), abs=0.001)
-    # What is played takes no time to plan, to start and to tell of an end; else it is the same.
-    assert 0 < again["mean_wait"] <= was["mean_wait"] + 0.1
-    assert again["mean_wait"] == pytest.approx(was["mean_wait"], abs=1.5)
+    assert observed["mean_wait"] == pytest.approx(sum(waits) / len(waits), abs=0.001)
+    assert observed["max_wait"] == pytest.approx(max(waits), abs=0.001)
+    # The simulation spends no time on planning, starting and reporting an exit; the rest is the same.
+    assert 0 < recorded["mean_wait"] <= observed["mean_wait"] + 0.1
+    assert recorded["mean_wait"] == pytest.approx(observed["mean_wait"], abs=1.5)
     assert strict["bypasses"] == 0
-    assert was["unstarted"] == again["unstarted"] == 0
-    code, out, err = await world.moorage("replay", "--policy", "strict")
-    assert [line.split("  ")[0] for line in out.splitlines()] == ["POLICY", "as it was", "recorded", "strict"]
+    assert observed["unstarted"] == recorded["unstarted"] == 0
+    code, out, err = await platform.moorage("replay", "--policy", "strict")
+    assert [line.split("  ")[0] for line in out.splitlines()] == ["POLICY", "observed", "recorded", "strict"]
     assert "12 sessions from" in err
 
 
-async def test_a_place_that_the_planner_would_not_give_is_found(world: World) -> None:
-    await world.run_some()
-    connection = await asyncpg.connect(world.dsn)
+async def test_verification_finds_a_place_that_the_planner_would_not_give(platform: Platform) -> None:
+    await platform.run_sessions()
+    connection = await asyncpg.connect(platform.dsn)
     rows = await connection.fetch("SELECT id, body, whole FROM decisions ORDER BY id")
     reader, writer = Reader(), Writer("default")
     decisions = [one for row in rows for one in reader.read(row["body"])]
-    lied = next(one for one in decisions if one.places)
-    passed = writer.note(lied.snapshot, lied.policy, Plan(lied.places[1:], ()), lied.at, 1, 0)
-    assert passed is not None
-    segment = Segment(lied.at, lied.at, True, 1, 0, b"".join(writer.write([passed], {})))
+    falsified = next(one for one in decisions if one.places)
+    delta = writer.note(
+        falsified.snapshot, falsified.policy, Plan(falsified.places[1:], ()), falsified.at, 1, 0
+    )
+    assert delta is not None
+    segment = Segment(falsified.at, falsified.at, True, 1, 0, b"".join(writer.write([delta], {})))
     await connection.execute("DELETE FROM decisions WHERE id <> $1", rows[0]["id"])
     await connection.execute(
         "UPDATE decisions SET body = $1, size = $2, whole = true, passes = 1", segment.body, len(segment.body)
     )
     await connection.close()
-    code, out, _ = await world.moorage("replay", "--verify")
+    code, out, _ = await platform.moorage("replay", "--verify")
     assert code == 1
     assert "1 passes with" in out
     assert "1 differences" in out
-    assert lied.places[0].session_id in out
+    assert falsified.places[0].session_id in out
 
 
-async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
-    code, _, err = await world.moorage("log")
-    assert (code, "nothing that was decided in group default is kept" in err) == (3, True)
-    await world.run_some()
-    code, _, err = await world.moorage("log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00")
+async def test_time_spans_access_and_gaps(platform: Platform) -> None:
+    code, _, err = await platform.moorage("log")
+    assert (code, "no decisions of group default are kept" in err) == (3, True)
+    await platform.run_sessions()
+    code, _, err = await platform.moorage("log", "--from", "2020-01-01T00:00", "--to", "2020-01-02T00:00")
     assert code == 3
-    assert "nothing was decided in group default" in err
-    assert "kept is what was from 20" in err
-    code, _, err = await world.moorage("log", "--group", "nobody")
+    assert "no decisions of group default" in err
+    assert "the log has 20" in err
+    code, _, err = await platform.moorage("log", "--group", "nobody")
     assert (code, "nobody" in err) == (3, True)
-    code, _, err = await world.moorage("log", "--last", "2h")
-    assert (code, "is not kept: it begins there" in err) == (0, True)
+    code, _, err = await platform.moorage("log", "--last", "2h")
+    assert (code, "the log begins at" in err) == (0, True)
     now = CLOCK.now()
-    for call in (world.client.list_decisions, world.client.list_runs):
+    for call in (platform.client.list_decisions, platform.client.list_runs):
         with pytest.raises(ApiError, match="after to") as caught:
             await call("default", now, now - timedelta(seconds=1))
         assert caught.value.status == 422
@@ -163,27 +168,27 @@ async def test_what_is_kept_and_what_is_asked_for(world: World) -> None:
         assert caught.value.status == 404
         with pytest.raises(ApiError, match="cursor"):
             await call("default", now, now, cursor="mine")
-    peer = (await world.client.create_key(KeySpec(name="ann"))).secret
-    async with Client(world.url, peer) as ann:
+    peer = (await platform.client.create_key(KeySpec(name="ann"))).secret
+    async with Client(platform.url, peer) as ann:
         for call in (ann.list_decisions, ann.list_runs):
             with pytest.raises(ApiError, match="needs 'admin'") as caught:
                 await call("default", now, now)
             assert caught.value.status == 403
-    # A gap is told where it is.
-    connection = await asyncpg.connect(world.dsn)
+    # A gap appears in its place.
+    connection = await asyncpg.connect(platform.dsn)
     await connection.execute("UPDATE decisions SET dropped = 7 WHERE id = (SELECT max(id) FROM decisions)")
     count = await connection.fetchval("SELECT count(*) FROM decisions")
     await connection.close()
     assert count > 1
-    log = await world.answer("log", "--limit", "1000")
-    assert [one["not_kept"] for one in log["passes"] if "not_kept" in one] == [7]
-    _, _, err = await world.moorage("replay")
-    assert "7 passes in 1 gaps were not kept" in err
+    log = await platform.json("log", "--limit", "1000")
+    assert [one["passes_not_recorded"] for one in log["passes"] if "passes_not_recorded" in one] == [7]
+    _, _, err = await platform.moorage("replay")
+    assert "7 passes in 1 gaps were not recorded" in err
 
 
 @pytest.mark.parametrize("days", [0, 1])
-async def test_nothing_is_kept_where_nothing_shall_be(empty_database: str, tmp_path: Path, days: int) -> None:
-    """Whatever was noted is written at the latest when the manager ends."""
+async def test_retention_of_zero_days_keeps_nothing(empty_database: str, tmp_path: Path, days: int) -> None:
+    """With a longer retention everything is written at the latest when the manager ends."""
     settings = ManagerSettings(
         dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", decisions_kept_days=days
     )

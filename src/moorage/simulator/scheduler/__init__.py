@@ -1,22 +1,23 @@
-"""Policies tried on recorded or made-up work in virtual time, with the real planner; all of it pure.
+"""Scheduler simulator: policies in virtual time, with the manager's own planner. Pure.
 
-Work of a file or of a made-up shape is in ``traces`` and ``world``, work that really came in ``recorded`` and
-``replaying``.
+Its input is a ``Trace``: synthetic jobs and jobs of a file (``jobs``), or the scheduler's own record of past
+work (``recording``).
 """
 
-from moorage.simulator.scheduler.simulation import POLICIES, Floor, Played, play
-from moorage.simulator.scheduler.statistics import Figures, figures
-from moorage.simulator.scheduler.traces import SHAPES, Dice, generate, read_trace
+from moorage.simulator.scheduler.jobs import SHAPES, Rng, generate_jobs, read_jobs
+from moorage.simulator.scheduler.simulation import POLICIES, Result, simulate
+from moorage.simulator.scheduler.statistics import Statistics, summarize
+from moorage.simulator.scheduler.trace import Fleet
 
 __all__ = [
     "POLICIES",
     "SHAPES",
-    "Dice",
-    "Figures",
-    "Floor",
-    "Played",
-    "figures",
-    "generate",
-    "play",
-    "read_trace",
+    "Fleet",
+    "Result",
+    "Rng",
+    "Statistics",
+    "generate_jobs",
+    "read_jobs",
+    "simulate",
+    "summarize",
 ]

@@ -1,17 +1,21 @@
-"""Jobs on agents in virtual time: something arrives or ends, and the planner is asked."""
+"""Scheduler simulation: a trace in virtual time, with a scheduling pass whenever something changes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import count
 
-from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Place, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import KernelRequest, Running
-from moorage.simulator.scheduler.traces import Job
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, Pending, Place, Policy, Snapshot
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
+from moorage.manager.scheduling.core.model import Allocation, Quota, Running
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
+from moorage.manager.scheduling.placement.selector_plugin import Selector
+from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Trace
 
-# What can be tried by name. All else in them is as in a new resource group.
+# Policies by name; options that are not set are those of a new resource group.
 POLICIES: Mapping[str, Policy] = {
     "strict": Policy(hol="strict"),
     "skip": Policy(hol="skip"),
@@ -20,148 +24,274 @@ POLICIES: Mapping[str, Policy] = {
     "lifo": Policy(strategy="lifo"),
     "drf": Policy(strategy="drf"),
 }
-_GPU = "cuda.device"
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """What there is: so many agents with so many GPUs each, and nothing else ever runs short."""
-
-    agents: int
-    gpus: int
-
-    @property
-    def total(self) -> int:
-        return self.agents * self.gpus
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """What there is of any slot, in its own unit: ``total`` of it, and the most that one agent has."""
-
-    total: int
-    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``started`` is None for a job that asked for more than there is."""
+    """One session. ``amount`` is of the trace's slot. ``started`` None: it did not start within the trace."""
 
-    job: Job
+    session: str
+    arrived: int
+    amount: int
+    runs: int
+    user: str
+    priority: int
     started: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """``outcomes`` in the order of the jobs. ``busy``: from when how many GPUs were in use."""
+class Result:
+    """Amounts are of the trace's slot. ``outcomes`` are in the order of arrival. ``usage``: amount in use,
+    from the time given. ``capacity``: the mean over the trace; ``largest_agent``: the most that one agent
+    has. ``span``: begin and end of a recording; None for a trace that is simulated until everything has
+    ended."""
 
-    floor: Floor | Extent
     outcomes: tuple[Outcome, ...]
-    busy: tuple[tuple[int, int], ...]
+    usage: tuple[tuple[int, int], ...]
+    capacity: int
+    largest_agent: int
     passes: int
+    span: tuple[int, int] | None
 
 
-def play(jobs: Sequence[Job], floor: Floor, policy: Policy) -> Played:
-    """Every job from arrival to end. ``jobs`` in the order of their arrival.
+def simulate(
+    trace: Trace, policy: Policy | None = None, selectors: Mapping[str, Selector] | None = None
+) -> Result:
+    """Run every session of the trace under ``policy``; None: the trace's own policies.
 
-    There is one pass at each moment at which something arrives or ends, so retries and bypasses are counted
-    by those passes; starting takes no time.
+    There is one scheduling pass for each time at which something arrives, ends or changes; retries and
+    bypasses are counted by these passes. Starting takes no time, and nothing is preempted.
     """
-    world = _World(floor, policy)
-    started: dict[str, int] = {}
-    ends: list[tuple[int, str]] = []
-    by_name = {job.name: job for job in jobs}
-    next_, passes = 0, 0
-    while next_ < len(jobs) or ends:
-        now = min([job.at for job in jobs[next_ : next_ + 1]] + [end for end, _ in ends[:1]])
-        while ends and ends[0][0] == now:
-            world.end(heappop(ends)[1], now)
-        while next_ < len(jobs) and jobs[next_].at == now:
-            world.arrive(jobs[next_])
-            next_ += 1
-        if world.pending:
-            passes += 1
-            for name in world.decide(now):
-                started[name] = now
-                heappush(ends, (now + by_name[name].runs, name))
-    outcomes = tuple(Outcome(job, started.get(job.name)) for job in jobs)
-    return Played(floor, outcomes, tuple(world.busy.items()), passes)
+    state = _State(trace, policy, selectors)
+    while state.events and (trace.end is None or state.events[0][0] <= trace.end):
+        now = state.events[0][0]
+        while state.events and state.events[0][0] == now:
+            state.apply(now, heappop(state.events)[2])
+        if state.pending:
+            state.schedule(now)
+    started = [state.started.get(arrival.item.kernel_id) for arrival in trace.arrivals]
+    return _result(trace, started, state.usage, state.passes)
 
 
-class _World:
-    def __init__(self, floor: Floor, policy: Policy) -> None:
-        self._floor, self._policy = floor, policy
-        devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(floor.gpus))
-        one = AgentState(AgentId(""), frozenset({"process"}), frozenset({"custom"}), {}, {}, devices)
-        names = [AgentId(f"agent-{n:05}") for n in range(floor.agents)]
-        self._agents = {name: replace(one, agent_id=name) for name in names}
-        self._cursors: dict[str, AgentId] = {}
-        self._on: dict[str, list[AgentId]] = {}  # where what runs is
-        self._limits: dict[str, int | None] = {}
-        self.pending: dict[str, Pending] = {}
-        self.busy: dict[int, int] = {}
-        self._used = 0
+def observe(trace: Trace) -> Result:
+    """The waits and the usage that were recorded, without a simulation."""
+    changes: dict[int, int] = {}
+    for kernel in trace.fixed:
+        _add_usage(changes, kernel.begin, kernel.end, _amount(kernel.running.allocations, trace.slot))
+    for arrival in trace.arrivals:
+        if arrival.started is not None:
+            end = None if arrival.runs is None else arrival.started + arrival.runs
+            amount = arrival.item.shape.amounts.get(trace.slot, 0)
+            _add_usage(changes, max(trace.begin, arrival.started), end, amount)
+    in_use, usage = 0, {}
+    for at in sorted(changes):
+        in_use += changes[at]
+        usage[at] = in_use
+    return _result(trace, [arrival.started for arrival in trace.arrivals], usage, 0)
 
-    def arrive(self, job: Job) -> None:
-        first, *others = _kernels(job, self._floor.gpus)
-        self.pending[job.name] = Pending(
-            SessionId(job.name), first.kernel_id, 1, job.priority, job.at, 0,
-            "process", "custom", first.slots, user=job.user, time_limit=job.limit, sub_kernels=tuple(others),
-            mode="multi-node",
-        )  # fmt: skip
 
-    def end(self, name: str, now: int) -> None:
-        for agent_id in self._on.pop(name):
-            agent = self._agents[agent_id]
-            gone = [running for running in agent.running if running.session_id == name]
-            free = {take.device_id for running in gone for take in running.allocations}
-            stay = tuple(running for running in agent.running if running.session_id != name)
-            self._change(agent, free, 1000, stay)
-            self._used -= len(free)
-        self.busy[now] = self._used
+def _add_usage(changes: dict[int, int], begin: int, end: int | None, amount: int) -> None:
+    changes[begin] = changes.get(begin, 0) + amount
+    if end is not None:
+        end = max(begin, end)
+        changes[end] = changes.get(end, 0) - amount
 
-    def decide(self, now: int) -> list[str]:
-        """One pass; the names of those that start."""
-        snapshot = Snapshot(
-            "rehearsal", tuple(self._agents.values()), tuple(self.pending.values()), cursors=self._cursors
-        )
-        made = plan(snapshot, self._policy, now)
-        self._cursors |= made.cursors
-        enough = max(1, self._policy.num_retries_to_skip)
-        for hold in made.holds:
-            if hold.capacity and (item := self.pending[hold.session_id]).retries < enough:
+
+def _result(trace: Trace, started: Sequence[int | None], usage: Mapping[int, int], passes: int) -> Result:
+    capacity, largest = _capacity(trace)
+    outcomes = tuple(_outcome(trace, *pair) for pair in zip(trace.arrivals, started, strict=True))
+    span = None if trace.end is None else (trace.begin, trace.end)
+    return Result(outcomes, tuple(sorted(usage.items())), capacity, largest, passes, span)
+
+
+def _outcome(trace: Trace, arrival: Arrival, started: int | None) -> Outcome:
+    item, runs = arrival.item, arrival.runs
+    if runs is None:  # at least until the recording ends
+        assert trace.end is not None, "only a recording has sessions of unknown run time"
+        runs = max(1, trace.end - (arrival.at if started is None else started))
+    amount = item.shape.amounts.get(trace.slot, 0)
+    return Outcome(item.session_id, arrival.at, amount, runs, item.user, item.priority, started)
+
+
+def _capacity(trace: Trace) -> tuple[int, int]:
+    """Mean capacity over the trace, and the largest capacity of one agent; at least 1."""
+    area, largest, since = 0, 0, trace.begin
+    end = trace.begin if trace.end is None else trace.end
+    capacities: dict[AgentId, int] = {}
+    for at, agent in trace.agents:
+        area += sum(capacities.values()) * (at - since)
+        since = at
+        amount = agent.packed.capacity.get(trace.slot, 0) if agent.available else 0
+        capacities[agent.agent_id] = amount
+        largest = max(largest, amount)
+    area += sum(capacities.values()) * (end - since)
+    length = end - trace.begin
+    return round(area / length) if length else sum(capacities.values()), largest or 1
+
+
+def _amount(allocations: Sequence[Allocation], slot: str) -> int:
+    """The amount of ``slot``; requests name 1/1000 shares of a device family, allocations its devices."""
+    family = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else slot
+    return sum(allocation.amount for allocation in allocations if allocation.slot == family)
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotas:
+    quotas: tuple[Quota, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """A kernel has ended."""
+
+    agent_id: AgentId
+    running: Running
+
+
+_Event = Arrival | FixedKernel | AgentState | Policy | _Quotas | _Release
+
+
+class _State:
+    """The simulated resource group at one point of virtual time."""
+
+    def __init__(self, trace: Trace, policy: Policy | None, selectors: Mapping[str, Selector] | None) -> None:
+        self._group, self._slot, self._selectors = trace.group, trace.slot, selectors
+        self._planners, self._numbers = PlannerCache(), count()
+        self._policy = replace(policy or trace.policies[0][1], preemption=None)
+        self._quotas: tuple[Quota, ...] = ()
+        self._idle_agents: dict[AgentId, AgentState] = {}  # without load
+        self._agents: dict[AgentId, AgentState] = {}
+        self._changed_agents: dict[AgentId, None] = {}  # a set in the order of insertion
+        self._running: dict[AgentId, dict[KernelId, Running]] = {}
+        self._cursors = dict(trace.cursors)
+        self._run_times: dict[KernelId, int | None] = {}
+        self._in_use = 0
+        self.pending: dict[SessionId, Pending] = {}
+        self.started: dict[KernelId, int] = {}
+        self.usage: dict[int, int] = {}
+        self.passes = 0
+        self.events: list[tuple[int, int, _Event]] = []
+        for at, agent in trace.agents:
+            self._push(at, agent)
+        for at, quotas in trace.quotas:
+            self._push(at, _Quotas(quotas))
+        if policy is None:
+            for at, recorded in trace.policies:
+                self._push(at, recorded)
+        for kernel in trace.fixed:
+            self._push(kernel.begin, kernel)
+        for arrival in trace.arrivals:
+            self._push(max(trace.begin, arrival.at), arrival)
+
+    def _push(self, at: int, event: _Event) -> None:
+        # The number keeps events of the same time in order; all of them are applied before a pass.
+        heappush(self.events, (at, next(self._numbers), event))
+
+    def apply(self, now: int, event: _Event) -> None:
+        match event:
+            case Arrival():
+                self.pending[event.item.session_id] = event.item
+                self._run_times[event.item.kernel_id] = event.runs
+            case _Release():
+                del self._running[event.agent_id][event.running.kernel_id]
+                self._changed_agents[event.agent_id] = None
+                self._in_use -= _amount(event.running.allocations, self._slot)
+                self.usage[now] = self._in_use
+            case FixedKernel():
+                end = None if event.end is None else max(now, event.end)
+                self._run(event.agent_id, event.running, now, end)
+            case AgentState():
+                self._idle_agents[event.agent_id] = event
+                self._changed_agents[event.agent_id] = None
+            case Policy():
+                self._policy = replace(event, preemption=None)
+            case _Quotas():
+                self._quotas = event.quotas
+
+    def schedule(self, now: int) -> None:
+        """One scheduling pass, with what the manager stores after one: cursors, retries, bypasses, starts."""
+        self.passes += 1
+        for agent_id in self._changed_agents:
+            self._update_agent(agent_id)
+        self._changed_agents.clear()
+        agents, pending = tuple(self._agents.values()), tuple(self.pending.values())
+        snapshot = Snapshot(self._group, agents, pending, self._quotas_in_use(), self._cursors)
+        plan = self._planners.plan(snapshot, self._policy, now, self._selectors)
+        self._cursors |= plan.cursors
+        max_retries = max(1, self._policy.num_retries_to_skip)
+        for hold in plan.holds:
+            if hold.capacity and (item := self.pending[hold.session_id]).retries < max_retries:
                 self.pending[hold.session_id] = replace(item, retries=item.retries + 1)
-        for session_id, bypassed in made.bypasses.items():
+        for session_id, bypassed in plan.bypasses.items():
             self.pending[session_id] = replace(self.pending[session_id], bypassed=bypassed)
-        for place in made.places:
+        for place in plan.places:
             self._start(place, now)
-        if made.places:
-            self.busy[now] = self._used
-        return [place.session_id for place in made.places]
 
     def _start(self, place: Place, now: int) -> None:
         item = self.pending.pop(place.session_id)
-        ends = None if item.time_limit is None else now + item.time_limit
-        self._on[place.session_id] = []
+        self.started[item.kernel_id] = now
+        runs = self._run_times[item.kernel_id]
         for kernel in place.kernels:
-            agent = self._agents[kernel.agent_id]
             running = Running(
-                place.session_id, kernel.kernel_id, kernel.allocations, ends, now, item.priority, item.user
+                item.session_id,
+                kernel.kernel_id,
+                kernel.allocations,
+                None if item.time_limit is None else now + item.time_limit,
+                now,
+                item.priority,
+                item.user,
+                item.project,
+                item.endpoint_id,
             )
-            taken = {take.device_id for take in kernel.allocations}
-            self._change(agent, taken, 0, (*agent.running, running))
-            self._on[place.session_id].append(kernel.agent_id)
-            self._used += len(taken)
+            self._run(kernel.agent_id, running, now, None if runs is None else now + runs)
 
-    def _change(
-        self, agent: AgentState, which: set[DeviceId], free: int, running: tuple[Running, ...]
-    ) -> None:
-        devices = tuple(replace(d, free=free) if d.device_id in which else d for d in agent.devices)
-        self._agents[agent.agent_id] = replace(agent, devices=devices, running=running)
+    def _run(self, agent_id: AgentId, running: Running, now: int, end: int | None) -> None:
+        self._running.setdefault(agent_id, {})[running.kernel_id] = running
+        self._changed_agents[agent_id] = None
+        self._in_use += _amount(running.allocations, self._slot)
+        self.usage[now] = self._in_use
+        if end is not None:
+            self._push(end, _Release(agent_id, running))
 
+    def _update_agent(self, agent_id: AgentId) -> None:
+        """Subtract what runs on the agent from its capacity."""
+        idle = self._idle_agents.get(agent_id)
+        if idle is None:  # in another group, or gone before the recording began
+            return
+        running = tuple(self._running.get(agent_id, {}).values())
+        free, free_devices = dict(idle.free), {device.device_id: device.free for device in idle.devices}
+        for allocation in (allocation for kernel in running for allocation in kernel.allocations):
+            device_id, slot, amount = allocation.device_id, allocation.slot, allocation.amount
+            if device_id in free_devices:
+                free_devices[device_id] = max(0, free_devices[device_id] - amount)
+            elif slot in free:
+                free[slot] = max(0, free[slot] - amount)
+        devices = tuple(
+            device if (left := free_devices[device.device_id]) == device.free else replace(device, free=left)
+            for device in idle.devices
+        )
+        self._agents[agent_id] = replace(
+            idle, free=free, devices=devices, running=running, kernels=len(running)
+        )
 
-def _kernels(job: Job, gpus: int) -> list[KernelRequest]:
-    """One where it fits on an agent, else as many full agents as it takes, and the rest."""
-    full, rest = divmod(job.gpus, gpus)
-    sizes = [gpus] * full + [rest] * (rest > 0)
-    return [KernelRequest(KernelId(f"{job.name}-{n}"), {_GPU: size}) for n, size in enumerate(sizes)]
+    def _quotas_in_use(self) -> tuple[Quota, ...]:
+        """The quotas with their use in this simulation; use by other resource groups is not in the trace."""
+        if not self._quotas:
+            return ()
+        running = [kernel for kernels in self._running.values() for kernel in kernels.values()]
+        counted = []
+        for quota in self._quotas:
+            kernels = running
+            if quota.scope != "group":
+                kernels = [
+                    k for k in running if quota.name == (k.user if quota.scope == "user" else k.project)
+                ]
+            used: dict[str, int] = {}
+            for allocation in (allocation for kernel in kernels for allocation in kernel.allocations):
+                slot = allocation.slot
+                if allocation.device_id:
+                    slot = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
+                used[slot] = used.get(slot, 0) + allocation.amount
+            sessions = len({kernel.session_id for kernel in kernels})
+            counted.append(replace(quota, used=used, running=sessions))
+        return tuple(counted)

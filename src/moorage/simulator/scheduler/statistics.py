@@ -1,4 +1,4 @@
-"""What a rehearsal tells of a policy, in numbers."""
+"""Statistics of a scheduler simulation. Pure."""
 
 from __future__ import annotations
 
@@ -6,118 +6,117 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from moorage.simulator.scheduler.simulation import Outcome, Played
-from moorage.simulator.scheduler.traces import SECOND, Job
+from moorage.simulator.scheduler.jobs import SECOND
+from moorage.simulator.scheduler.simulation import Outcome, Result
 
-# Slowdown of the shortest jobs tells nothing: they are counted as running this long (Feitelson's bound).
-_SHORTEST = 10 * SECOND
+# Slowdown counts shorter run times as this long: bounded slowdown after Feitelson.
+_SLOWDOWN_BOUND = 10 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Times in seconds; zeros where nothing started."""
+class Statistics:
+    """Times in seconds; zeros if nothing started."""
 
-    utilisation: float  # share of all GPUs in use until the last job arrived
+    utilization: float  # mean share of the capacity in use: over a recording, else until the last arrival
     mean_wait: float
     p99_wait: float
     max_wait: float
-    large_wait: float | None  # mean of those that need at least a whole agent; None: there are none
-    slowdown: float  # mean of (wait + run) / run, at least 1, the shortest runs counted as 10 s
-    bypasses: float  # mean: how often somebody of its priority came later and started earlier
-    most_bypassed: int  # the same of the one that it happened to most
-    fairness: float  # Jain's index over users: of the time that their jobs were there, how much they ran
+    large_wait: float | None  # mean over sessions that need at least the largest agent; None: there are none
+    slowdown: float  # mean of (wait + run) / run, at least 1; runs below 10 s count as 10 s
+    bypasses: float  # mean number of sessions of the same priority that arrived later and started earlier
+    max_bypasses: int  # the largest such number of one session
+    fairness: float  # Jain's index over the users' shares of run time in the time since arrival
     makespan: float  # from the first arrival to the last end
-    unstarted: int  # they ask for more than there is
+    unstarted: int
 
 
-def figures(played: Played, span: tuple[int, int] | None = None) -> Figures:
-    """``span``: only what was in it is known. Use is counted from its begin to its end, and who has not
-    started by its end has waited until then."""
-    done = [(o.job, o.started) for o in played.outcomes if o.started is not None]
-    waited = [(job, started - job.at) for job, started in done]
-    if span is not None:
-        waited += [(o.job, span[1] - o.job.at) for o in played.outcomes if o.started is None]
-    waits = sorted(wait for _, wait in waited)
-    large = [wait for job, wait in waited if job.gpus >= played.floor.gpus]
-    slow = [_slowdown(started - job.at, job.runs) for job, started in done]
-    overtaken = _bypasses([(job, job.at + wait) for job, wait in waited])
-    begin = min((o.job.at for o in played.outcomes), default=0)
-    until = max((o.job.at for o in played.outcomes), default=0)
-    if span is not None:
-        begin, until = span
-    ends = max((started + job.runs for job, started in done), default=begin)
-    return Figures(
-        utilisation=in_use(played, begin, until),
+def summarize(result: Result) -> Statistics:
+    """In a recording, sessions that have not started have waited until its end. In a trace that runs until
+    everything has ended, they request more than the capacity, and count only as unstarted."""
+    outcomes, span = result.outcomes, result.span
+    started = [(o, o.started) for o in outcomes if o.started is not None]
+    # With the time until which each session waited.
+    waited = started if span is None else [(o, span[1] if o.started is None else o.started) for o in outcomes]
+    waits = sorted(until - outcome.arrived for outcome, until in waited)
+    large = [until - outcome.arrived for outcome, until in waited if outcome.amount >= result.largest_agent]
+    bypasses = _bypasses(waited)
+    first_arrival = min((outcome.arrived for outcome in outcomes), default=0)
+    last_arrival = max((outcome.arrived for outcome in outcomes), default=0)
+    begin, end = (first_arrival, last_arrival) if span is None else span
+    last_end = max((at + outcome.runs for outcome, at in started), default=begin)
+    return Statistics(
+        utilization=utilization(result, begin, end),
         mean_wait=_mean(waits) / SECOND,
         p99_wait=percentile(waits, 99) / SECOND,
         max_wait=max(waits, default=0) / SECOND,
         large_wait=_mean(large) / SECOND if large else None,
-        slowdown=_mean(slow),
-        bypasses=_mean(overtaken),
-        most_bypassed=max(overtaken, default=0),
-        fairness=jain(_shares(played.outcomes, None if span is None else until)),
-        makespan=(ends - begin) / SECOND,
-        unstarted=len(played.outcomes) - len(done),
+        slowdown=_mean([_slowdown(at - outcome.arrived, outcome.runs) for outcome, at in started]),
+        bypasses=_mean(bypasses),
+        max_bypasses=max(bypasses, default=0),
+        fairness=jain_index(_user_shares(outcomes, None if span is None else end)),
+        makespan=(last_end - begin) / SECOND,
+        unstarted=len(outcomes) - len(started),
     )
 
 
-def in_use(played: Played, begin: int, until: int) -> float:
-    """The share of GPU time that was used between the two."""
-    if until <= begin or not played.floor.total:
+def utilization(result: Result, begin: int, end: int) -> float:
+    """Mean share of the capacity in use from ``begin`` to ``end``."""
+    if end <= begin or not result.capacity:
         return 0.0
-    used, level, since = 0, 0, begin
-    for at, busy in played.busy:
-        used += level * (min(max(at, begin), until) - since)
-        since, level = min(max(at, begin), until), busy
-    used += level * (until - since)
-    return used / ((until - begin) * played.floor.total)
+    area, level, since = 0, 0, begin
+    for at, in_use in result.usage:
+        at = min(max(at, begin), end)
+        area += level * (at - since)
+        since, level = at, in_use
+    area += level * (end - since)
+    return area / ((end - begin) * result.capacity)
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The smallest that so many of a hundred do not exceed."""
+    """The smallest value that ``percent`` of 100 values do not exceed."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0
 
 
-def jain(shares: Sequence[float]) -> float:
-    """1: all have the same; 1/n: one has all."""
+def jain_index(shares: Sequence[float]) -> float:
+    """1: all shares are equal; 1/n: one has everything."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
 
 
 def _slowdown(waited: int, runs: int) -> float:
-    return max(1.0, (waited + runs) / max(runs, _SHORTEST))
+    return max(1.0, (waited + runs) / max(runs, _SLOWDOWN_BOUND))
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _shares(outcomes: Sequence[Outcome], until: int | None) -> list[float]:
-    """Of each user: how much of the time that its jobs were there they ran. ``until``: those that had not
-    started by then were there, and did not run; None: they do not count."""
+def _user_shares(outcomes: Sequence[Outcome], end: int | None) -> list[float]:
+    """For each user, the run time of its sessions as a share of the time since they arrived. ``end``:
+    sessions that have not started have waited until then; None: they do not count."""
     ran: dict[str, int] = {}
-    there: dict[str, int] = {}
+    present: dict[str, int] = {}
     for outcome in outcomes:
-        job, started = outcome.job, outcome.started
+        user, started = outcome.user, outcome.started
         if started is not None:
-            ran[job.user] = ran.get(job.user, 0) + job.runs
-            there[job.user] = there.get(job.user, 0) + started - job.at + job.runs
-        elif until is not None:
-            ran.setdefault(job.user, 0)
-            there[job.user] = there.get(job.user, 0) + until - job.at
-    return [ran[user] / there[user] for user in sorted(ran) if there[user]]
+            ran[user] = ran.get(user, 0) + outcome.runs
+            present[user] = present.get(user, 0) + started - outcome.arrived + outcome.runs
+        elif end is not None:
+            ran.setdefault(user, 0)
+            present[user] = present.get(user, 0) + end - outcome.arrived
+    return [ran[user] / present[user] for user in sorted(ran) if present[user]]
 
 
-def _bypasses(done: Sequence[tuple[Job, int]]) -> list[int]:
-    """Of each: how many came after it and started before it."""
+def _bypasses(waited: Sequence[tuple[Outcome, int]]) -> list[int]:
+    """For each session, the number of sessions of its priority that arrived after it and started before
+    it."""
     counts = []
-    starts: list[int] = []  # of those that came later
-    before = 0
-    ordered = sorted(done, key=lambda pair: (pair[0].priority, pair[0].at))
-    while ordered:
-        job, started = ordered.pop()
-        if job.priority != before:
-            starts, before = [], job.priority
-        counts.append(bisect_left(starts, started))
-        insort(starts, started)
+    later_starts: list[int] = []  # of sessions of the current priority that arrived later
+    priority = None
+    by_arrival = sorted(waited, key=lambda pair: (pair[0].priority, pair[0].arrived))
+    for outcome, started in reversed(by_arrival):
+        if outcome.priority != priority:
+            later_starts, priority = [], outcome.priority
+        counts.append(bisect_left(later_starts, started))
+        insort(later_starts, started)
     return counts

@@ -1,0 +1,6 @@
+"""Commands of ``moorage scheduler``: simulation of policies, the decision log, and its replay."""
+
+from moorage.server.commands.scheduler import log, replay, simulate
+
+# Importing a module registers its commands.
+__all__ = ["log", "replay", "simulate"]

@@ -1,0 +1,253 @@
+"""``moorage scheduler replay``: recorded work under other policies, and verification of recorded
+decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli import Cli, command, output, parse
+from moorage.common.model.errors import InvalidInput, NotFound
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.views.decisions import RunView
+from moorage.sdk import Client
+from moorage.server.commands.scheduler.comparison import print_comparison, save_plot
+from moorage.server.commands.scheduler.group import scheduler
+from moorage.server.commands.scheduler.log import (
+    From,
+    Group,
+    Last,
+    LogSpan,
+    To,
+    fetch_span,
+    format_micros,
+    to_datetime,
+)
+from moorage.server.process import missing_extra
+
+if TYPE_CHECKING:
+    from moorage.manager.decision_log import Decision, Gap
+    from moorage.manager.decision_log.timeline import Difference
+    from moorage.manager.scheduling import Policy
+    from moorage.simulator.scheduler.trace import Trace
+
+_MAX_DIFFERENCES = 20  # shown in the table
+_OBSERVED, _RECORDED = "observed", "recorded"
+# The named policies of `scheduler simulate`, as changes to the recorded policy.
+_NAMED_POLICIES = {
+    "strict": "hol=strict",
+    "skip": "hol=skip",
+    "greedy": "hol=skip max_bypasses=none max_skip_age_s=none",
+    "backfill": "hol=backfill",
+    "lifo": "strategy=lifo",
+    "drf": "strategy=drf",
+}
+
+
+@command(scheduler)
+def replay(
+    cli: Cli,
+    group: Group = "default",
+    begin: From = None,
+    end: To = None,
+    last: Last = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Repeatable, or separated by commas: strict, skip, greedy, backfill, lifo, drf; or options "
+            "of a group, as for `groups set`: 'hol=skip max_bypasses=10'. Other options are as recorded."
+        ),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Plan each recorded pass again, and compare the decisions.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Save a plot of waits and utilization as .png or .svg.")
+    ] = None,
+) -> None:
+    """Simulate recorded work under other policies. Administrators only.
+
+    \b
+    Examples:
+      moorage scheduler replay --last 1h --policy strict,backfill
+      moorage scheduler replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip max_bypasses=10'
+      moorage scheduler replay --last 10m --verify
+    """
+    if verify and (policy or plot):
+        raise InvalidInput("--verify excludes --policy and --plot", next_step="leave one of them out")
+    _check_policies(policy or [])
+    span = fetch_span(cli, group, begin, end, last)
+    if verify:
+        raise typer.Exit(_verify(cli, span))
+    gaps: list[Gap] = []
+    trace = _fetch_trace(cli, span, gaps)
+    policies = {_RECORDED: trace.latest_policy} | parse_policies(policy or [], trace.latest_policy)
+    for each in policies.values():
+        _check_selector(each)
+    _compare(cli, span, trace, policies, plot)
+    _print_notes(cli, trace, gaps)
+
+
+def _check_policies(texts: list[str]) -> None:
+    """Refuse malformed options before the manager is asked. Raises ``InvalidInput`` or
+    ``ValidationError``."""
+    try:
+        from moorage.manager.scheduling import Policy
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    parse_policies(texts, Policy())
+
+
+def parse_policies(texts: list[str], recorded: Policy) -> dict[str, Policy]:
+    """Policies by their text on the command line; options that a text does not name are those of
+    ``recorded``.
+
+    Raises ``InvalidInput`` or ``ValidationError``, naming the option."""
+    from moorage.manager.store.groups import options_of, policy_of
+
+    recorded_options = options_of(recorded).model_dump(mode="json")
+    policies = {}
+    for text in texts:
+        names = [text] if "=" in text else [name.strip() for name in text.split(",") if name.strip()]
+        for name in names or [text]:
+            if "=" not in name and name not in _NAMED_POLICIES:
+                raise InvalidInput(
+                    f"unknown --policy {name!r}",
+                    next_step=f"use {', '.join(_NAMED_POLICIES)}, or options like 'hol=skip max_bypasses=10'",
+                )
+            changes = _NAMED_POLICIES.get(name, name).split()
+            options = parse.options(changes, GroupOptions, recorded_options)
+            policies[name] = policy_of(GroupOptions.model_validate(options))
+    return policies
+
+
+def _check_selector(policy: Policy) -> None:
+    from moorage.manager.selector_plugins import check
+    from moorage.manager.store.groups import options_of
+
+    check(options_of(policy))
+
+
+def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
+    """The recorded work of the span; adds to ``gaps``. Raises ``NotFound`` if there was none."""
+    from moorage.manager.decision_log import Gap
+    from moorage.manager.decision_log.timeline import unix_micros
+    from moorage.simulator.scheduler.recording import build_trace
+
+    async def fetch_runs(client: Client) -> list[RunView]:
+        page = await client.list_runs(span.group, span.begin, span.end)
+        runs = list(page.items)
+        while page.next is not None:
+            page = await client.list_runs(span.group, span.begin, span.end, cursor=page.next)
+            runs += page.items
+        return runs
+
+    def recorded_passes() -> Iterator[Decision]:
+        for entry in span.decisions():
+            if isinstance(entry, Gap):
+                gaps.append(entry)
+            else:
+                yield entry
+
+    trace = build_trace(recorded_passes(), cli.run(fetch_runs), unix_micros(span.end))
+    if trace is None or not trace.arrivals:
+        raise NotFound(
+            f"no session of group {span.group} was pending from {span.begin.isoformat()} "
+            f"to {span.end.isoformat()}",
+            next_step="choose another time span; `moorage scheduler log` shows the decisions",
+        )
+    return trace
+
+
+def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy], plot: Path | None) -> None:
+    from moorage.manager.selector_plugins import Selectors
+    from moorage.simulator.scheduler import simulate, summarize
+    from moorage.simulator.scheduler.simulation import observe
+
+    selectors = Selectors()
+    results = {_OBSERVED: observe(trace)}
+    for name, policy in policies.items():
+        # The recorded policy may have changed within the trace.
+        override = None if name == _RECORDED else policy
+        results[name] = simulate(trace, override, selectors.load(policy.custom))
+    statistics = {name: summarize(result) for name, result in results.items()}
+    if plot is not None:
+        family, _, kind = trace.slot.rpartition(".")
+        save_plot(results, plot, f"{family} devices" if kind == "shares" else "cores")
+    if not cli.json:
+        print_comparison(cli, statistics, last_column="UNSTARTED")
+        return
+    assert trace.end is not None
+    cli.print_json(
+        {
+            "group": span.group,
+            "from": to_datetime(trace.begin).isoformat(),
+            "to": to_datetime(trace.end).isoformat(),
+            "sessions": len(trace.arrivals),
+            "unknown_run_times": trace.unknown_run_times,
+            "slot": trace.slot,
+            "policies": {name: asdict(each) for name, each in statistics.items()},
+        }
+    )
+
+
+def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
+    """What the table leaves out."""
+    assert trace.end is not None
+    span = f"{format_micros(trace.begin)} to {format_micros(trace.end)}"
+    cli.say(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")
+    if trace.unknown_run_times:
+        cli.say(f"{trace.unknown_run_times} sessions of unknown run time: simulated as running until the end")
+    if trace.cancelled:
+        cli.say(f"{trace.cancelled} sessions left the queue without starting: not simulated")
+    if trace.unrecorded_starts:
+        count = trace.unrecorded_starts
+        cli.say(f"{count} kernels started in passes that were not recorded: fixed where they ran")
+    if any(policy.preemption is not None for _, policy in trace.policies):
+        cli.say("the recorded policy preempts sessions; the simulation does not")
+    if len(trace.policies) > 1:
+        changes = len(trace.policies) - 1
+        cli.say(f"the group's options changed {changes} times: `{_RECORDED}` changes with them")
+    if gaps:
+        cli.say(f"{sum(gap.passes for gap in gaps)} passes in {len(gaps)} gaps were not recorded")
+
+
+def _verify(cli: Cli, span: LogSpan) -> int:
+    """Plan every recorded pass again. The exit code: 1 if a decision differs."""
+    from moorage.manager.decision_log import Gap, differences
+    from moorage.manager.selector_plugins import Selectors
+
+    selectors, passes, places, skipped, not_recorded = Selectors(), 0, 0, 0, 0
+    found: list[Difference] = []
+    for decision in span.decisions():
+        if isinstance(decision, Gap):
+            not_recorded += decision.passes
+            continue
+        custom = selectors.load(decision.policy.custom)
+        if decision.policy.custom is not None and not custom:
+            skipped += 1
+            continue
+        passes, places = passes + 1, places + len(decision.places)
+        found += differences(decision, custom)
+    if cli.json:
+        listed = [asdict(each) | {"at": to_datetime(each.at).isoformat()} for each in found]
+        counts = {"passes": passes, "places": places, "skipped": skipped, "not_recorded": not_recorded}
+        cli.print_json({"group": span.group, **counts, "differences": listed})
+    else:
+        rows = [
+            (format_micros(each.at), each.session_id, each.recorded or "-", each.planned or "-")
+            for each in found[:_MAX_DIFFERENCES]
+        ]
+        if rows:
+            output.print_table(cli.out, ("TIME", "SESSION", "RECORDED", "PLANNED AGAIN"), rows)
+        print(f"{passes} passes with {places} places planned again: {len(found) or 'no'} differences")
+    if skipped:
+        cli.say(f"{skipped} passes skipped: their agent selector is not installed here")
+    if not_recorded:
+        cli.say(f"{not_recorded} passes were not recorded")
+    return 1 if found else 0

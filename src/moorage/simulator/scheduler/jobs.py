@@ -1,0 +1,163 @@
+"""Jobs for the scheduler simulator: synthetic ones in shapes that studies of GPU clusters describe, or from a
+file.
+
+All shapes share what those studies found (Jeon et al. on Microsoft's Philly, 2019; Hu et al. on SenseTime's
+Helios, 2021; Feitelson's workload modelling): GPU counts are powers of two, most jobs need one GPU, the few
+large jobs use most of the GPU time, and run times spread over orders of magnitude, as log-uniform numbers do.
+The numbers in ``SHAPES`` are our own.
+
+Times are microseconds since the trace began, durations microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from pydantic import Field, ValidationError
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec import Model, Name
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+_TEN_YEARS_S = 315_360_000
+
+
+class Rng(Protocol):
+    """The method of ``random.Random`` that is used here."""
+
+    def random(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``limit``: the run time limit that its user set; None: none."""
+
+    name: str
+    at: int
+    gpus: int
+    runs: int
+    user: str
+    limit: int | None = None
+    priority: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``sizes``: number of GPUs, and its percentage of jobs. ``runs``: shortest and longest run time, between
+    which run times are log-uniform. ``bursts``: percentage of jobs that arrive in bursts of about
+    ``burst_size`` jobs within ten minutes. ``heavy``: percentage of jobs of one heavy user, all in the first
+    tenth of the time. All others arrive uniformly over time and over ``users`` users."""
+
+    description: str
+    sizes: tuple[tuple[int, int], ...]
+    runs: tuple[int, int]
+    bursts: int = 0
+    burst_size: int = 50
+    heavy: int = 0
+    users: int = 10
+
+
+_MIXED = ((1, 55), (2, 13), (4, 12), (8, 12), (16, 5), (32, 3))
+
+SHAPES = {
+    "uniform": Shape("small jobs of one size", ((1, 100),), (MINUTE, 2 * HOUR)),
+    "mixed": Shape("many small jobs, and some that need several agents", _MIXED, (MINUTE, 12 * HOUR)),
+    "bursty": Shape("sizes up to one agent, in bursts", _MIXED[:4], (MINUTE, 6 * HOUR), bursts=80),
+    "heavy-user": Shape(
+        "one user submits half of the jobs at once", ((1, 70), (2, 20), (4, 10)), (MINUTE, 4 * HOUR), heavy=50
+    ),
+}
+
+
+def generate_jobs(shape: str, jobs: int, gpus: int, load: float, estimates: str, rng: Rng) -> tuple[Job, ...]:
+    """``jobs`` jobs that request ``load`` (1: all) of ``gpus`` GPUs over the time in which they arrive.
+
+    ``estimates``: run time limits, as users set them: "exact", "padded" (1 to 4 times the run time) or
+    "none". Raises ``InvalidInput`` for an unknown name.
+    """
+    kind = SHAPES.get(shape)
+    if kind is None:
+        raise InvalidInput(
+            f"unknown trace {shape!r}", next_step=f"use one of {', '.join(SHAPES)}, or a .jsonl file"
+        )
+    if estimates not in ("exact", "padded", "none"):
+        raise InvalidInput(f"unknown estimates {estimates!r}", next_step="use exact, padded or none")
+    drawn = [(_size(kind.sizes, rng), _log_uniform(*kind.runs, rng)) for _ in range(jobs)]
+    span = max(1, round(sum(size * runs for size, runs in drawn) / (gpus * load)))
+    arrivals = [_arrival(kind, jobs, span, rng) for _ in drawn]
+    rows = []
+    for (size, runs), (at, user) in zip(drawn, arrivals, strict=True):
+        padding = 1 + 3 * rng.random() if estimates == "padded" else 1.0
+        limit = None if estimates == "none" else round(runs * padding)
+        rows.append((at, size, runs, user, limit))
+    return tuple(
+        Job(f"job-{number:05}", at, size, runs, user, limit)
+        for number, (at, size, runs, user, limit) in enumerate(sorted(rows, key=lambda row: row[0]))
+    )
+
+
+def _size(sizes: tuple[tuple[int, int], ...], rng: Rng) -> int:
+    percentile = rng.random() * 100
+    for size, percentage in sizes:
+        percentile -= percentage
+        if percentile < 0:
+            return size
+    return sizes[-1][0]
+
+
+def _log_uniform(low: int, high: int, rng: Rng) -> int:
+    return round(low * math.exp(rng.random() * math.log(high / low)))
+
+
+def _arrival(kind: Shape, jobs: int, span: int, rng: Rng) -> tuple[int, str]:
+    """Arrival time and user. Uniform times are those of a Poisson process with that many arrivals."""
+    if rng.random() * 100 < kind.heavy:
+        return round(rng.random() * span / 10), "heavy"
+    user = f"user-{int(rng.random() * kind.users)}"
+    if rng.random() * 100 < kind.bursts:
+        bursts = max(1, jobs * kind.bursts // (100 * kind.burst_size))
+        begin = (int(rng.random() * bursts) + 0.5) * span / bursts
+        return round(begin + rng.random() * 10 * MINUTE), user
+    return round(rng.random() * span), user
+
+
+class _JobLine(Model):
+    at_s: Annotated[float, Field(ge=0, le=_TEN_YEARS_S)]
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)]
+    run_s: Annotated[float, Field(gt=0, le=_TEN_YEARS_S)]
+    user: Name = "somebody"
+    limit_s: Annotated[float | None, Field(gt=0, le=_TEN_YEARS_S)] = None
+    priority: Annotated[int, Field(ge=0, le=100)] = 10
+
+
+def read_jobs(lines: Iterable[str]) -> tuple[Job, ...]:
+    """One JSON object per line: ``at_s``, ``gpus``, ``run_s``, and optionally ``user``, ``limit_s``,
+    ``priority``.
+
+    A job is stopped at its limit. Raises ``InvalidInput`` naming line and field.
+    """
+    jobs = []
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = _JobLine.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "the line"
+            raise InvalidInput(
+                f"line {number} of the trace: {field}: {first['msg']}",
+                next_step='example: {"at_s": 0, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 90}',
+            ) from None
+        limit = None if line.limit_s is None else max(1, round(line.limit_s * SECOND))
+        runs = max(1, round(line.run_s * SECOND))
+        at, runs = round(line.at_s * SECOND), runs if limit is None else min(runs, limit)
+        jobs.append((at, Job(f"job-{number:05}", at, line.gpus, runs, line.user, limit, line.priority)))
+    if not jobs:
+        raise InvalidInput("the trace is empty", next_step="write one job per line, as JSON")
+    return tuple(job for _, job in sorted(jobs, key=lambda pair: (pair[0], pair[1].name)))

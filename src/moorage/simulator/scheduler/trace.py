@@ -1,0 +1,134 @@
+"""Trace for the scheduler simulator: sessions that arrive, and the resources, policies and quotas over time.
+
+Times are microseconds: unix time in a recording, time since the start in a synthetic trace. Durations are
+microseconds too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
+from moorage.manager.scheduling.core.demand import SHARES_SUFFIX
+from moorage.manager.scheduling.core.model import KernelRequest, Quota, Running
+from moorage.simulator.scheduler.jobs import Job
+
+_GPU = "cuda.device"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A session that waits since ``at``. ``runs``: how long it holds its allocation; None: it still held it
+    when the recording ended, or it never started. ``started``: when it started according to the recording."""
+
+    item: Pending
+    at: int
+    runs: int | None
+    started: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FixedKernel:
+    """A kernel that runs from ``begin`` to ``end`` on its recorded agent under every policy: it started
+    before the recording did, or in a pass that was not recorded. ``end`` None: after the recording."""
+
+    agent_id: AgentId
+    running: Running
+    begin: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """``end`` None: until everything has ended. ``agents``: the state of an agent without load, valid from
+    the time given; ``policies`` and ``quotas`` likewise. ``cancelled``: recorded sessions that left the queue
+    without starting; they are not simulated. ``slot``: the slot that statistics measure."""
+
+    group: str
+    begin: int
+    end: int | None
+    arrivals: tuple[Arrival, ...]
+    agents: tuple[tuple[int, AgentState], ...]
+    fixed: tuple[FixedKernel, ...] = ()
+    policies: tuple[tuple[int, Policy], ...] = ((0, Policy()),)
+    quotas: tuple[tuple[int, tuple[Quota, ...]], ...] = ()
+    cursors: Mapping[str, AgentId] = field(default_factory=dict)
+    cancelled: int = 0
+    slot: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slot", _most_requested(self.arrivals))
+
+    @property
+    def latest_policy(self) -> Policy:
+        return self.policies[-1][1]
+
+    @property
+    def unrecorded_starts(self) -> int:
+        """Kernels that started within the recording, in a pass that was not recorded."""
+        return sum(kernel.running.started_at > self.begin for kernel in self.fixed)
+
+    @property
+    def unknown_run_times(self) -> int:
+        """Sessions whose run time is unknown."""
+        return sum(arrival.runs is None for arrival in self.arrivals)
+
+
+def _most_requested(arrivals: Iterable[Arrival]) -> str:
+    """The device family with the largest total request, as the slot that requests name; cpu if there is
+    none."""
+    totals: dict[str, int] = {}
+    for arrival in arrivals:
+        for slot, amount in arrival.item.shape.amounts.items():
+            if slot.endswith(SHARES_SUFFIX):
+                totals[slot] = totals.get(slot, 0) + amount
+    return max(sorted(totals), key=lambda slot: totals[slot]) if totals else "cpu"
+
+
+def without_load(agent: AgentState) -> AgentState:
+    """The agent with all of its capacity free."""
+    devices = tuple(replace(device, free=device.capacity) for device in agent.devices)
+    return replace(agent, free=dict(agent.capacity), devices=devices, running=(), kernels=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """``agents`` agents with ``gpus`` GPUs each; no other resource limits them."""
+
+    agents: int
+    gpus: int
+
+    @property
+    def total_gpus(self) -> int:
+        return self.agents * self.gpus
+
+
+def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
+    """Jobs on an empty fleet, from the first arrival until everything has ended."""
+    devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(fleet.gpus))
+    supported = frozenset({"process"}), frozenset({"custom"})
+    agents = [AgentState(AgentId(f"agent-{n:05}"), *supported, {}, {}, devices) for n in range(fleet.agents)]
+    begin = min((job.at for job in jobs), default=0)
+    return Trace(
+        group="simulation",
+        begin=begin,
+        end=None,
+        arrivals=tuple(Arrival(_pending(job, fleet.gpus), job.at, job.runs, None) for job in jobs),
+        agents=tuple((begin, agent) for agent in agents),
+    )
+
+
+def _pending(job: Job, gpus: int) -> Pending:
+    """One kernel if the job fits on an agent; else kernels that fill whole agents, and one for the rest."""
+    full, rest = divmod(job.gpus, gpus)
+    sizes = [gpus] * full + [rest] * (rest > 0)
+    first, *others = (
+        KernelRequest(KernelId(f"{job.name}-{n}"), {_GPU: size}) for n, size in enumerate(sizes)
+    )
+    return Pending(
+        SessionId(job.name), first.kernel_id, 1, job.priority, job.at, 0,
+        "process", "custom", first.slots, user=job.user, time_limit=job.limit, sub_kernels=tuple(others),
+        mode="multi-node",
+    )  # fmt: skip
