@@ -175,7 +175,9 @@ async def test_a_write_ahead_log_without_room_is_told_and_survived(platform: Pla
         said = (home / "postgres" / "postgres.log").read_text()
         assert "PANIC" in said, "Postgres had room for its log"
         assert "No space left on device" in said
-        await until("nobody gets it up meanwhile", lambda: _says(platform, "postgres does not come back"))
+        await until(
+            "every restart fails meanwhile", lambda: _says(platform, "postgres could not be restarted")
+        )
         (log_disk / "filler").unlink()
         await asking.end()
         platform.close()  # before its disk goes

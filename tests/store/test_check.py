@@ -154,7 +154,7 @@ async def test_the_sweeper_mends_and_says_so(store: Store) -> None:
     assert await used(store) == before
     families = text_string_to_metric_families(metrics.render().decode())
     samples = {(s.name, s.labels.get("check")): s.value for f in families for s in f.samples}
-    assert samples["moorage_drift_mended_total", "counters"] == 1
+    assert samples["moorage_drift_repaired_total", "counters"] == 1
     assert samples["moorage_drift", "exits"] == 1
     assert ("moorage_drift", "counters") not in samples
 

@@ -19,7 +19,7 @@ import pytest
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
-from moorage.manager.postgres.binaries import User, reaches
+from moorage.manager.postgres.binaries import User, can_reach
 
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
@@ -176,7 +176,7 @@ async def test_what_a_cut_off_first_start_left_behind_is_thrown_away(state: Path
 
 async def test_two_do_not_share_one_database_directory(state: Path) -> None:
     async with embedded(state) as first:
-        with pytest.raises(StartupError, match="another Moorage uses the database"):
+        with pytest.raises(StartupError, match="another Moorage process uses the database"):
             await embedded(state).__aenter__()
         assert await ask(first.dsn, "SELECT 1") == 1
 
@@ -193,7 +193,7 @@ async def test_the_port_moves_on_when_somebody_took_the_last_one(state: Path) ->
 async def test_a_given_port_that_is_taken_is_an_error(state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
-        with pytest.raises(StartupError, match=f"port {port} for Postgres is taken"):
+        with pytest.raises(StartupError, match=f"port {port} for Postgres is in use"):
             await embedded(state, port=port).__aenter__()
 
 
@@ -205,7 +205,7 @@ async def test_a_given_port_that_is_taken_is_an_error(state: Path) -> None:
             r"manager.postgres_bin = '.*/nowhere' does not contain 'postgres' and 'initdb'",
         ),
         ("not a postgres", r"/postgres does not run"),
-        ("other version", r"the data were made by Postgres 9, but here is only \d+ in "),
+        ("other version", r"the data directory needs Postgres 9, but this machine has only \d+ in "),
         (
             "bad setting",
             r"(?s)Postgres did not start:.*unrecognized configuration parameter \"no_such_thing\"",
@@ -249,7 +249,10 @@ async def test_below_a_private_home_data_and_programs_go_where_the_server_can_re
     home.mkdir(mode=0o700)
     for path in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
         shutil.copytree(path, home / path.relative_to(package.parent), symlinks=True)
-    options = {"bin_dir": home / package.name / "pginstall18" / "bin", "places": reachable_dir / "places"}
+    options = {
+        "bin_dir": home / package.name / "pginstall18" / "bin",
+        "fallback_root": reachable_dir / "places",
+    }
 
     async with embedded(home / "state", **options) as postgres:
         assert postgres.pid
@@ -265,7 +268,7 @@ async def test_below_a_private_home_data_and_programs_go_where_the_server_can_re
     assert sorted(path.name for path in (reachable_dir / "places").iterdir()) == made
 
     shutil.rmtree(reachable_dir / "places")
-    with pytest.raises(StartupError, match="which is gone"):
+    with pytest.raises(StartupError, match="which no longer exists"):
         await embedded(home / "state", **options).__aenter__()
 
 
@@ -280,8 +283,8 @@ def test_reach_is_read_from_the_modes_of_all_parents(
     (outer / "inner").mkdir(parents=True)
     (outer / "inner").chmod(modes[1])
     outer.chmod(modes[0])
-    assert reaches(User("stranger", 54321, 54321), outer / "inner") is reached
-    assert reaches(None, outer / "inner")
+    assert can_reach(User("stranger", 54321, 54321), outer / "inner") is reached
+    assert can_reach(None, outer / "inner")
 
 
 async def test_a_start_that_is_cancelled_leaves_no_process(state: Path) -> None:

@@ -1,4 +1,4 @@
-"""The manager's Prometheus metrics, in a registry of their own. Labels are few and bounded."""
+"""Prometheus metrics of the manager, in a registry of their own. Every label has few, bounded values."""
 
 from __future__ import annotations
 
@@ -9,95 +9,92 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 class Metrics:
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        where = ["status", "resource_group"]
-        self._sessions = Gauge("moorage_sessions", "Live sessions.", where, registry=self._registry)
-        self._agents = Gauge("moorage_agents", "Known agents.", where, registry=self._registry)
-        self._links = Gauge(
-            "moorage_agent_links", "Agents attached to this manager.", registry=self._registry
-        )
-        self._passes = Histogram(
+        self._registry = registry = CollectorRegistry()
+
+        def gauge(name: str, description: str, *labels: str) -> Gauge:
+            return Gauge(name, description, labels, registry=registry)
+
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(name, description, labels, registry=registry)
+
+        by_status = ("status", "resource_group")
+        self._sessions = gauge("moorage_sessions", "Sessions that have not ended, by status.", *by_status)
+        self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
+        self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
+        self._reports = counter("moorage_agent_reports_total", "Reports applied.")
+        self._pass_seconds = Histogram(
             "moorage_scheduler_pass_seconds",
-            "Snapshot, plan and commit of one resource group.",
-            registry=self._registry,
+            "Duration of a scheduler pass over one resource group: snapshot, plan and commit.",
+            registry=registry,
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
         )
-        self._answers = Counter(
-            "moorage_scheduler_sessions_total", "Answers of passes.", ["answer"], registry=self._registry
+        self._outcomes = counter(
+            "moorage_scheduler_sessions_total",
+            "Sessions considered by scheduler passes, by outcome.",
+            "outcome",
         )
-        self._decided = Counter(
+        self._decisions = counter(
             "moorage_scheduler_decisions_total",
-            "Passes that changed something, by what became of their record.",
-            ["record"],
-            registry=self._registry,
+            "Scheduler passes with a decision, by whether their record was kept or dropped.",
+            "record",
         )
-        self._decided_bytes = Counter(
-            "moorage_scheduler_decisions_bytes_total", "Bytes of decisions kept.", registry=self._registry
+        self._decision_bytes = counter(
+            "moorage_scheduler_decisions_bytes_total", "Size of the decision records that were kept."
         )
-        self._reports = Counter("moorage_agent_reports_total", "Reports taken in.", registry=self._registry)
-
-        self._usage = Counter(
+        self._usage = counter(
             "moorage_usage_reports_total",
-            "Agents' statistics, by whether a newer one came before they were written.",
-            ["outcome"],
-            registry=self._registry,
+            "Usage reports of agents; dropped: superseded by a newer one before it was written.",
+            "outcome",
         )
-        group = ["resource_group"]
         self._used = {
-            name: Gauge(f"moorage_used_{unit}", f"{what}, by all that runs.", group, registry=self._registry)
+            name: gauge(f"moorage_used_{unit}", f"{what} by all running kernels.", "resource_group")
             for name, unit, what in (
-                ("cpu", "processors", "Processors in use"),
-                ("memory", "memory_bytes", "Memory in use"),
-                ("gpu", "devices", "Busy devices"),
-                ("gpu_memory", "device_memory_bytes", "Memory of devices in use"),
+                ("cpu", "processors", "CPUs used"),
+                ("memory", "memory_bytes", "Memory used"),
+                ("gpu", "devices", "GPUs used (sum of utilization)"),
+                ("gpu_memory", "device_memory_bytes", "GPU memory used"),
             )
         }
-        self._drift = Gauge(
-            "moorage_drift",
-            "Rows that break a check of `moorage db check` and were not mended.",
-            ["check"],
-            registry=self._registry,
+        self._drift = gauge(
+            "moorage_drift", "Rows that violate a check of `moorage db check` and were not repaired.", "check"
         )
-        self._mended = Counter(
-            "moorage_drift_mended_total",
-            "Rows that the sweeper put right.",
-            ["check"],
-            registry=self._registry,
+        self._repaired = counter(
+            "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
 
-    def pass_done(self, seconds: float, placed: int, held: int) -> None:
-        self._passes.observe(seconds)
-        self._answers.labels("placed").inc(placed)
-        self._answers.labels("held").inc(held)
+    def pass_finished(self, seconds: float, placed: int, held: int) -> None:
+        self._pass_seconds.observe(seconds)
+        self._outcomes.labels("placed").inc(placed)
+        self._outcomes.labels("held").inc(held)
 
     def decisions_kept(self, passes: int, size: int) -> None:
-        self._decided.labels("kept").inc(passes)
-        self._decided_bytes.inc(size)
+        self._decisions.labels("kept").inc(passes)
+        self._decision_bytes.inc(size)
 
     def decisions_dropped(self, passes: int) -> None:
-        self._decided.labels("dropped").inc(passes)
+        self._decisions.labels("dropped").inc(passes)
 
-    def usage_taken(self, *, dropped: bool) -> None:
-        """``dropped``: the one before was not written yet, and never will be."""
+    def usage_received(self, *, dropped: bool) -> None:
+        """``dropped``: this report superseded one that had not been written yet."""
         self._usage.labels("dropped" if dropped else "kept").inc()
 
     def set_usage(self, totals: Iterable[tuple[str, Mapping[str, int]]]) -> None:
-        """By resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
+        """Usage by resource group: ``cpu`` and ``gpu`` in 1/1000, memory in bytes."""
         for gauge in self._used.values():
             gauge.clear()
         for group, used in totals:
             for name, amount in used.items():
                 self._used[name].labels(group).set(amount / 1000 if name in ("cpu", "gpu") else amount)
 
-    def report_taken(self) -> None:
+    def report_applied(self) -> None:
         self._reports.inc()
 
     def set_drift(self, found: Iterable[tuple[str, bool]]) -> None:
-        """``found``: (check, mended) of every row that broke a check when it was last looked at."""
+        """``found``: (check, repaired) of every row that violated a check in the latest run."""
         self._drift.clear()
-        for check, mended in found:
-            if mended:
-                self._mended.labels(check).inc()
+        for check, repaired in found:
+            if repaired:
+                self._repaired.labels(check).inc()
             else:
                 self._drift.labels(check).inc()
 

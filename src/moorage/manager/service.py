@@ -31,7 +31,7 @@ from moorage.manager.loops import (
     UsageWriter,
 )
 from moorage.manager.metrics import Metrics
-from moorage.manager.pki.authority import Authority
+from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.rpc import (
@@ -157,8 +157,8 @@ class Manager:
                 store,
                 authority,
                 clock,
-                life=timedelta(days=settings.certificate_days),
-                link=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
+                lifetime=timedelta(days=settings.certificate_days),
+                link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
             )
             certificate = ManagerCertificate(authority, clock)
         admission = LinkAuthenticator(store, None if authority else self._link_token, clock)
@@ -182,11 +182,11 @@ class Manager:
             )
         return registration
 
-    async def _authority(self, store: Store) -> Authority:
+    async def _authority(self, store: Store) -> CertificateAuthority:
         secret = self._settings.ca_secret
         secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
-        sealed = await store.authority(lambda: Authority.make(secret, self._clock.now()))
-        return Authority(sealed, secret)
+        stored = await store.authority(lambda: CertificateAuthority.create(secret, self._clock.now()))
+        return CertificateAuthority(stored, secret)
 
     async def _serve_api(
         self,

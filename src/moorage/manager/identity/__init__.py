@@ -1,1 +1,1 @@
-"""Identities of API callers: keys, owners and their rights."""
+"""Identities of API callers: API keys, owners and idempotency keys."""

@@ -1,4 +1,4 @@
-"""Who asks: an API key as the manager knows it, without its secret, and whose it is."""
+"""API keys without their secrets, owners and idempotency keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose something is: what quotas and fair shares are counted by."""
+    """The user and project to which quotas and fair shares charge a session."""
 
     user: str
     project: str = DEFAULT_PROJECT
@@ -22,7 +22,7 @@ NOBODY = Owner("")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """``owner``: whose everything is that is made with it."""
+    """``owner``: the owner of everything that is created with this key."""
 
     id: str
     name: str
@@ -32,7 +32,8 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """Make it once, however often it is asked for: ``key`` is one of those of ``scope`` (an API key's id)."""
+    """Identifies a request, so that repeating it creates nothing twice. ``scope``: the id of the API key that
+    sent it; ``key``: the value of its Idempotency-Key header."""
 
     scope: str
     key: str

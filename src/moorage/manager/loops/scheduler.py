@@ -65,7 +65,7 @@ class Scheduler:
         await self._store.keep_cursors(group, made.cursors, term)
         await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
         took = self._clock.monotonic() - started
-        self._metrics.pass_done(took, placed, len(snapshot.pending) - placed)
+        self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:
             took_us = round(took * 1_000_000)
             self._recorder.note(snapshot, policy, made, at=now, took=took_us, placed=placed, term=term)

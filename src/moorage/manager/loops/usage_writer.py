@@ -33,7 +33,7 @@ class UsageWriter:
         self.loop = Loop("usage", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def take(self, report: UsageReport) -> None:
-        self._metrics.usage_taken(dropped=report.agent_id in self._newest)
+        self._metrics.usage_received(dropped=report.agent_id in self._newest)
         self._newest[report.agent_id] = report
         self._minutes.extend((report, minute) for minute in report.minutes)
 

@@ -1,1 +1,2 @@
-"""Public key infrastructure of the links: certificate authority, registration, SSH key pairs."""
+"""Public key infrastructure of the links: certificate authority, registration of peers, SSH key pairs of
+clusters."""

@@ -1,7 +1,7 @@
-"""The CA of the links: it signs the certificates of agents, proxies and managers, and nothing else.
+"""Certificate authority of the links: signs the certificates of agents, proxies and managers.
 
-Its key is kept in Postgres, where all managers find the same one, sealed with a secret that is not there:
-a copy of the database alone makes nobody a manager.
+All managers share the key, which is stored in Postgres and encrypted with a secret that is not stored there.
+A copy of the database alone is therefore not enough to impersonate a manager.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.model.errors import ConfigError, InvalidInput
 
 _AUTHORITY_YEARS = 20
-_MANAGER_DAYS = 30
-# Clocks differ: what is signed now is good for those that are so much behind, too.
-_EARLY = timedelta(hours=1)
+_MANAGER_CERTIFICATE_DAYS = 30
+# New certificates are backdated by this much, for peers whose clocks are behind.
+_CLOCK_SKEW = timedelta(hours=1)
 _PEM = serialization.Encoding.PEM
 
 
 @dataclass(frozen=True)
 class EncryptedAuthority:
-    """As it is kept: PEM, the key encrypted."""
+    """The authority as it is stored: PEM, with an encrypted key."""
 
     certificate: str
     key: str
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a signing request asks for: a key, and by which digest it is known."""
+class SigningRequest:
+    """The public key of a certificate signing request, and its digest."""
 
     key: ec.EllipticCurvePublicKey
     digest: str
 
 
-class Authority:
-    """Raises ``ConfigError`` when ``secret`` does not open it."""
+class CertificateAuthority:
+    """Raises ``ConfigError`` if ``secret`` does not decrypt the key."""
 
-    def __init__(self, sealed: EncryptedAuthority, secret: str) -> None:
-        self.certificate = sealed.certificate
-        self._loaded = x509.load_pem_x509_certificate(sealed.certificate.encode())
+    def __init__(self, stored: EncryptedAuthority, secret: str) -> None:
+        self.certificate = stored.certificate
+        self._loaded = x509.load_pem_x509_certificate(stored.certificate.encode())
         try:
-            key = serialization.load_pem_private_key(sealed.key.encode(), secret.encode())
+            key = serialization.load_pem_private_key(stored.key.encode(), secret.encode())
         except ValueError as error:
             raise ConfigError(
-                "the CA of the links in Postgres was sealed with another manager.ca_secret",
-                next_step="give this manager that secret (every manager of one database needs the same; the "
-                "first kept it as ca-secret in its state directory)",
+                "manager.ca_secret does not decrypt the certificate authority that is stored in Postgres",
+                next_step="use the same secret in every manager of a database; the first manager stored it "
+                "in the file ca-secret of its state directory",
             ) from error
         self._key = cast(ec.EllipticCurvePrivateKey, key)
 
     @staticmethod
-    def make(secret: str, now: datetime) -> EncryptedAuthority:
-        """A new one, sealed with ``secret``."""
+    def create(secret: str, now: datetime) -> EncryptedAuthority:
+        """A new authority, encrypted with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Moorage links")])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -72,30 +72,30 @@ class Authority:
             .add_extension(usage, critical=True)
             .sign(key, hashes.SHA256())
         )
-        seal = serialization.BestAvailableEncryption(secret.encode())
-        kept = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, seal)
-        return EncryptedAuthority(certificate.public_bytes(_PEM).decode(), kept.decode())
+        encryption = serialization.BestAvailableEncryption(secret.encode())
+        encrypted = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, encryption)
+        return EncryptedAuthority(certificate.public_bytes(_PEM).decode(), encrypted.decode())
 
     @cached_property
     def fingerprint(self) -> bytes:
         return fingerprint(self._loaded)
 
-    def sign_peer(
-        self, asked: Asked, kind: str, name: str, peer_id: str, now: datetime, life: timedelta
+    def sign_peer_certificate(
+        self, request: SigningRequest, kind: str, name: str, peer_id: str, now: datetime, lifetime: timedelta
     ) -> str:
-        """A certificate, in PEM, by which that key is that peer's. Good for clients only."""
+        """A client certificate in PEM that binds the requested key to a peer."""
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
-        return self._sign(asked.key, name, uri, ExtendedKeyUsageOID.CLIENT_AUTH, now, life)
+        return self._sign(request.key, name, uri, ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime)
 
-    def new_manager(self, now: datetime) -> tuple[str, str, datetime]:
-        """A key and a certificate for a manager, in PEM, and when to make another one."""
+    def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
+        """A manager's key and server certificate, in PEM, and the time at which to renew them."""
         key = ec.generate_private_key(ec.SECP256R1())
-        life = timedelta(days=_MANAGER_DAYS)
+        lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
         usage = ExtendedKeyUsageOID.SERVER_AUTH
-        certificate = self._sign(key.public_key(), "Moorage manager", name, usage, now, life)
+        certificate = self._sign(key.public_key(), "Moorage manager", name, usage, now, lifetime)
         plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        return plain.decode(), certificate, now + life / 2
+        return plain.decode(), certificate, now + lifetime / 2
 
     def _sign(
         self,
@@ -104,11 +104,11 @@ class Authority:
         name: x509.GeneralName,
         usage: ObjectIdentifier,
         now: datetime,
-        life: timedelta,
+        lifetime: timedelta,
     ) -> str:
-        whose = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
+        subject_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
         certificate = (
-            _builder(whose, self._loaded.subject, key, now, life)
+            _builder(subject_name, self._loaded.subject, key, now, lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
             .add_extension(x509.SubjectAlternativeName([name]), critical=False)
@@ -118,7 +118,7 @@ class Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -126,22 +126,26 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EARLY)
-        .not_valid_after(now + life)
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + lifetime)
     )
 
 
-def read_csr(csr: str) -> Asked:
-    """Only its key counts: names are given by us. Raises ``InvalidInput`` unless whoever asks holds it."""
+def read_csr(csr: str) -> SigningRequest:
+    """The key of a signing request; names in it are ignored, since the manager assigns them.
+
+    Raises ``InvalidInput`` for an unreadable request, for one that its key has not signed, and for a key that
+    is not P-256.
+    """
     try:
-        request = x509.load_pem_x509_csr(csr.encode())
-        key, signed = request.public_key(), request.is_signature_valid
+        parsed = x509.load_pem_x509_csr(csr.encode())
+        key, signed = parsed.public_key(), parsed.is_signature_valid
     except (ValueError, UnsupportedAlgorithm, InvalidSignature) as error:
-        raise InvalidInput(f"the signing request cannot be read: {error}") from error
+        raise InvalidInput(f"the certificate signing request cannot be parsed: {error}") from error
     if (
         not isinstance(key, ec.EllipticCurvePublicKey)
         or not isinstance(key.curve, ec.SECP256R1)
         or not signed
     ):
-        raise InvalidInput("the signing request must be for a P-256 key, and signed with it")
-    return Asked(key, key_digest(key))
+        raise InvalidInput("the certificate signing request must contain a P-256 key and be signed with it")
+    return SigningRequest(key, key_digest(key))

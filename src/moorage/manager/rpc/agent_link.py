@@ -314,7 +314,7 @@ class AgentLinks:
             if changed:
                 self._pace.took(self._clock.monotonic() - begun)
                 self._tidy_later(attached.agent_id)
-        self._metrics.report_taken()
+        self._metrics.report_applied()
         return True
 
     async def _read(self, attached: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:

@@ -175,7 +175,7 @@ def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
     """Asked for anew at each handshake, and whoever has no certificate of our CA does not get through it."""
 
     def configured() -> Any:
-        key, chain = certificate.now()
+        key, chain = certificate.current()
         return grpc.ssl_server_certificate_configuration(
             [(key.encode(), chain.encode())], certificate.authority.encode()
         )

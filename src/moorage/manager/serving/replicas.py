@@ -1,4 +1,4 @@
-"""How many replicas an endpoint should have, and what it shows for it. Pure."""
+"""Replica counts and statuses of endpoints. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
 from moorage.manager.identity.keys import NOBODY, Owner
 
-# A replica that failed is replaced after 5, 10, 20 ... seconds; after five in a row we wait for a person.
+# A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is started
+# until the endpoint is changed.
 BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
-# A replica that was ready for so long shows that the endpoint's spec is sound.
+# A replica that was ready for this long shows that the endpoint's spec works: earlier failures no longer
+# count.
 STABLE_S = 60.0
-# Not the replica's own fault, and bound to a node that is gone: replaced at once.
-_NOT_ITS_FAULT = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
+# Failures of the node, not of the replica: replaced without a backoff.
+_NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
-    """``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is given up.
-    ``agent_drained``: its agent is to be emptied, so it is stopped once another one is ready in its place."""
+    """A replica as stored.
+
+    ``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is abandoned.
+    ``agent_drained``: its agent is draining, so it is stopped once a replacement is ready.
+    """
 
     session_id: SessionId
     status: Status
@@ -43,13 +48,13 @@ class EndpointSnapshot:
     wanted: int
     changed_at: datetime
     deleted: bool
-    replicas: tuple[ReplicaSnapshot, ...]  # newest first: all live ones, and some that ended
+    replicas: tuple[ReplicaSnapshot, ...]  # newest first: all live ones and the latest ended ones
     owner: Owner = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """``failures`` in a row since one was stable; ``retry_at``: no start before it (None: none set)."""
+    """``failures``: consecutive ones since a replica was stable. ``retry_at``: end of the backoff, if any."""
 
     start: int = 0
     stop: tuple[SessionId, ...] = ()
@@ -58,15 +63,15 @@ class ReplicaPlan:
     retry_at: datetime | None = None
 
 
-def failures_in_a_row(replicas: Sequence[ReplicaSnapshot], since: datetime) -> list[ReplicaSnapshot]:
-    """Those that failed since the endpoint was last changed and since one was stable; newest first."""
+def consecutive_failures(replicas: Sequence[ReplicaSnapshot], since: datetime) -> list[ReplicaSnapshot]:
+    """Replicas that failed since the endpoint was last changed and since one was stable; newest first."""
     failed = []
     for r in replicas:
         if r.created_at < since:
             break
         if r.status is Status.RUNNING:
             break
-        if r.status is not Status.ERROR or _not_its_fault(r):
+        if r.status is not Status.ERROR or _is_node_failure(r):
             continue
         if r.ready_at is not None and (r.status_since - r.ready_at).total_seconds() >= STABLE_S:
             break
@@ -74,25 +79,25 @@ def failures_in_a_row(replicas: Sequence[ReplicaSnapshot], since: datetime) -> l
     return failed
 
 
-def _not_its_fault(r: ReplicaSnapshot) -> bool:
+def _is_node_failure(r: ReplicaSnapshot) -> bool:
     if r.reason is Reason.KERNEL_GONE:
         return r.ready_at is not None
-    return r.reason in _NOT_ITS_FAULT
+    return r.reason in _NODE_FAILURES
 
 
 def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """What to start and what to stop, so that as many are live as are wanted."""
+    """The replicas to start or stop to reach the wanted number."""
     live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
     if endpoint.deleted:
         return ReplicaPlan(stop=tuple(r.session_id for r in live), stop_reason=Reason.ENDPOINT_DELETED)
     healthy = [r for r in live if not (r.agent_silent or r.agent_drained)]
     drained = [r for r in live if r.agent_drained and not r.agent_silent]
-    if drained and (gone := _replaced(drained, healthy, endpoint.wanted)):
-        return ReplicaPlan(stop=gone, stop_reason=Reason.AGENT_DRAINED)
-    failed = failures_in_a_row(endpoint.replicas, endpoint.changed_at)
+    if drained and (replaced := _replaced(drained, healthy, endpoint.wanted)):
+        return ReplicaPlan(stop=replaced, stop_reason=Reason.AGENT_DRAINED)
+    failed = consecutive_failures(endpoint.replicas, endpoint.changed_at)
     missing = endpoint.wanted - len(healthy)
     if missing < 0:
-        # Those that are not ready yet go first, then the youngest.
+        # Replicas that are not ready stop first, then the youngest.
         order = sorted(healthy, key=lambda r: (r.status is Status.RUNNING, -r.created_at.timestamp()))
         return ReplicaPlan(stop=tuple(r.session_id for r in order[:-missing]), failures=len(failed))
     if not failed or missing == 0:
@@ -107,7 +112,7 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
 def _replaced(
     drained: Sequence[ReplicaSnapshot], healthy: Sequence[ReplicaSnapshot], wanted: int
 ) -> tuple[SessionId, ...]:
-    """Of those on agents that are emptied: what nobody would miss. One that is not ready serves nobody."""
+    """Replicas on draining agents that are no longer needed. One that is not ready serves no requests."""
     ready = sum(r.status is Status.RUNNING for r in healthy)
     serving = [r for r in drained if r.status is Status.RUNNING]
     idle = [r.session_id for r in drained if r.status is not Status.RUNNING]
@@ -115,12 +120,12 @@ def _replaced(
 
 
 def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
-    """What people see: computed, never stored."""
+    """The status shown to users: computed, never stored."""
     if endpoint.deleted:
         return EndpointStatus.STOPPED
     statuses = [r.status for r in endpoint.replicas]
     ready = statuses.count(Status.RUNNING)
-    failing = bool(failures_in_a_row(endpoint.replicas, endpoint.changed_at))
+    failing = bool(consecutive_failures(endpoint.replicas, endpoint.changed_at))
     if endpoint.wanted == 0:
         return EndpointStatus.READY if ready else EndpointStatus.NOT_LOADED
     if ready >= endpoint.wanted:

@@ -1,4 +1,4 @@
-"""What the proxies should know, from rows. Pure. (What agents should run: ``store.rows.kernel_spec``.)"""
+"""Route table for the proxies, built from the store's rows. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from moorage.common.model.ids import KernelId, SessionId
 
 
 def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[KeyGrant, ...]) -> RouteTable:
-    """One route per model name, in order of name; an endpoint wins over a session of the same name (rank)."""
-    found: dict[str, tuple[int, int, list[Target]]] = {}
+    """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
+    wins: an endpoint before a session."""
+    routes: dict[str, tuple[int, int, list[Target]]] = {}
     for row in rows:
         rank, name = row["rank"], row["model"]
-        if name in found and found[name][0] < rank:
+        if name in routes and routes[name][0] < rank:
             continue
-        _, _, targets = found.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
+        _, _, targets = routes.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
         if row["kernel_id"] is not None:
             targets.append(
                 Target(
@@ -30,16 +31,16 @@ def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[
             )
     models = (
         ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)))
-        for name, (_, created, targets) in sorted(found.items())
+        for name, (_, created, targets) in sorted(routes.items())
     )
     return RouteTable(generation, tuple(models), keys)
 
 
 def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
-    """One route per app of a session, in the order of the rows."""
-    found: dict[tuple[str, str], AppRoute] = {}
+    """One route per service port of a session, in the order of the rows."""
+    routes: dict[tuple[str, str], AppRoute] = {}
     for row in rows:
-        found[str(row["session_id"]), row["name"]] = AppRoute(
+        routes[str(row["session_id"]), row["name"]] = AppRoute(
             SessionId(str(row["session_id"])),
             row["name"],
             row["protocol"],
@@ -50,4 +51,4 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             row["user"],
             row["project"],
         )
-    return tuple(found.values())
+    return tuple(routes.values())

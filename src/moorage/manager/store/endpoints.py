@@ -19,8 +19,8 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.serving.replicas import (
     EndpointSnapshot,
     ReplicaSnapshot,
+    consecutive_failures,
     endpoint_status,
-    failures_in_a_row,
     plan_replicas,
 )
 from moorage.manager.serving.routes import route_table
@@ -133,7 +133,7 @@ class Endpoints:
     def _view(self, row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> resources.EndpointView:
         facts = _facts(row, replicas)
         plan = plan_replicas(facts, self._clock.now())
-        failed = failures_in_a_row(facts.replicas, facts.changed_at)
+        failed = consecutive_failures(facts.replicas, facts.changed_at)
         shown = [rows.replica_view(r) for r in replicas if r["endpoint_id"] == row["id"]]
         last = next((v for v in shown if failed and v.session_id == failed[0].session_id), None)
         return resources.EndpointView(

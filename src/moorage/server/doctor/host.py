@@ -65,9 +65,9 @@ def _postgres(settings: Settings) -> CheckResult:
     if settings.manager.dsn is not None:
         return CheckResult("ok", "Postgres", "configured by manager.dsn")
     try:
-        from moorage.manager.postgres.binaries import find, server_user
+        from moorage.manager.postgres.binaries import find_binaries, server_user
 
-        found = find(settings.manager.postgres_bin, server_user(), major=None)
+        found = find_binaries(settings.manager.postgres_bin, server_user(), major=None)
     except ImportError as error:
         return CheckResult(
             "absent",
