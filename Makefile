@@ -147,15 +147,16 @@ endef
 # Keep local index settings out of the committed lock.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
-STATES := $(BIN)/python -c 'from moorage.manager.lifecycle.diagram import render_document; print(render_document(), end="")'
+GENERATE := $(BIN)/python docs/generate.py
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_protos,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md from the table in manager/lifecycle/transitions.py
-	$(STATES) > docs/state-machine.md
+docs: $(STAMP) ## Generate docs/state-machine.md, and the tables of docs/glossary.md, from the code
+	$(GENERATE) state-machine > docs/state-machine.md
+	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
 .PHONY: lock
 lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)
@@ -173,7 +174,9 @@ verify: $(STAMP) ## Check that generated code, locks and diagrams are current
 	done; \
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
 	$(UV_EXPORT) | diff -u requirements.lock - || { echo "requirements.lock is not current: make lock" >&2; exit 1; }; \
-	$(STATES) | diff -u docs/state-machine.md - || { echo "docs/state-machine.md is not current: make docs" >&2; exit 1; }; \
+	for page in state-machine glossary; do \
+	  $(GENERATE) $$page | diff -u docs/$$page.md - || { echo "docs/$$page.md is not current: make docs" >&2; exit 1; }; \
+	done; \
 	echo "generated code, locks and diagrams are current"
 
 .PHONY: bench

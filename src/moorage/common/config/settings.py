@@ -69,7 +69,9 @@ class CommonSettings(Section):
     home: Path = Path("~/.local/share/moorage")
     """State directory: keys, embedded database, checkpoints, logs. Also MOORAGE_HOME."""
     log_format: Literal["text", "json"] = "text"
+    """Format of log lines."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum level of log lines."""
     link_token: str | None = Field(None, repr=False)
     """Shared secret of manager, agents and proxies for gRPC links without TLS. None: generated once and
     kept in the state directory. Also ``link_token_file``."""
@@ -118,6 +120,7 @@ class AgentSettings(Section):
     address: str = "127.0.0.1"
     """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
+    """Resource group of this agent."""
     inventory: str = "auto"
     """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: that many simulated GPUs; with
     ``/nvlink`` the GPUs of each half are linked."""
@@ -199,6 +202,7 @@ class AgentSettings(Section):
     stop_kernels_on_exit: bool = False
     """Whether an orderly stop of the agent also stops its kernels. Otherwise the next start adopts them."""
     labels: dict[str, str] = {}
+    """Labels of this node, which sessions may require."""
 
 
 class ProxySettings(Section):
@@ -215,6 +219,7 @@ class ProxySettings(Section):
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
     """Maximum request body."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3
+    """Timeout for connecting to a replica."""
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
     """Maximum silence of a replica within a response."""
     apps_domain: Annotated[str, Field(pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")] = ""

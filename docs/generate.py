@@ -1,0 +1,84 @@
+"""Generator of the documents that follow from the code: ``python docs/generate.py state-machine|glossary``.
+
+Prints the document. The glossary keeps what is written by hand up to the marker and replaces what follows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import typer
+
+from moorage.__main__ import app
+from moorage.agent.metrics import AgentMetrics
+from moorage.common.config.settings import Settings
+from moorage.common.model.reasons import REASONS
+from moorage.manager.lifecycle.diagram import render_document
+from moorage.manager.metrics import Metrics as ManagerMetrics
+from moorage.proxy.metrics import Metrics as ProxyMetrics
+
+GLOSSARY = Path(__file__).with_name("glossary.md")
+MARKER = "<!-- Generated from here on by `make docs`. -->"
+Rows = Iterable[tuple[str, str]]
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    for reason, info in REASONS.items():
+        if reason:
+            yield reason.value, info.text
+
+
+def settings() -> Iterator[tuple[str, str]]:
+    for section in Settings.model_fields:
+        for name, field in type(getattr(Settings(), section)).model_fields.items():
+            yield f"{section}.{name}", field.description or ""
+
+
+def metrics() -> Iterator[tuple[str, str]]:
+    usage = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
+    agent: Any = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)  # type: ignore[arg-type]
+    for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text()):
+        found = re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
+        # The client library adds the creation time of every counter and histogram.
+        yield from ((name, meaning) for name, meaning in found if not name.endswith("_created"))
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        for name, child in sorted(getattr(command, "commands", {}).items()):
+            if not child.hidden:
+                yield " ".join((*path, name)), child.get_short_help_str(limit=200)
+                yield from walk(child, (*path, name))
+
+    return walk(typer.main.get_command(app), ("moorage",))
+
+
+def glossary() -> str:
+    """Return the glossary with its generated sections. Raises ``ValueError`` for an undescribed entry."""
+    text = GLOSSARY.read_text().partition(MARKER)[0] + MARKER + "\n"
+    sections: list[tuple[str, str, Rows]] = [
+        ("Reasons", "reason", reasons()),
+        ("Settings", "setting", settings()),
+        ("Metrics", "metric", metrics()),
+        ("Commands", "command", commands()),
+    ]
+    for title, column, rows in sections:
+        text += f"\n## {title}\n\n| {column} | meaning |\n|---|---|\n"
+        for name, meaning in rows:
+            if not meaning.strip():
+                raise ValueError(f"{name} has no description: write one where it is defined")
+            text += f"| `{name}` | {' '.join(meaning.split()).replace('|', '/')} |\n"
+    return text
+
+
+def main(which: str) -> None:
+    print({"state-machine": render_document, "glossary": glossary}[which](), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
