@@ -54,10 +54,10 @@ def home(reachable_dir: Path) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def docker_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
     """A Docker Engine of our own, with ``images.PYTHON_IMAGE``, which believes that it can give GPUs."""
-    from tests.containers.engine import PrivateEngine, lacks
+    from tests.containers.engine import PrivateEngine, missing_requirement
     from tests.containers.images import import_python
 
-    if reason := lacks():
+    if reason := missing_requirement():
         pytest.skip(reason)
     engine = PrivateEngine(reachable_dir, gpus=True, live_restore=True)
     try:

@@ -1,4 +1,4 @@
-"""Agents' runtimes in an engine of our own. All of these tests are marked ``docker``."""
+"""Fixtures for tests with a private Docker Engine. All tests in this directory are marked ``docker``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from tests.wire.agent_harness import Manager, manager
 
-from .engine import PrivateEngine, lacks
+from .engine import PrivateEngine, missing_requirement
 from .images import PYTHON_IMAGE, import_python
 from .node import Node, containers
 
@@ -40,30 +40,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def launch(*program: str, **fields: Any) -> Launch:
-    """A kernel of the Python image; one word is a program's text."""
-    words = ("python3", "-c", program[0]) if len(program) == 1 else program
-    given: dict[str, Any] = {
+    """A kernel of the Python image. A single argument is the source of a program."""
+    argv = ("python3", "-c", program[0]) if len(program) == 1 else program
+    defaults: dict[str, Any] = {
         "kernel_id": KernelId(SystemClock().new_id()),
-        "argv": words or ("python3", "-c", "import time; time.sleep(3600)"),
+        "argv": argv or ("python3", "-c", "import time; time.sleep(3600)"),
         "env": {},
         "image": PYTHON_IMAGE,
         "slots": {"mem": 128 << 20},
     }
-    return Launch(**given | fields)
+    return Launch(**defaults | fields)
 
 
 @pytest.fixture
-def mortal_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
-    """The shared engine, for tests that end it: it is there again for the next."""
+def stoppable_engine(docker_engine: PrivateEngine) -> Iterator[PrivateEngine]:
+    """The shared engine for tests that stop it; it is started again afterwards."""
     yield docker_engine
-    if not docker_engine.runs:
+    if not docker_engine.is_running:
         docker_engine.start()
 
 
 @pytest.fixture(scope="module")
 def plain_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
-    """A second engine, as one is installed: without live-restore, and never heard of NVIDIA."""
-    if reason := lacks():
+    """A second engine with the default configuration: no live-restore, no NVIDIA runtime."""
+    if reason := missing_requirement():
         pytest.skip(reason)
     engine = PrivateEngine(reachable_dir, gpus=False, live_restore=False)
     try:
@@ -76,49 +76,53 @@ def plain_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
 
 @pytest_asyncio.fixture
 async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIterator[MakeRuntime]:
-    """Runtimes of one agent; what they leave in the shared engine is destroyed after the test."""
-    made: list[DockerRuntime] = []
+    """Creates runtimes of one agent. Their kernels are destroyed after the test."""
+    runtimes: list[DockerRuntime] = []
 
     def make(socket: Path = docker_engine.socket, state: Path = tmp_path, **rules: Any) -> DockerRuntime:
         state.mkdir(exist_ok=True)
-        sealer = load_label_signer(state / "docker.key", SystemClock())
+        signer = load_label_signer(state / "docker.key", SystemClock())
         logs = LogStore(state / "logs")
         engine, clock = Engine(socket), SystemClock()
-        house = ImageGarbageCollector(
+        image_gc = ImageGarbageCollector(
             engine, ImageGcRules(), PulledImages(state / "docker-images.json", clock), clock
         )
-        how = {"rules": ContainerRules(**rules), "address": "127.0.0.1", "house": house}
-        made.append(DockerRuntime(engine, sealer, logs, **how))
-        return made[-1]
+        runtime = DockerRuntime(
+            engine, signer, logs, rules=ContainerRules(**rules), address="127.0.0.1", image_gc=image_gc
+        )
+        runtimes.append(runtime)
+        return runtime
 
     yield make
-    if not docker_engine.runs:
+    if not docker_engine.is_running:
         docker_engine.start()
-    for runtime in made:
-        with contextlib.suppress(EngineUnavailable):  # of one that was made for an engine that is not there
+    for runtime in runtimes:
+        with contextlib.suppress(EngineUnavailable):  # some tests use a socket without an engine
             for handle in (await runtime.find()).values():
                 await runtime.destroy(handle)
         await runtime.close()
 
 
 @pytest_asyncio.fixture
-async def boss() -> AsyncIterator[Manager]:
-    async with manager() as made:
-        yield made
+async def fake_manager() -> AsyncIterator[Manager]:
+    async with manager() as running:
+        yield running
 
 
 @pytest_asyncio.fixture
-async def node(boss: Manager, tmp_path: Path, mortal_engine: PrivateEngine) -> AsyncIterator[Node]:
-    """A running agent. What it runs is ended after the test, by orders."""
-    made = Node(boss, tmp_path, mortal_engine)
-    boss.order()
-    await made.start()
-    yield made
-    if not mortal_engine.runs:
-        mortal_engine.start()
-    await made.kill()
-    boss.order()
-    await made.start()
-    await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
-    await made.kill()
-    assert containers(mortal_engine) == {}
+async def node(fake_manager: Manager, tmp_path: Path, stoppable_engine: PrivateEngine) -> AsyncIterator[Node]:
+    """A running agent. After the test its kernels are stopped by orders."""
+    node = Node(fake_manager, tmp_path, stoppable_engine)
+    fake_manager.order()
+    await node.start()
+    yield node
+    if not stoppable_engine.is_running:
+        stoppable_engine.start()
+    await node.kill()
+    fake_manager.order()
+    await node.start()
+    await fake_manager.until(
+        lambda report: report.orders_generation == fake_manager.generation and not report.kernels
+    )
+    await node.kill()
+    assert containers(stoppable_engine) == {}

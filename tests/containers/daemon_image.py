@@ -1,4 +1,5 @@
-"""The image of the daemons, built by its own Dockerfile from this machine's packages, with no registry."""
+"""Builds the image of the daemons from its Dockerfile and the packages of this machine, without a
+registry."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ _EXTRAS = ("manager", "agent", "proxy")
 
 
 def ensure(api: Any, folder: Path) -> None:
-    """Build it, in a folder that the engine's user may enter, if the engine does not have it yet."""
+    """Build the image if the engine does not have it. ``folder`` must be accessible to the engine."""
     if not api.images(IMAGE):
-        with tempfile.TemporaryDirectory(dir=folder) as made:
-            _build(api, Path(made))
+        with tempfile.TemporaryDirectory(dir=folder) as context:
+            _build(api, Path(context))
 
 
 def _build(api: Any, folder: Path) -> None:
@@ -43,41 +44,41 @@ def _build(api: Any, folder: Path) -> None:
 
 
 def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
-    """Extensions need libraries that the test's bare Python does not: an ordinary base has them."""
+    """Add the libraries that Python extensions need and that the minimal test image does not have."""
     libraries = folder / "libraries"
     libraries.mkdir()
     extensions = [str(path) for path in site.rglob("*.so*")]
-    said = subprocess.run(["ldd", *extensions], capture_output=True, text=True, check=False).stdout
-    for path in set(re.findall(r"=> (/\S+) \(0x", said)):
+    output = subprocess.run(["ldd", *extensions], capture_output=True, text=True, check=False).stdout
+    for path in set(re.findall(r"=> (/\S+) \(0x", output)):
         if not Path(path).is_relative_to(site):
             shutil.copy(path, libraries / Path(path).name)
     build(api, folder, text, tag, {})
 
 
 def build(api: Any, folder: Path, text: str, tag: str, args: dict[str, str]) -> None:
-    """``text`` is the Dockerfile, ``folder`` the context. Fails with what the engine says."""
+    """``text``: the Dockerfile; ``folder``: the build context. Fails with the output of the build."""
     (folder / "Dockerfile").write_text(text)
-    said = []
+    output = []
     for line in api.build(path=str(folder), tag=tag, rm=True, decode=True, buildargs=args):
-        said.append(str(line.get("stream") or line.get("error") or ""))
-        assert "error" not in line, "".join(said)
+        output.append(str(line.get("stream") or line.get("error") or ""))
+        assert "error" not in line, "".join(output)
 
 
 def _needed() -> set[str]:
-    """The names of all distributions that the daemons need, as the checkout says now."""
+    """Names of all distributions that the daemons need, according to pyproject.toml."""
     project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
-    said = [*project["dependencies"], *(r for e in _EXTRAS for r in project["optional-dependencies"][e])]
-    waiting, seen = [Requirement(one) for one in said], set()
-    while waiting:
-        one = waiting.pop()
+    declared = [*project["dependencies"], *(r for e in _EXTRAS for r in project["optional-dependencies"][e])]
+    pending, seen = [Requirement(one) for one in declared], set()
+    while pending:
+        one = pending.pop()
         extras = ("", *sorted(one.extras))
         if (one.name, extras) in seen:
             continue
         seen.add((one.name, extras))
-        with contextlib.suppress(metadata.PackageNotFoundError):  # of another system or Python
-            more = [Requirement(text) for text in metadata.requires(one.name) or []]
-            waiting += [
-                r for r in more if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
+        with contextlib.suppress(metadata.PackageNotFoundError):  # for another platform or Python version
+            required = [Requirement(text) for text in metadata.requires(one.name) or []]
+            pending += [
+                r for r in required if not r.marker or any(r.marker.evaluate({"extra": e}) for e in extras)
             ]
     return {name for name, _ in seen}
 
@@ -86,7 +87,7 @@ def _copy(name: str, site: Path) -> None:
     try:
         files = metadata.files(name) or []
     except metadata.PackageNotFoundError:
-        return  # of another system or Python
+        return  # for another platform or Python version
     for file in files:
         source = Path(str(file.locate()))
         if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():

@@ -1,5 +1,5 @@
-"""A Docker Engine of the tests' own: its own socket, data, containerd, bridge and name spaces. An engine that
-is already on the machine is never spoken to, and the machine's firewall is not changed."""
+"""Private Docker Engine for tests, with its own socket, data directory, containerd, bridge and namespaces. It
+does not touch an installed engine or the firewall of the machine."""
 
 from __future__ import annotations
 
@@ -21,29 +21,28 @@ _HOOK = "#!/bin/sh\ncat > /dev/null\n"
 _numbers = itertools.count()
 
 
-def lacks() -> str:
-    """Why no engine of our own can be run on this machine; "" if nothing is known."""
+def missing_requirement() -> str:
+    """The first missing requirement of a private engine; "" if none is known."""
     if os.geteuid() != 0:
-        return "it takes root to run a Docker Engine"
+        return "a Docker Engine needs root"
     missing = [name for name in ("dockerd", "containerd", "runc", "ip", "ldd") if not shutil.which(name)]
     if missing:
         return f"not installed: {', '.join(missing)} (make test-docker installs them on Debian)"
     if not Path("/sys/fs/cgroup").is_mount():
         return "no control groups are mounted at /sys/fs/cgroup"
     name = f"mgprobe{os.getpid()}"
-    made = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True)
-    if made.returncode:
-        return f"no bridge can be made: {made.stderr.strip()}"
+    created = subprocess.run(["ip", "link", "add", name, "type", "bridge"], capture_output=True, text=True)
+    if created.returncode:
+        return f"cannot create a bridge: {created.stderr.strip()}"
     subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
     return ""
 
 
 class PrivateEngine:
-    """``gpus``: the engine believes in the NVIDIA runtime (a stand-in: it proves nothing about drivers).
-    ``live_restore``: its containers outlive it. ``data_mib``: its disk, in memory, is so large. ``walled``:
-    in a network of its own, with a firewall, as an engine is installed; nothing it publishes is reached by
-    the tests. ``networks``: so many can be made (a power of two),
-    each of 16 addresses with 28 ``network_bits``."""
+    """``gpus``: install a fake NVIDIA runtime. ``live_restore``: containers outlive the engine. ``data_mib``:
+    size of the data directory, in memory. ``firewalled``: run in a network namespace with a firewall, like an
+    installed engine; the tests cannot reach published ports then. ``networks``: maximum number of networks (a
+    power of two), each with 16 addresses for 28 ``network_bits``."""
 
     def __init__(
         self,
@@ -52,16 +51,16 @@ class PrivateEngine:
         gpus: bool,
         live_restore: bool,
         data_mib: int = 0,
-        walled: bool = False,
+        firewalled: bool = False,
         networks: int = 64,
         network_bits: int = 28,
     ) -> None:
         number = next(_numbers)
-        # Its name is that of a name space in containerd too, should ours find one on the machine.
+        # The name is unique because it is also the namespace in containerd.
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
         self.socket = folder / "docker.sock"
         self._bridge = f"mg{os.getpid()}x{number}"
-        # 198.18.0.0/15 is set aside for measurements: nobody's network.
+        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
         self._address = f"198.18.{(os.getpid() + number) % 256}.1/24"
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
@@ -72,24 +71,24 @@ class PrivateEngine:
         self.data = folder / "data"
         if data_mib:
             self.data.mkdir()
-            words = ["mount", "-t", "tmpfs", "-o", f"size={data_mib}m,mode=711", "tmpfs", str(self.data)]
-            subprocess.run(words, check=True, capture_output=True)
-        self._more = ["--live-restore"] if live_restore else []
+            argv = ["mount", "-t", "tmpfs", "-o", f"size={data_mib}m,mode=711", "tmpfs", str(self.data)]
+            subprocess.run(argv, check=True, capture_output=True)
+        self._options = ["--live-restore"] if live_restore else []
         config = {"deprecated-key-path": str(folder / "key.json")}
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
-        self._walled = walled
-        # Of the other half of that range.
+        self._walled = firewalled
+        # The other half of that range.
         size = network_bits - (networks - 1).bit_length()
-        self._more += ["--default-address-pool", f"base=198.19.0.0/{size},size={network_bits}"]
-        if walled:
+        self._options += ["--default-address-pool", f"base=198.19.0.0/{size},size={network_bits}"]
+        if firewalled:
             return
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", self._address, "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None
 
     def send(self, number: signal.Signals) -> None:
@@ -97,59 +96,61 @@ class PrivateEngine:
         self._process.send_signal(number)
 
     def api(self) -> Any:
-        """Docker's own client, to look at what was made behind the runtime's back; close it."""
+        """A client of the Docker SDK, independent of the runtime. The caller closes it."""
         import docker
 
         return docker.APIClient(base_url=f"unix://{self.socket}", timeout=60)
 
     def start(self) -> None:
         folder = self.folder
-        # A killed one leaves these, and where nobody reaps orphans the number seems to be alive.
-        for left in ("docker.pid", "x/containerd/containerd.pid"):
-            (folder / left).unlink(missing_ok=True)
-        words = [
+        # Left by a killed engine. Where orphans are not reaped, the pid would look alive.
+        for name in ("docker.pid", "x/containerd/containerd.pid"):
+            (folder / name).unlink(missing_ok=True)
+        argv = [
             "dockerd",
             *("--config-file", f"{folder}/daemon.json", "--host", f"unix://{self.socket}"),
             *("--data-root", f"{folder}/data", "--exec-root", f"{folder}/x"),
-            *("--pidfile", f"{folder}/docker.pid", *self._more),
+            *("--pidfile", f"{folder}/docker.pid", *self._options),
             *("--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"p-{folder.name}"),
         ]
         if self._walled:
-            words = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *words]
+            argv = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *argv]
         else:
-            words += ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false"]
-            words += ["--ip-masq=false", "--ip-forward=false"]
+            argv += ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false"]
+            argv += ["--ip-masq=false", "--ip-forward=false"]
         env = os.environ | {"PATH": f"{self._bin}:{os.environ['PATH']}"}
         with (folder / "dockerd.log").open("ab") as log:
-            self._process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + 30
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.stop(signal.SIGKILL)
-                said = (folder / "dockerd.log").read_text()[-2000:]
-                raise RuntimeError(f"dockerd did not start:\n{said}")
+                output = (folder / "dockerd.log").read_text()[-2000:]
+                raise RuntimeError(f"dockerd did not start:\n{output}")
             time.sleep(0.05)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End the engine, and with SIGKILL as rudely as that; its containers go on."""
+        """Stop the engine. Its containers keep running with live-restore."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(30)
             self._process = None
             end = time.monotonic() + 10
-            while self._left("containerd") and time.monotonic() < end:  # it dies with its dockerd
+            while self._remaining("containerd") and time.monotonic() < end:  # it exits with dockerd
                 time.sleep(0.02)
 
     def close(self) -> None:
-        """End its containers, itself, and whatever of it is left, each by its number."""
+        """Stop the containers, the engine and all remaining processes, and delete the directory."""
         if self._answers():
             self._remove_containers()
         self.stop()
         end = time.monotonic() + 10
-        while (left := self._left()) and time.monotonic() < end:
-            # A shim that dies does not take its container along.
-            inside = [now.pid for pid in procfs.pids() if (now := procfs.stat(pid)) and now.ppid in left]
-            for pid in (*inside, *left):
+        while (remaining := self._remaining()) and time.monotonic() < end:
+            # The container of a killed shim keeps running: kill the children, too.
+            children = [
+                stat.pid for pid in procfs.pids() if (stat := procfs.stat(pid)) and stat.ppid in remaining
+            ]
+            for pid in (*children, *remaining):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.05)
@@ -178,19 +179,20 @@ class PrivateEngine:
                 if network["Name"] not in ("bridge", "host", "none"):
                     api.remove_network(network["Id"])
 
-    def _left(self, program: str = "") -> list[int]:
-        """containerd and its shims, which may outlive an engine that was killed: they name our folder."""
+    def _remaining(self, program: str = "") -> list[int]:
+        """Pids of containerd and its shims, which may outlive a killed engine. Their arguments contain the
+        directory of the engine."""
         found = []
         for pid in procfs.pids():
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                now = procfs.stat(pid)
-                ours = any(word.startswith(bytes(self.folder)) for word in words)
-                ours &= not program or os.path.basename(words[0]) == program.encode()
-                if ours and now is not None and now.alive:
+                argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                stat = procfs.stat(pid)
+                ours = any(argument.startswith(bytes(self.folder)) for argument in argv)
+                ours &= not program or os.path.basename(argv[0]) == program.encode()
+                if ours and stat is not None and stat.alive:
                     found.append(pid)
         return found
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)

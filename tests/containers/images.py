@@ -1,4 +1,4 @@
-"""Images made of this machine's own parts, with no registry: its Python, in an otherwise empty image."""
+"""Test image without a registry: the Python of this machine in an otherwise empty image."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PYTHON_IMAGE = "moorage-test/python:1"
-# Opened by the C library when names are looked up, so no program says that it needs them.
+# Loaded by the C library at run time for name resolution, so ldd does not list them.
 _NAME_SERVICES = ("libnss_dns.so.2", "libnss_files.so.2")
-# What people find in an image that is made to be worked in.
+# Programs for interactive work.
 _PROGRAMS = ("sh", "sleep", "tar", "mkdir", "mv", "cp", "rm", "cat", "stty", "readlink")
 _LEFT_OUT = frozenset(
     {"test", "idlelib", "site-packages", "ensurepip", "__pycache__", "turtledemo", "tkinter"}
@@ -26,19 +26,19 @@ _ENV = {
     "PYTHONHOME": "/opt/python",
     "IMAGE_SAYS": "hello",
 }
-# What an image's maker may forge: it must fool nobody.
+# Labels that an image may forge; they must have no effect.
 FORGED = {"moorage.kernel": "00000000-0000-7000-8000-000000000000", "moorage.agent": "forged"}
 
 
 def changes() -> list[str]:
-    """The image's configuration, as lines of a Dockerfile."""
+    """The image configuration, as lines of a Dockerfile."""
     labels = [f'LABEL {name}="{value}"' for name, value in FORGED.items()]
     return [*(f"ENV {name}={value}" for name, value in _ENV.items()), *labels, 'CMD ["python3"]']
 
 
 def write_python_root(path: Path) -> None:
-    """A root file system as a tar: /opt/python with its libraries, accounts, and nothing of this machine's
-    settings (no CA bundle, no package sources)."""
+    """A tar archive of the root file system: /opt/python with its libraries, and /etc/passwd. Nothing of this
+    machine's configuration is included (no CA bundle, no package sources)."""
     base, version = Path(sys.base_prefix), f"python3.{sys.version_info.minor}"
     lib = base / "lib" / version
     with tarfile.open(path, "w") as tar:
@@ -50,7 +50,7 @@ def write_python_root(path: Path) -> None:
         binaries = [Path(sys.executable).resolve(), *(lib / "lib-dynload").glob("*.so"), *programs.values()]
         for library in sorted(_libraries(binaries)):
             loader = library.name.startswith("ld-linux")
-            # The loader's place is written in every program, and differs between architectures.
+            # The path of the loader is fixed in every program and differs between architectures.
             name = str(library).lstrip("/") if loader else f"opt/python/lib/{library.name}"
             tar.add(library.resolve(), name)
         _text(tar, "etc/passwd", "root:x:0:0::/:/none\n")
@@ -68,8 +68,8 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _libraries(binaries: list[Path]) -> Iterator[Path]:
-    said = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
-    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)}
+    output = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
+    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)}
     yield from {library.name: library for library in found}.values()
     beside = next(library.parent for library in found if library.name.startswith("libc."))
     yield from (beside / name for name in _NAME_SERVICES if (beside / name).exists())
@@ -82,7 +82,7 @@ def _text(tar: tarfile.TarFile, name: str, text: str) -> None:
 
 
 def import_python(socket: Path, folder: Path) -> None:
-    """Make the image in the engine behind ``socket``; ``folder`` keeps its tar for the next engine."""
+    """Import the image into the engine at ``socket``. ``folder`` caches the archive for other engines."""
     import docker
 
     root = folder / "python.tar"

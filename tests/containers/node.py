@@ -1,4 +1,4 @@
-"""A whole agent in a process of its own, which offers containers."""
+"""Agent with the Docker runtime, in a process of its own."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ asyncio.run(main())
 
 
 class Node:
-    """An agent in a process of its own."""
+    """Starts and kills the agent."""
 
-    def __init__(self, boss: Manager, home: Path, engine: PrivateEngine) -> None:
+    def __init__(self, fake_manager: Manager, home: Path, engine: PrivateEngine) -> None:
         ports = 26000 + os.getpid() % 100 * 30
-        self._words = [boss.target, str(home), TOKEN, f"{ports}-{ports + 29}"]
+        self._arguments = [fake_manager.target, str(home), TOKEN, f"{ports}-{ports + 29}"]
         self._docker = f"unix://{engine.socket}"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, docker: str = "") -> None:
-        """``docker``: the setting, if it is not to be that of the engine."""
-        words = ("-c", AGENT, *self._words, docker or self._docker)
-        self._process = await asyncio.create_subprocess_exec(sys.executable, *words)
+        """``docker``: the setting ``agent.docker``; the engine by default."""
+        argv = ("-c", AGENT, *self._arguments, docker or self._docker)
+        self._process = await asyncio.create_subprocess_exec(sys.executable, *argv)
 
     async def kill(self) -> None:
         if self._process is not None:
@@ -55,11 +55,11 @@ class Node:
 
 
 def contained(*command: str, **fields: Any) -> KernelSpec:
-    given = {"runtime": "docker", "image": PYTHON_IMAGE, "slots": {"cpu": 500, "mem": 128 << 20}}
-    return kernel(*command, **given | fields)
+    defaults = {"runtime": "docker", "image": PYTHON_IMAGE, "slots": {"cpu": 500, "mem": 128 << 20}}
+    return kernel(*command, **defaults | fields)
 
 
 def containers(engine: PrivateEngine) -> dict[str, str]:
-    """Kernel ids and states."""
+    """Container states by kernel id."""
     with contextlib.closing(engine.api()) as api:
         return {row["Labels"]["moorage.kernel"]: row["State"] for row in api.containers(all=True)}

@@ -1,5 +1,5 @@
-"""An image with this machine's Postgres, made with no registry: its programs, their libraries, a shell and a
-start script that takes the variables which testcontainers sets."""
+"""Postgres image without a registry: the programs of this machine, their libraries, a shell, and a start
+script that supports the variables set by testcontainers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ exec postgres -D /var/lib/postgresql/data -h 0.0.0.0 -k /tmp -F
 
 
 def programs() -> Path | None:
-    """The directory with all that the image takes, of Debian's packages; None if it is not here."""
+    """The directory of Debian's Postgres programs; None if they are not installed."""
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
         if all((folder / name).exists() for name in ("postgres", "initdb", "psql")):
             return folder
@@ -58,13 +58,13 @@ def _write(tar: tarfile.TarFile, bin_dir: Path) -> None:
     tar.add(Path(shell).resolve(), "bin/sh")
     tar.add(lib, str(lib), filter=lambda entry: None if "/bitcode" in entry.name else entry)
     tar.add(share, str(share))
-    said = subprocess.run(
+    output = subprocess.run(
         ["ldd", *map(str, names), shell, *map(str, lib.glob("*.so"))],
         capture_output=True,
         text=True,
         check=False,
     ).stdout
-    for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE))):
+    for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE))):
         tar.add(Path(library).resolve(), library)
     for name, text in {
         "start": _START,

@@ -1,7 +1,7 @@
-"""``python -m tests.containers.prepare``: can this machine run a Docker Engine of the tests' own?
+"""Preparation for the container tests: ``python -m tests.containers.prepare``.
 
-Installs what it takes from Debian's packages where it is not there; starts nothing. Ends with 1, and prints
-why, where it cannot be.
+Installs missing Debian packages; starts nothing. Exits with 1 and prints the reason if this machine cannot
+run a private Docker Engine.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import shutil
 import subprocess
 import sys
 
-from tests.containers.engine import lacks
+from tests.containers.engine import missing_requirement
 
-# Packages, and by what is seen that they are here.
+# Packages, each with a program that shows that it is installed.
 _PACKAGES = {"docker.io": "dockerd", "iproute2": "ip", "systemd": "/usr/lib/systemd/systemd"}
 
 
 def _install() -> str:
-    """Why it could not be installed; "" when it is there."""
+    """The reason for a failed installation; "" on success."""
     missing = [name for name, program in _PACKAGES.items() if not shutil.which(program)]
     if os.geteuid() != 0 or not missing:
         return ""
     if not shutil.which("apt-get"):
-        return f"not installed: {', '.join(missing)}, and this is no Debian: install it, then again"
+        return f"not installed: {', '.join(missing)}, and there is no apt-get: install it and try again"
     print(f"installing {', '.join(missing)} with apt-get", file=sys.stderr)
-    # Debian's scripts start a service where this file does not forbid it; a file that is there is kept.
+    # Debian's package scripts start services unless this file forbids it. An existing file is kept.
     policy = "/usr/sbin/policy-rc.d"
     ours = not os.path.exists(policy)
     if ours:
@@ -35,9 +35,9 @@ def _install() -> str:
     try:
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-        for words in (install, ["apt-get", "update", "-qq"], install):
-            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-            if words is install and done.returncode == 0:
+        for argv in (install, ["apt-get", "update", "-qq"], install):
+            done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+            if argv is install and done.returncode == 0:
                 return ""
         return f"apt-get failed: {done.stderr.strip()[-300:]}"
     finally:
@@ -46,6 +46,6 @@ def _install() -> str:
 
 
 if __name__ == "__main__":
-    why = _install() or lacks()
-    print(why)
-    sys.exit(1 if why else 0)
+    reason = _install() or missing_requirement()
+    print(reason)
+    sys.exit(1 if reason else 0)

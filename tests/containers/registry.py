@@ -1,4 +1,4 @@
-"""A registry with one small image, on loopback: the parts of its protocol that a pull uses."""
+"""Fake image registry on loopback with one small image. Implements the calls that a pull uses."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def _digest(data: bytes) -> str:
 
 
 class Registry:
-    """``open``: only while it is set is more of the layer given than its first half.
-    ``refuses``: an HTTP status for all that is asked. ``login``: ``user:password`` that it wants to see."""
+    """``open``: while cleared, only the first half of the layer is served. ``error_status``: an HTTP status
+    for all requests; 0 for none. ``login``: the required ``user:password``; "" for none."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.open = threading.Event()
         self.open.set()
-        self.refuses, self.login = 0, ""
+        self.error_status, self.login = 0, ""
         layer = io.BytesIO()
         with tarfile.open(fileobj=layer, mode="w") as tar:
             entry = tarfile.TarInfo("file")
             entry.size = LAYER_BYTES
-            # No two registries have the same image.
+            # Random, so that no two registries serve the same image.
             tar.addfile(entry, io.BytesIO(secrets.token_bytes(LAYER_BYTES)))
         root = {"type": "layers", "diff_ids": [_digest(layer.getvalue())]}
         config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root, "history": []}
@@ -66,11 +66,11 @@ class Registry:
         self.address = ""
 
     def answer(self, path: str) -> tuple[int, bytes, str]:
-        """Status, body and its kind."""
-        self.asked.append(path)
-        if self.refuses:
+        """Status, body and content type."""
+        self.requests.append(path)
+        if self.error_status:
             return (
-                self.refuses,
+                self.error_status,
                 b'{"errors": [{"code": "DENIED", "message": "not for you"}]}',
                 "application/json",
             )
@@ -93,18 +93,18 @@ _NOT_LOGGED_IN = _error("UNAUTHORIZED", "authentication required")
 
 @contextmanager
 def registry() -> Iterator[Registry]:
-    made = Registry()
+    store = Registry()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            shown = self.headers.get("Authorization", "")
-            wanted = "Basic " + base64.b64encode(made.login.encode()).decode()
-            known = not made.login or shown == wanted
-            status, body, kind = made.answer(self.path) if known else (401, _NOT_LOGGED_IN, _JSON)
+            presented = self.headers.get("Authorization", "")
+            expected = "Basic " + base64.b64encode(store.login.encode()).decode()
+            authorized = not store.login or presented == expected
+            status, body, kind = store.answer(self.path) if authorized else (401, _NOT_LOGGED_IN, _JSON)
             self.send_response(status)
-            if not known:
+            if not authorized:
                 self.send_header("WWW-Authenticate", 'Basic realm="tests"')
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
@@ -114,22 +114,22 @@ def registry() -> Iterator[Registry]:
                 half = len(body) // 2 if len(body) > LAYER_BYTES else 0
                 self.wfile.write(body[:half])
                 if half:
-                    made.open.wait(60)
+                    store.open.wait(60)
                 self.wfile.write(body[half:])
 
         do_HEAD = do_GET
 
-        def log_message(self, *words: Any) -> None:
+        def log_message(self, *arguments: Any) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.address = f"127.0.0.1:{server.server_port}"
+    store.address = f"127.0.0.1:{server.server_port}"
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     try:
-        yield made
+        yield store
     finally:
-        made.open.set()
+        store.open.set()
         server.shutdown()
         server.server_close()
         serving.join()

@@ -1,4 +1,4 @@
-"""A whole agent with containers, against a manager that says only what it is told."""
+"""Agent with the Docker runtime, against a scripted manager."""
 
 from __future__ import annotations
 
@@ -30,140 +30,152 @@ http.server.test(http.server.SimpleHTTPRequestHandler, port={port}, bind="0.0.0.
 """
 
 
-async def until_ended(boss: Manager, spec: KernelSpec) -> Any:
-    return await boss.until_kernel(spec.kernel_id, S.EXITED, S.GONE, timeout_s=40)
+async def until_exited(fake_manager: Manager, spec: KernelSpec) -> Any:
+    return await fake_manager.until_kernel(spec.kernel_id, S.EXITED, S.GONE, timeout_s=40)
 
 
-async def test_a_program_runs_in_a_container_and_its_log_is_told(boss: Manager, node: Node) -> None:
-    say = "import os; print(os.environ['IMAGE_SAYS'], os.environ['MOORAGE_SESSION_NAME'])"
-    spec = contained("python3", "-c", say)
-    boss.order(spec)
-    ended = await until_ended(boss, spec)
+async def test_batch_kernel_runs_and_its_log_is_reported(fake_manager: Manager, node: Node) -> None:
+    program = "import os; print(os.environ['IMAGE_SAYS'], os.environ['MOORAGE_SESSION_NAME'])"
+    spec = contained("python3", "-c", program)
+    fake_manager.order(spec)
+    ended = await until_exited(fake_manager, spec)
     assert (ended.reason, ended.exit_code) == (Reason.EXIT_ZERO, 0)
     assert ended.log_tail == "hello some-session\n"
-    for number in range(2):  # from the engine, and after the container is gone
+    for number in range(2):  # from the engine, then from the saved log
         name = f"log-{number}"
-        boss.say(LogRequest(name, spec.kernel_id))
-        await boss.until_logs(lambda name=name: name in boss.logs_ended)  # type: ignore[misc]
-        assert bytes(boss.logs[name]) == b"hello some-session\n"
-        boss.order()
-        await boss.until(lambda report: not report.kernels and report.orders_generation > 0)
+        fake_manager.say(LogRequest(name, spec.kernel_id))
+        await fake_manager.until_logs(lambda name=name: name in fake_manager.logs_ended)  # type: ignore[misc]
+        assert bytes(fake_manager.logs[name]) == b"hello some-session\n"
+        fake_manager.order()
+        await fake_manager.until(lambda report: not report.kernels and report.orders_generation > 0)
 
 
-async def test_its_gpu_is_the_one_that_was_planned(boss: Manager, node: Node) -> None:
-    say = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['CUDA_VISIBLE_DEVICES'])"
+async def test_container_gets_the_allocated_gpu(fake_manager: Manager, node: Node) -> None:
+    program = "import os; print(os.environ['NVIDIA_VISIBLE_DEVICES'], os.environ['CUDA_VISIBLE_DEVICES'])"
     grant = DeviceGrant("cuda.device", "GPU-fake-one-1", 1000)
-    spec = contained("python3", "-c", say, devices=(grant,))
-    boss.order(spec)
-    assert (await until_ended(boss, spec)).log_tail == "GPU-fake-one-1 GPU-fake-one-1\n"
+    spec = contained("python3", "-c", program, devices=(grant,))
+    fake_manager.order(spec)
+    assert (await until_exited(fake_manager, spec)).log_tail == "GPU-fake-one-1 GPU-fake-one-1\n"
 
 
-async def test_what_is_refused_has_its_reason(boss: Manager, node: Node) -> None:
+async def test_refused_kernels_have_a_reason(fake_manager: Manager, node: Node) -> None:
     greedy = contained(*SLEEP, slots={"cpu": 4_000_000})
     missing = contained(*SLEEP, image="127.0.0.1:1/nothing:1")
-    boss.order(greedy, missing)
-    assert (await until_ended(boss, greedy)).reason is Reason.LIMIT_REFUSED
-    assert (await until_ended(boss, missing)).reason is Reason.IMAGE_MISSING
+    fake_manager.order(greedy, missing)
+    assert (await until_exited(fake_manager, greedy)).reason is Reason.LIMIT_REFUSED
+    assert (await until_exited(fake_manager, missing)).reason is Reason.IMAGE_MISSING
 
 
-async def test_a_program_that_ignores_the_polite_stop(boss: Manager, node: Node) -> None:
+async def test_kernel_that_ignores_sigterm_is_killed(fake_manager: Manager, node: Node) -> None:
     spec = contained("python3", "-c", STUBBORN, stop_grace_s=1.0)
-    boss.order(spec)
-    await boss.until_kernel(spec.kernel_id, S.RUNNING)
-    boss.say(LogRequest("up", spec.kernel_id, follow=True))
-    await boss.until_logs(lambda: b"up" in boss.logs.get("up", b""))  # only now it is deaf
-    boss.order()
-    await boss.until_kernel(spec.kernel_id, S.STOPPING)
-    gone = await boss.until(lambda report: seen(report, spec.kernel_id) is None)
-    ended = [k for r in boss.reports for k in r.kernels if k.kernel_id == spec.kernel_id and k.exit_code]
+    fake_manager.order(spec)
+    await fake_manager.until_kernel(spec.kernel_id, S.RUNNING)
+    fake_manager.say(LogRequest("up", spec.kernel_id, follow=True))
+    await fake_manager.until_logs(
+        lambda: b"up" in fake_manager.logs.get("up", b"")
+    )  # from now on it ignores SIGTERM
+    fake_manager.order()
+    await fake_manager.until_kernel(spec.kernel_id, S.STOPPING)
+    gone = await fake_manager.until(lambda report: seen(report, spec.kernel_id) is None)
+    ended = [
+        k for r in fake_manager.reports for k in r.kernels if k.kernel_id == spec.kernel_id and k.exit_code
+    ]
     assert {k.exit_code for k in ended} == {-signal.SIGKILL}
     assert gone.kernels == ()
 
 
-async def test_a_killed_agent_adopts_its_containers(
-    boss: Manager, node: Node, mortal_engine: PrivateEngine
+async def test_restarted_agent_adopts_its_containers(
+    fake_manager: Manager, node: Node, stoppable_engine: PrivateEngine
 ) -> None:
     serving = contained(
         "python3", "-c", SERVE, session_type=SessionType.INFERENCE, probe_path="/", probe_period_s=0.1
     )
     ending = contained("python3", "-c", "import time; time.sleep(3); raise SystemExit(5)")
-    boss.order(serving, ending)
-    before = await boss.until_kernel(serving.kernel_id, S.RUNNING, timeout_s=40)
-    await boss.until_kernel(ending.kernel_id, S.RUNNING)
+    fake_manager.order(serving, ending)
+    before = await fake_manager.until_kernel(serving.kernel_id, S.RUNNING, timeout_s=40)
+    await fake_manager.until_kernel(ending.kernel_id, S.RUNNING)
     await node.kill()
-    reports = len(boss.reports)
+    reports = len(fake_manager.reports)
     async with asyncio.timeout(20):
-        while containers(mortal_engine)[ending.kernel_id] != "exited":
+        while containers(stoppable_engine)[ending.kernel_id] != "exited":
             await asyncio.sleep(0.05)
     await node.start()
-    assert (await until_ended(boss, ending)).exit_code == 5
-    after = await boss.until_kernel(serving.kernel_id, S.RUNNING)
-    assert len(boss.reports) > reports
+    assert (await until_exited(fake_manager, ending)).exit_code == 5
+    after = await fake_manager.until_kernel(serving.kernel_id, S.RUNNING)
+    assert len(fake_manager.reports) > reports
     assert (after.host, after.port) == (before.host, before.port)
     async with aiohttp.ClientSession() as http, http.get(f"http://{after.host}:{after.port}/") as answer:
         assert answer.status == 200
-    assert sorted(containers(mortal_engine)) == sorted([serving.kernel_id, ending.kernel_id])
+    assert sorted(containers(stoppable_engine)) == sorted([serving.kernel_id, ending.kernel_id])
 
 
-async def test_a_lost_ledger_is_made_good_by_looking(
-    boss: Manager, node: Node, mortal_engine: PrivateEngine, tmp_path: Path
+async def test_lost_checkpoint_is_rebuilt_from_the_containers(
+    fake_manager: Manager, node: Node, stoppable_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     kept, stray = contained(*SLEEP), contained(*SLEEP)
-    boss.order(kept, stray)
+    fake_manager.order(kept, stray)
     for spec in (kept, stray):
-        await boss.until_kernel(spec.kernel_id, S.RUNNING)
+        await fake_manager.until_kernel(spec.kernel_id, S.RUNNING)
     await node.kill()
     shutil.rmtree(tmp_path / "agent-one" / "ledger")
-    boss.order(kept)
-    seen_so_far = len(boss.reports)
+    fake_manager.order(kept)
+    reports_before = len(fake_manager.reports)
     await node.start()
-    await boss.until(lambda report: _only_running(report, kept) and len(boss.reports) > seen_so_far)
-    assert containers(mortal_engine) == {kept.kernel_id: "running"}
+    await fake_manager.until(
+        lambda report: _only_running(report, kept) and len(fake_manager.reports) > reports_before
+    )
+    assert containers(stoppable_engine) == {kept.kernel_id: "running"}
 
 
 def _only_running(report: Report, spec: KernelSpec) -> bool:
     return [(k.kernel_id, k.state) for k in report.kernels] == [(spec.kernel_id, S.RUNNING)]
 
 
-async def test_an_engine_that_is_away_when_the_agent_starts(
-    boss: Manager, node: Node, mortal_engine: PrivateEngine
+async def test_engine_unavailable_at_the_start_of_the_agent(
+    fake_manager: Manager, node: Node, stoppable_engine: PrivateEngine
 ) -> None:
     spec, late = contained(*SLEEP), contained(*SLEEP)
-    boss.order(spec)
-    running = await boss.until(lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.RUNNING)
+    fake_manager.order(spec)
+    running = await fake_manager.until(
+        lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.RUNNING
+    )
     assert "docker" in running.info.runtimes
     await node.kill()
-    mortal_engine.stop(signal.SIGKILL)
+    stoppable_engine.stop(signal.SIGKILL)
     await node.start()
-    away = await boss.until(lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.UNKNOWN)
-    assert "docker" not in away.info.runtimes
-    boss.order(spec, late)
-    assert (await until_ended(boss, late)).reason is Reason.RUNTIME_UNAVAILABLE
-    # Withdrawn while nobody can say how it is: it is kept, and ended as soon as that is possible.
-    boss.order()
-    still = await boss.until(lambda r: r.orders_generation == boss.generation)
-    assert [(k.kernel_id, k.state) for k in still.kernels if k.kernel_id == spec.kernel_id]
-    mortal_engine.start()
-    await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=30)
-    assert containers(mortal_engine) == {}
+    unavailable = await fake_manager.until(
+        lambda r: (k := seen(r, spec.kernel_id)) is not None and k.state is S.UNKNOWN
+    )
+    assert "docker" not in unavailable.info.runtimes
+    fake_manager.order(spec, late)
+    assert (await until_exited(fake_manager, late)).reason is Reason.RUNTIME_UNAVAILABLE
+    # An order withdrawn in the meantime is executed as soon as the engine answers.
+    fake_manager.order()
+    latest = await fake_manager.until(lambda r: r.orders_generation == fake_manager.generation)
+    assert [(k.kernel_id, k.state) for k in latest.kernels if k.kernel_id == spec.kernel_id]
+    stoppable_engine.start()
+    await fake_manager.until(
+        lambda r: not r.kernels and r.orders_generation == fake_manager.generation, timeout_s=30
+    )
+    assert containers(stoppable_engine) == {}
 
 
-async def test_an_agent_that_was_told_to_do_without_docker(boss: Manager, node: Node) -> None:
+async def test_kernels_are_kept_while_docker_is_switched_off(fake_manager: Manager, node: Node) -> None:
     spec = contained(*SLEEP)
-    boss.order(spec)
-    await boss.until_kernel(spec.kernel_id, S.RUNNING)
+    fake_manager.order(spec)
+    await fake_manager.until_kernel(spec.kernel_id, S.RUNNING)
     for docker, state in (("off", S.UNKNOWN), ("", S.RUNNING)):
         await node.kill()
-        so_far = len(boss.reports)
+        reports_before = len(fake_manager.reports)
         await node.start(docker)
-        await boss.until(lambda r, n=so_far: len(boss.reports) > n)  # type: ignore[misc]
-        await boss.until_kernel(spec.kernel_id, state)
-    boss.order(spec, another := contained(*SLEEP))
-    await boss.until_kernel(another.kernel_id, S.RUNNING)
+        await fake_manager.until(lambda r, n=reports_before: len(fake_manager.reports) > n)  # type: ignore[misc]
+        await fake_manager.until_kernel(spec.kernel_id, state)
+    fake_manager.order(spec, another := contained(*SLEEP))
+    await fake_manager.until_kernel(another.kernel_id, S.RUNNING)
 
 
-async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
-    boss: Manager, node: Node, mortal_engine: PrivateEngine
+async def test_cluster_outlives_its_agent_and_its_network_is_removed_last(
+    fake_manager: Manager, node: Node, stoppable_engine: PrivateEngine
 ) -> None:
     group = contained().kernel_id
     peers = (ClusterMember("main1", "127.0.0.1"), ClusterMember("sub1", "127.0.0.1"))
@@ -176,24 +188,26 @@ async def test_a_cluster_outlives_its_agent_and_its_network_goes_last(
         f"{meet}; import time; time.sleep(3600)",
         cluster=ClusterMembership("sub1", "sub", 1, **given),
     )
-    boss.order(main)
-    await boss.until_kernel(main.kernel_id, S.RUNNING)
-    boss.order(main, sub)
-    await boss.until_kernel(sub.kernel_id, S.RUNNING)
-    boss.say(LogRequest("met", sub.kernel_id, follow=True))
-    await boss.until_logs(lambda: b"True" in boss.logs.get("met", b""))
+    fake_manager.order(main)
+    await fake_manager.until_kernel(main.kernel_id, S.RUNNING)
+    fake_manager.order(main, sub)
+    await fake_manager.until_kernel(sub.kernel_id, S.RUNNING)
+    fake_manager.say(LogRequest("met", sub.kernel_id, follow=True))
+    await fake_manager.until_logs(lambda: b"True" in fake_manager.logs.get("met", b""))
     await node.kill()
-    with contextlib.closing(mortal_engine.api()) as api:
+    with contextlib.closing(stoppable_engine.api()) as api:
         api.kill(f"moorage-{sub.kernel_id}")
         assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"moorage-net-{group}"]
-    boss.reports.clear()
+    fake_manager.reports.clear()
     await node.start()
-    assert (await until_ended(boss, sub)).reason is Reason.KILLED
-    await boss.until_kernel(main.kernel_id, S.RUNNING)
-    boss.order(main)
-    await boss.until(lambda report: seen(report, sub.kernel_id) is None and bool(report.kernels))
-    with contextlib.closing(mortal_engine.api()) as api:
+    assert (await until_exited(fake_manager, sub)).reason is Reason.KILLED
+    await fake_manager.until_kernel(main.kernel_id, S.RUNNING)
+    fake_manager.order(main)
+    await fake_manager.until(lambda report: seen(report, sub.kernel_id) is None and bool(report.kernels))
+    with contextlib.closing(stoppable_engine.api()) as api:
         assert [n["Name"] for n in api.networks() if group in n["Name"]] == [f"moorage-net-{group}"]
-        boss.order()
-        await boss.until(lambda report: report.orders_generation == boss.generation and not report.kernels)
+        fake_manager.order()
+        await fake_manager.until(
+            lambda report: report.orders_generation == fake_manager.generation and not report.kernels
+        )
         assert [n["Name"] for n in api.networks() if group in n["Name"]] == []

@@ -1,4 +1,4 @@
-"""deploy/compose with a real `docker compose`: typed as its first lines say, then used."""
+"""deploy/compose with a real `docker compose`, started as its header describes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.free_ports import free_port
 from .daemon_image import IMAGE, build, ensure
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
+from .polling import until
 from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
-from .waiting import until
 
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(240)]
 FILE = Path(__file__).parents[2] / "deploy" / "compose" / "compose.yaml"
@@ -30,7 +30,7 @@ PLUGINS = (
     "/usr/lib/docker",
     "/usr/libexec/docker",
 )
-# What the official image of Postgres does with its variables and its command, in short.
+# A short version of the entry point of the official Postgres image.
 START = """#!/bin/sh
 set -e
 read -r password < "$POSTGRES_PASSWORD_FILE" || test -n "$password"
@@ -55,25 +55,29 @@ CMD ["postgres"]
 
 
 def compose() -> str:
-    """Docker Compose 2 or newer; skips the test where there is none."""
-    places = [shutil.which("docker-compose"), *(f"{place}/cli-plugins/docker-compose" for place in PLUGINS)]
-    for place in places:
-        if place and os.access(path := os.path.expanduser(place), os.X_OK):
-            said = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
-            if re.search(r"version v?([2-9]|\d\d)\.", said):
+    """Path of Docker Compose 2 or newer; skips the test if there is none."""
+    candidates = [
+        shutil.which("docker-compose"),
+        *(f"{folder}/cli-plugins/docker-compose" for folder in PLUGINS),
+    ]
+    for candidate in candidates:
+        if candidate and os.access(path := os.path.expanduser(candidate), os.X_OK):
+            output = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
+            if re.search(r"version v?([2-9]|\d\d)\.", output):
                 return path
     pytest.skip("no Docker Compose 2 is installed (Debian has it from 13 on: apt install docker-compose)")
 
 
 class Project:
-    """A copy of the file with ports, socket and folders of its own. ``("up", "-d")`` is what people type."""
+    """A copy of the compose file with ports, socket and directories of its own. ``project("up", "-d")`` runs
+    ``docker compose up -d``."""
 
     def __init__(self, engine: PrivateEngine, folder: Path) -> None:
         self.folder, self._engine, self._program = folder, engine, compose()
         self.ports = {port: free_port() for port in (5432, 8700, 8701, 8800)}
         text = FILE.read_text()
-        for port, ours in self.ports.items():
-            text = text.replace(f":{port}", f":{ours}")
+        for port, free in self.ports.items():
+            text = text.replace(f":{port}", f":{free}")
         text = text.replace(
             '"max_connections=200"', f'"max_connections=200", "-c", "port={self.ports[5432]}"'
         )
@@ -86,34 +90,34 @@ class Project:
         (folder / "postgres-password").write_text("s3cret")
         (folder / "dsn").write_text(f"postgresql://moorage:s3cret@127.0.0.1:{self.ports[5432]}/moorage\n")
 
-    def __call__(self, *words: str) -> str:
-        """What it says on its standard output."""
+    def __call__(self, *arguments: str) -> str:
+        """Returns the standard output."""
         env = os.environ | {
             "DOCKER_HOST": f"unix://{self._engine.socket}",
             "MOORAGE_IMAGE": IMAGE,
             "POSTGRES_IMAGE": f"{POSTGRES_IMAGE}-official",
         }
         done = subprocess.run(
-            [self._program, *words],
+            [self._program, *arguments],
             cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def moorage(self, *words: str) -> str:
-        return self("exec", "-T", "manager", "python3", "-m", "moorage", *words)
+    def moorage(self, *arguments: str) -> str:
+        return self("exec", "-T", "manager", "python3", "-m", "moorage", *arguments)
 
 
 @pytest.fixture
 def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Project]:
     bin_dir = programs()
     if bin_dir is None:
-        pytest.skip("no Postgres of Debian's packages is installed: apt install postgresql")
+        pytest.skip("Debian's package postgresql is not installed")
     with (
         tempfile.TemporaryDirectory(dir=reachable_dir) as folder,
         contextlib.closing(docker_engine.api()) as api,
     ):
-        made = Project(docker_engine, Path(folder))
+        project = Project(docker_engine, Path(folder))
         ensure(api, reachable_dir)
         import_postgres(docker_engine.socket, reachable_dir, bin_dir)
         context = Path(folder) / "postgres"
@@ -122,14 +126,14 @@ def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Proje
         shutil.copy(bin_dir / "pg_isready", context)
         build(api, context, POSTGRES, f"{POSTGRES_IMAGE}-official", {})
         try:
-            yield made
+            yield project
         finally:
-            made("down", "--volumes", "--timeout", "20")
+            project("down", "--volumes", "--timeout", "20")
             for kernel in api.containers(all=True, filters={"label": "moorage.kernel"}):
                 api.remove_container(kernel["Id"], force=True)
 
 
-def test_the_file_is_used_as_it_says(project: Project) -> None:
+def test_compose_file_as_documented(project: Project) -> None:
     project("up", "-d", "--wait", "postgres", "manager")
     url = f"http://127.0.0.1:{project.ports[8700]}"
     project.moorage("--url", url, "agents")
@@ -139,11 +143,14 @@ def test_the_file_is_used_as_it_says(project: Project) -> None:
     assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, proxy)
     project("up", "-d")
     small = ("--image", PYTHON_IMAGE, "--resources", "cpu=0.1", "--resources", "mem=64MiB")
-    said = project.moorage("--url", url, "run", *small, "--", "python3", "-c", "print('beside the agent')")
-    assert said == "beside the agent\n"
+    output = project.moorage("--url", url, "run", *small, "--", "python3", "-c", "print('in a container')")
+    assert output == "in a container\n"
     project.moorage("--url", url, "start", "--name", "dev", *small)
     project("restart", "agent", "manager")
-    again = ("--url", url, "exec", "dev", "--", "python3", "-c", "print('still here')")
-    until("they are back, and its container went on", lambda: project.moorage(*again) == "still here\n")
-    assert "cannot see how full" not in project("logs", "agent")
+    command = ("--url", url, "exec", "dev", "--", "python3", "-c", "print('still here')")
+    until(
+        "agent and manager are back, and the container still runs",
+        lambda: project.moorage(*command) == "still here\n",
+    )
+    assert "cannot read the usage" not in project("logs", "agent")
     assert "route feed connected" in project("logs", "proxy")

@@ -1,5 +1,4 @@
-"""A disk that gets full: what is removed, what is refused, what is said. The engine's disk is 160 MiB of
-memory."""
+"""Image garbage collection and a full disk. The data directory of the engine is a tmpfs of 160 MiB."""
 
 from __future__ import annotations
 
@@ -20,15 +19,14 @@ from moorage.agent.runtimes.docker import (
     PulledImages,
 )
 from moorage.agent.runtimes.docker.availability import RuntimeAvailability
-from moorage.agent.runtimes.docker.disk import disk_of
-from moorage.agent.runtimes.docker.image_gc import Disk
+from moorage.agent.runtimes.docker.image_gc import Disk, read_disk
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.reasons import Reason
 
 from .conftest import launch
-from .engine import PrivateEngine, lacks
+from .engine import PrivateEngine, missing_requirement
 from .images import import_python
 from .registry import registry
 
@@ -37,7 +35,7 @@ ALWAYS = ImageGcRules(high=1, low=0)
 
 @pytest.fixture(scope="module")
 def small_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
-    if reason := lacks():
+    if reason := missing_requirement():
         pytest.skip(reason)
     engine = PrivateEngine(reachable_dir, gpus=False, live_restore=False, data_mib=160)
     try:
@@ -48,20 +46,20 @@ def small_engine(reachable_dir: Path) -> Iterator[PrivateEngine]:
         engine.close()
 
 
-class Bench:
+class Harness:
     def __init__(self, engine: PrivateEngine, state: Path) -> None:
         self.engine, self.state, self.clock = engine, state, ManualClock()
-        self.made: list[DockerRuntime] = []
+        self.runtimes: list[DockerRuntime] = []
 
-    def runtime(self, gc: ImageGcRules, look_at: Callable[[str], Disk] = disk_of) -> DockerRuntime:
-        sealer = load_label_signer(self.state / "docker.key", SystemClock())
+    def runtime(self, gc_rules: ImageGcRules, read_disk: Callable[[str], Disk] = read_disk) -> DockerRuntime:
+        signer = load_label_signer(self.state / "docker.key", SystemClock())
         engine = Engine(self.engine.socket)
         pulled = PulledImages(self.state / "images.json", self.clock)
-        house = ImageGarbageCollector(engine, gc, pulled, self.clock, look_at)
+        image_gc = ImageGarbageCollector(engine, gc_rules, pulled, self.clock, read_disk)
         logs, rules = LogStore(self.state / "logs"), ContainerRules()
-        made = DockerRuntime(engine, sealer, logs, rules=rules, address="127.0.0.1", house=house)
-        self.made.append(made)
-        return made
+        runtime = DockerRuntime(engine, signer, logs, rules=rules, address="127.0.0.1", image_gc=image_gc)
+        self.runtimes.append(runtime)
+        return runtime
 
     def images(self) -> set[str]:
         with contextlib.closing(self.engine.api()) as api:
@@ -69,80 +67,78 @@ class Bench:
 
 
 @pytest.fixture
-def bench(small_engine: PrivateEngine, tmp_path: Path) -> Bench:
-    return Bench(small_engine, tmp_path)
+def harness(small_engine: PrivateEngine, tmp_path: Path) -> Harness:
+    return Harness(small_engine, tmp_path)
 
 
-async def close(bench: Bench) -> None:
-    for runtime in bench.made:
+async def close(harness: Harness) -> None:
+    for runtime in harness.runtimes:
         for handle in (await runtime.find()).values():
             await runtime.destroy(handle)
         await runtime.close()
 
 
-async def test_images_go_least_recently_used_first_and_only_ours(bench: Bench) -> None:
+async def test_least_recently_used_images_are_removed_and_only_pulled_ones(harness: Harness) -> None:
     with registry() as one, registry() as two, registry() as three:
         names = [f"{store.address}/team/tool:1" for store in (one, two, three)]
         first, second, busy = (launch("no-such-program", image=name) for name in names)
-        runtime = bench.runtime(ALWAYS)
+        runtime = harness.runtime(ALWAYS)
         for order in (first, second, busy):
             await runtime.prepare(order)
         await runtime.create(busy)
-        await runtime.tidy()
-        assert bench.images() >= set(names), "all are young"
-        bench.clock.advance(700)
-        await runtime.prepare(first)  # asked for again
-        # Only look: nothing goes. And what a new agent knows of all this is on disk.
-        await bench.runtime(ImageGcRules(mode="dry-run", high=1, low=0)).tidy()
-        assert bench.images() >= set(names)
-        await runtime.tidy()
-        left = bench.images()
-        assert set(names) & left == {names[0], names[2]}, "one is young, one is in use"
-        assert any("python" in name for name in left), "it was not pulled by us"
-        bench.clock.advance(700)
-        await bench.runtime(ALWAYS).tidy()  # another start of the agent
-        assert set(names) & bench.images() == {names[2]}
-        await close(bench)
-        with contextlib.closing(bench.engine.api()) as api:
+        await runtime.collect_images()
+        assert harness.images() >= set(names), "all are too young"
+        harness.clock.advance(700)
+        await runtime.prepare(first)  # used again
+        # A dry run of a restarted agent removes nothing; it has read the list of pulled images from disk.
+        await harness.runtime(ImageGcRules(mode="dry-run", high=1, low=0)).collect_images()
+        assert harness.images() >= set(names)
+        await runtime.collect_images()
+        remaining = harness.images()
+        assert set(names) & remaining == {names[0], names[2]}, "one was used recently, one is in use"
+        assert any("python" in name for name in remaining), "Moorage has not pulled it"
+        harness.clock.advance(700)
+        await harness.runtime(ALWAYS).collect_images()  # a restarted agent
+        assert set(names) & harness.images() == {names[2]}
+        await close(harness)
+        with contextlib.closing(harness.engine.api()) as api:
             api.remove_image(names[2])
 
 
-async def test_a_nearly_full_disk_takes_nothing_new(bench: Bench) -> None:
-    runtime = bench.runtime(ImageGcRules(mode="off", min_free=1 << 40))
+async def test_full_disk_refuses_new_containers(harness: Harness) -> None:
+    runtime = harness.runtime(ImageGcRules(mode="off", min_free=1 << 40))
     with pytest.raises(DiskFull, match=r"agent\.docker_min_free"):
         await runtime.probe()
-    presence = RuntimeAvailability(runtime, bench.clock)
-    await presence.look()
-    assert not presence.offered
-    # One that was on its way here is told so, and may try another agent.
-    with pytest.raises(CreateFailed, match="MiB are left in") as caught:
+    availability = RuntimeAvailability(runtime, harness.clock)
+    await availability.check()
+    assert not availability.offered
+    # A session that is already placed here fails with a retryable reason.
+    with pytest.raises(CreateFailed, match="MiB are free in") as caught:
         await runtime.prepare(launch())
     assert (caught.value.reason, caught.value.clean) == (Reason.DISK_FULL, True)
-    room = RuntimeAvailability(bench.runtime(ImageGcRules(mode="off")), bench.clock)
-    await room.look()
-    assert room.offered
-    await close(bench)
+    with_space = RuntimeAvailability(harness.runtime(ImageGcRules(mode="off")), harness.clock)
+    await with_space.check()
+    assert with_space.offered
+    await close(harness)
 
 
-async def test_a_disk_that_cannot_be_seen_is_said_once(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def nowhere(folder: str) -> Disk:
+async def test_unreadable_disk_is_logged_once(harness: Harness, capsys: pytest.CaptureFixture[str]) -> None:
+    def unreadable(folder: str) -> Disk:
         raise FileNotFoundError(2, "No such file or directory", folder)
 
-    runtime = bench.runtime(ALWAYS, look_at=nowhere)
+    runtime = harness.runtime(ALWAYS, read_disk=unreadable)
     for _ in range(3):
         await runtime.probe()
-        await runtime.tidy()
-    said = "".join(capsys.readouterr())
-    assert said.count("cannot see how full") == 1
-    assert "deploy/compose" in said
-    await close(bench)
+        await runtime.collect_images()
+    output = "".join(capsys.readouterr())
+    assert output.count("cannot read the usage") == 1
+    assert "deploy/compose" in output
+    await close(harness)
 
 
-async def test_a_disk_that_is_full_is_told_from_a_missing_image(bench: Bench) -> None:
-    runtime = bench.runtime(ImageGcRules(mode="off"))
-    filler = bench.engine.data / "filler"
+async def test_full_disk_is_distinguished_from_a_missing_image(harness: Harness) -> None:
+    runtime = harness.runtime(ImageGcRules(mode="off"))
+    filler = harness.engine.data / "filler"
     with registry() as store:
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while file.write(bytes(1 << 16)):
@@ -158,4 +154,4 @@ async def test_a_disk_that_is_full_is_told_from_a_missing_image(bench: Bench) ->
             filler.unlink()
         assert await runtime.find() == {}
         await runtime.create(launch())
-    await close(bench)
+    await close(harness)

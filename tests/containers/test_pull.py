@@ -1,4 +1,4 @@
-"""Images from a registry: when it is asked, what it may answer, and a pull that nobody wants any more."""
+"""Image pulls from a registry: policies, errors, credentials, progress and cancellation."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from .registry import Registry, registry
 
 @pytest.fixture
 def store(docker_engine: PrivateEngine) -> Iterator[Registry]:
-    """A registry; what was pulled from it is removed after the test."""
-    with registry() as made:
-        yield made
+    """A registry. Images pulled from it are removed after the test."""
+    with registry() as store:
+        yield store
         with contextlib.closing(docker_engine.api()) as api:
             for image in api.images():
                 names = [*(image["RepoTags"] or []), *(image["RepoDigests"] or [])]
-                if any(name.startswith(made.address) for name in names):
+                if any(name.startswith(store.address) for name in names):
                     api.remove_image(image["Id"], force=True)
 
 
 def manifests(store: Registry) -> int:
-    return sum("/manifests/" in path for path in store.asked)
+    return sum("/manifests/" in path for path in store.requests)
 
 
-async def test_each_policy_asks_when_it_should(make_runtime: MakeRuntime, store: Registry) -> None:
+async def test_pull_policies(make_runtime: MakeRuntime, store: Registry) -> None:
     order = launch(image=f"{store.address}/team/tool:1")
     with pytest.raises(CreateFailed, match="docker_pull = never"):
         await make_runtime(pull="never").prepare(order)
-    assert store.asked == []
+    assert store.requests == []
     runtime = make_runtime()
     await asyncio.gather(*(runtime.prepare(order) for _ in range(4)))
     once = manifests(store)
@@ -54,7 +54,7 @@ async def test_each_policy_asks_when_it_should(make_runtime: MakeRuntime, store:
     assert manifests(store) > once
 
 
-async def test_an_image_by_its_digest(make_runtime: MakeRuntime, store: Registry) -> None:
+async def test_image_by_digest(make_runtime: MakeRuntime, store: Registry) -> None:
     runtime = make_runtime()
     await runtime.prepare(launch(image=f"{store.address}/team/tool@{store.digest}"))
     wrong = "sha256:" + "0" * 64
@@ -63,7 +63,7 @@ async def test_an_image_by_its_digest(make_runtime: MakeRuntime, store: Registry
     assert caught.value.reason is Reason.IMAGE_MISSING
 
 
-async def test_an_image_that_was_removed_meanwhile_is_pulled_again(
+async def test_removed_image_is_pulled_again(
     make_runtime: MakeRuntime, docker_engine: PrivateEngine, store: Registry
 ) -> None:
     order = launch("no-such-program", image=f"{store.address}/team/tool:1")
@@ -73,23 +73,23 @@ async def test_an_image_that_was_removed_meanwhile_is_pulled_again(
         api.remove_image(order.image)
     so_far = manifests(store)
     await runtime.prepare(order)
-    assert manifests(store) == so_far, "it was seen here, so the engine is not asked"
+    assert manifests(store) == so_far, "a known image causes no request"
     handle = await runtime.create(order)
     assert manifests(store) > so_far
     assert handle.state["container"]
 
 
-async def test_a_registry_that_refuses(make_runtime: MakeRuntime, store: Registry) -> None:
-    store.refuses = 403
+async def test_registry_error(make_runtime: MakeRuntime, store: Registry) -> None:
+    store.error_status = 403
     with pytest.raises(CreateFailed, match="docker login") as caught:
         await make_runtime().prepare(launch(image=f"{store.address}/team/tool:1"))
     assert caught.value.reason is Reason.IMAGE_MISSING
 
 
-async def test_a_registry_that_wants_credentials(
+async def test_registry_with_credentials(
     make_runtime: MakeRuntime, store: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of ``docker login`` of the agent's user; one who logs in later needs no restart."""
+    """Credentials come from ``docker login`` of the agent's user, and are read at each pull."""
     store.login = "ann:correct-horse"
     order, runtime = launch(image=f"{store.address}/team/tool:1"), make_runtime()
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
@@ -108,24 +108,26 @@ def log_in(folder: Path, address: str, login: str) -> None:
     (folder / "config.json").write_text(json.dumps({"auths": auths}))
 
 
-async def test_a_session_is_preparing_while_its_image_comes_and_may_be_stopped(
-    boss: Manager, node: Node, store: Registry
+async def test_kernel_is_preparing_during_a_pull_and_can_be_stopped(
+    fake_manager: Manager, node: Node, store: Registry
 ) -> None:
     store.open.clear()
     spec = contained("true", image=f"{store.address}/team/tool:1")
-    boss.order(spec)
-    await boss.until_kernel(spec.kernel_id, S.PREPARING)
+    fake_manager.order(spec)
+    await fake_manager.until_kernel(spec.kernel_id, S.PREPARING)
     async with asyncio.timeout(10):
-        while not any("/blobs/" in path for path in store.asked):
+        while not any("/blobs/" in path for path in store.requests):
             await asyncio.sleep(0.02)
-    # How often the engine tells how much it has is its own affair.
+    # The engine decides how often it reports progress.
     half = re.compile(rf"pulling {re.escape(spec.image)}: [01]\.[0-9] of 2\.0 MB, 0 of 1 layers")
-    await boss.until(lambda report: any(half.fullmatch(kernel.detail) for kernel in report.kernels))
-    boss.order()
-    await boss.until(lambda r: not r.kernels and r.orders_generation == boss.generation, timeout_s=5)
-    # And its image comes whole for the next.
+    await fake_manager.until(lambda report: any(half.fullmatch(kernel.detail) for kernel in report.kernels))
+    fake_manager.order()
+    await fake_manager.until(
+        lambda r: not r.kernels and r.orders_generation == fake_manager.generation, timeout_s=5
+    )
+    # The next pull completes.
     store.open.set()
     again = contained("true", image=f"{store.address}/team/tool:1")
-    boss.order(again)
-    ended = await boss.until_kernel(again.kernel_id, S.EXITED)
-    assert ended.exit_code == 127, "there is no such program in it, so it was there to be looked at"
+    fake_manager.order(again)
+    ended = await fake_manager.until_kernel(again.kernel_id, S.EXITED)
+    assert ended.exit_code == 127, "the image was pulled, and has no such program"

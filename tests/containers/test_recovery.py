@@ -1,4 +1,4 @@
-"""Agents and engines that die, engines that are others, and containers that only look like ours."""
+"""Recovery from failures of agents and engines, replaced engines, and forged containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.availability import AWAY_S, RuntimeAvailability, tidy
+from moorage.agent.runtimes.docker.availability import (
+    UNAVAILABLE_AFTER_S,
+    RuntimeAvailability,
+    collect_images,
+)
 from moorage.agent.runtimes.docker.container_config import container_name
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.common.aio.clock import ManualClock, SystemClock
@@ -32,18 +36,19 @@ SERVE = "import http.server; http.server.test(port={port}, bind='0.0.0.0')"
 
 async def until(runtime: Runtime, handle: Handle, *states: S, within_s: float = 20) -> None:
     async with asyncio.timeout(within_s):
-        while (seen := await runtime.observe(handle)).state not in states:
-            await runtime.wait(handle, seen.state)
+        while (observation := await runtime.observe(handle)).state not in states:
+            await runtime.wait(handle, observation.state)
 
 
-def make_by_hand(engine: PrivateEngine, name: str, labels: dict[str, str], *, start: bool = True) -> str:
-    """As somebody who may use the engine would, and as an agent that is killed in the middle."""
+def create_directly(engine: PrivateEngine, name: str, labels: dict[str, str], *, start: bool = True) -> str:
+    """Create a container without the runtime, like another user of the engine or an agent that is killed
+    before it starts it."""
     with contextlib.closing(engine.api()) as api:
-        words = ["python3", "-c", "import time; time.sleep(3600)"]
-        made = api.create_container(PYTHON_IMAGE, entrypoint=words, name=name, labels=labels)
+        argv = ["python3", "-c", "import time; time.sleep(3600)"]
+        created = api.create_container(PYTHON_IMAGE, entrypoint=argv, name=name, labels=labels)
         if start:
-            api.start(made["Id"])
-        return str(made["Id"])
+            api.start(created["Id"])
+        return str(created["Id"])
 
 
 def status(engine: PrivateEngine, container: str) -> str:
@@ -53,68 +58,68 @@ def status(engine: PrivateEngine, container: str) -> str:
 
 
 @pytest_asyncio.fixture
-async def stranger(docker_engine: PrivateEngine) -> AsyncIterator[list[str]]:
-    """Ids of containers that are nobody's, removed after the test."""
-    made: list[str] = []
-    yield made
+async def foreign(docker_engine: PrivateEngine) -> AsyncIterator[list[str]]:
+    """Ids of containers of no agent, removed after the test."""
+    containers: list[str] = []
+    yield containers
     with contextlib.closing(docker_engine.api()) as api:
-        for container in made:
+        for container in containers:
             api.remove_container(container, force=True)
 
 
-async def test_labels_prove_nothing(
-    make_runtime: MakeRuntime, docker_engine: PrivateEngine, stranger: list[str]
+async def test_forged_labels_are_ignored(
+    make_runtime: MakeRuntime, docker_engine: PrivateEngine, foreign: list[str]
 ) -> None:
     runtime = make_runtime()
     genuine = launch()
     handle = await runtime.create(genuine)
     with contextlib.closing(docker_engine.api()) as api:
         labels = api.inspect_container(handle.state["container"])["Config"]["Labels"]
-    assert not set(FORGED.values()) & set(labels.values()), "the image's labels do not get through"
-    # A copy of all that a container of ours carries, another kernel's id on top, and a kernel made up.
+    assert not set(FORGED.values()) & set(labels.values()), "labels of the image are overridden"
+    # Copied labels, copied labels with another kernel id, and labels without a signature.
     another = KernelId(SystemClock().new_id())
-    stranger += [
-        make_by_hand(docker_engine, "a-copy", labels),
-        make_by_hand(docker_engine, container_name(another), labels | {"moorage.kernel": another}),
-        make_by_hand(docker_engine, "made-up", labels | {"moorage.seal": ""}),
+    foreign += [
+        create_directly(docker_engine, "copied", labels),
+        create_directly(docker_engine, container_name(another), labels | {"moorage.kernel": another}),
+        create_directly(docker_engine, "unsigned", labels | {"moorage.signature": ""}),
     ]
     assert list(await runtime.find()) == [genuine.kernel_id]
     await runtime.destroy(handle)
     assert await runtime.find() == {}
-    assert [status(docker_engine, container) for container in stranger] == ["running"] * 3
-    # And its name is taken.
-    with pytest.raises(CreateFailed, match="not of this agent's making"):
+    assert [status(docker_engine, container) for container in foreign] == ["running"] * 3
+    # The name of that kernel is taken.
+    with pytest.raises(CreateFailed, match="this agent has not created it"):
         await runtime.create(launch(kernel_id=another))
 
 
-async def test_another_agent_sees_none_of_it(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+async def test_another_agent_finds_nothing(make_runtime: MakeRuntime, tmp_path: Path) -> None:
     await make_runtime().create(launch())
     assert await make_runtime(state=tmp_path / "other").find() == {}
 
 
-async def test_what_was_never_begun_is_removed_when_it_is_found(
+async def test_unstarted_container_is_removed(
     make_runtime: MakeRuntime, docker_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     runtime, kernel_id = make_runtime(), KernelId(SystemClock().new_id())
     labels = load_label_signer(tmp_path / "docker.key", SystemClock()).labels(kernel_id, 0)
-    half = make_by_hand(docker_engine, container_name(kernel_id), labels, start=False)
-    assert status(docker_engine, half) == "created"
+    unstarted = create_directly(docker_engine, container_name(kernel_id), labels, start=False)
+    assert status(docker_engine, unstarted) == "created"
     assert await runtime.find() == {}
-    assert status(docker_engine, half) == "gone"
+    assert status(docker_engine, unstarted) == "gone"
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_an_engine_that_ends_and_comes_back(
-    make_runtime: MakeRuntime, mortal_engine: PrivateEngine, how: signal.Signals
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_kernels_survive_a_restart_of_the_engine(
+    make_runtime: MakeRuntime, stoppable_engine: PrivateEngine, number: signal.Signals
 ) -> None:
     runtime, port = make_runtime(), free_port()
     serving = await runtime.create(launch(SERVE.format(port=port), port=port))
     ending = await runtime.create(launch("import time; time.sleep(2); raise SystemExit(3)"))
     await until(runtime, serving, S.RUNNING)
     waiting = asyncio.create_task(runtime.wait(serving, S.RUNNING))
-    mortal_engine.stop(how)
+    stoppable_engine.stop(number)
     async with asyncio.timeout(10):
-        await waiting  # told that it must be looked at
+        await waiting
     for handle in (serving, ending):
         assert (await runtime.observe(handle)).state is S.UNKNOWN
     with pytest.raises(RuntimeFailed):
@@ -124,7 +129,7 @@ async def test_an_engine_that_ends_and_comes_back(
     with pytest.raises(CreateFailed) as caught:
         await runtime.create(launch())
     assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
-    mortal_engine.start()
+    stoppable_engine.start()
     await until(runtime, serving, S.RUNNING)
     await until(runtime, ending, S.EXITED)
     assert (await runtime.observe(ending)).exit_code == 3
@@ -137,47 +142,45 @@ async def test_an_engine_that_ends_and_comes_back(
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_an_engine_that_takes_its_containers_along(
-    make_runtime: MakeRuntime, plain_engine: PrivateEngine, how: signal.Signals
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_engine_without_live_restore_ends_its_containers(
+    make_runtime: MakeRuntime, plain_engine: PrivateEngine, number: signal.Signals
 ) -> None:
     runtime = make_runtime(plain_engine.socket)
     handle = await runtime.create(launch())
-    plain_engine.stop(how)
+    plain_engine.stop(number)
     assert (await runtime.observe(handle)).state is S.UNKNOWN
     plain_engine.start()
     await until(runtime, handle, S.EXITED)
-    assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # by the engine
+    assert (await runtime.observe(handle)).exit_code == -signal.SIGTERM  # sent by the engine
 
 
-async def test_an_engine_that_hangs(make_runtime: MakeRuntime, mortal_engine: PrivateEngine) -> None:
+async def test_hanging_engine_is_unknown(make_runtime: MakeRuntime, stoppable_engine: PrivateEngine) -> None:
     runtime = make_runtime()
     handle = await runtime.create(launch())
-    mortal_engine.send(signal.SIGSTOP)
+    stoppable_engine.send(signal.SIGSTOP)
     try:
         async with asyncio.timeout(8):
             assert (await runtime.observe(handle)).state is S.UNKNOWN
     finally:
-        mortal_engine.send(signal.SIGCONT)
+        stoppable_engine.send(signal.SIGCONT)
     await until(runtime, handle, S.RUNNING)
 
 
-async def test_another_engine_than_before_says_nothing_about_it(
-    make_runtime: MakeRuntime, plain_engine: PrivateEngine
-) -> None:
+async def test_different_engine_is_unknown(make_runtime: MakeRuntime, plain_engine: PrivateEngine) -> None:
     handle = await make_runtime().create(launch())
     moved = make_runtime(plain_engine.socket)
-    seen = await moved.observe(handle)
-    assert seen.state is S.UNKNOWN
-    assert "another Docker Engine" in seen.detail
-    with pytest.raises(RuntimeFailed, match="another Docker Engine"):
+    observation = await moved.observe(handle)
+    assert observation.state is S.UNKNOWN
+    assert "a different Docker Engine" in observation.detail
+    with pytest.raises(RuntimeFailed, match="a different Docker Engine"):
         await moved.destroy(handle)
-    # After a restart of the node nothing of it can be left.
+    # After a reboot nothing of the kernel is left.
     rebooted = replace(handle, state=handle.state | {"boot_id": "an-earlier-one"})
     assert (await moved.observe(rebooted)).state is S.GONE
 
 
-async def test_a_container_that_somebody_removes_is_gone(
+async def test_container_removed_by_a_user_is_gone(
     make_runtime: MakeRuntime, docker_engine: PrivateEngine
 ) -> None:
     runtime = make_runtime()
@@ -192,60 +195,60 @@ async def test_a_container_that_somebody_removes_is_gone(
     await until(runtime, handle, S.GONE)
 
 
-async def test_a_log_is_followed_to_the_end_of_the_engine(
-    make_runtime: MakeRuntime, mortal_engine: PrivateEngine
+async def test_following_a_log_fails_when_the_engine_stops(
+    make_runtime: MakeRuntime, stoppable_engine: PrivateEngine
 ) -> None:
     runtime = make_runtime()
     handle = await runtime.create(launch(TICKS))
-    said = b""
+    output = b""
 
     async def follow() -> None:
-        nonlocal said
+        nonlocal output
         async for data in runtime.logs(handle, follow=True):
-            said += data
-            if b"tick" in said and mortal_engine.runs:
-                mortal_engine.stop(signal.SIGKILL)
+            output += data
+            if b"tick" in output and stoppable_engine.is_running:
+                stoppable_engine.stop(signal.SIGKILL)
 
     with pytest.raises(RuntimeFailed):
         await follow()
-    assert said.startswith(b"tick\n")
+    assert output.startswith(b"tick\n")
 
 
-async def test_containers_are_offered_while_an_engine_answers(
-    make_runtime: MakeRuntime, mortal_engine: PrivateEngine, tmp_path: Path
+async def test_runtime_is_offered_while_the_engine_answers(
+    make_runtime: MakeRuntime, stoppable_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     clock = ManualClock()
-    nowhere = RuntimeAvailability(make_runtime(tmp_path / "no.sock", tmp_path / "none"), clock)
-    await nowhere.look()
-    assert not nowhere.offered
-    there = RuntimeAvailability(make_runtime(), clock)
-    await there.look()
-    assert there.offered
-    mortal_engine.stop()
-    for passed, offered in ((AWAY_S / 2, True), (AWAY_S, False)):
+    missing = RuntimeAvailability(make_runtime(tmp_path / "no.sock", tmp_path / "none"), clock)
+    await missing.check()
+    assert not missing.offered
+    availability = RuntimeAvailability(make_runtime(), clock)
+    await availability.check()
+    assert availability.offered
+    stoppable_engine.stop()
+    for passed, offered in ((UNAVAILABLE_AFTER_S / 2, True), (UNAVAILABLE_AFTER_S, False)):
         clock.advance(passed)
-        await there.look()
-        assert there.offered is offered
-    mortal_engine.start()
-    await there.look()
-    assert there.offered
+        await availability.check()
+        assert availability.offered is offered
+    stoppable_engine.start()
+    await availability.check()
+    assert availability.offered
 
 
-async def test_an_engine_that_is_down_for_ten_minutes(
-    make_runtime: MakeRuntime, mortal_engine: PrivateEngine
+async def test_engine_outage_of_ten_minutes(
+    make_runtime: MakeRuntime, stoppable_engine: PrivateEngine
 ) -> None:
-    """As the agent looks, each half minute of a played clock: nothing is given up, nothing new comes."""
+    """Checks every 30 s of a manual clock: kernels are kept, and the runtime is withdrawn."""
     clock, runtime = ManualClock(), make_runtime()
-    there = RuntimeAvailability(runtime, clock)
-    await there.look()
+    availability = RuntimeAvailability(runtime, clock)
+    await availability.check()
     living = await runtime.create(launch())
-    mortal_engine.stop(signal.SIGKILL)
+    stoppable_engine.stop(signal.SIGKILL)
     offered = []
     for _ in range(20):
         clock.advance(30)
-        await there.look()
-        await tidy(runtime)
-        offered.append(there.offered)
+        await availability.check()
+        await collect_images(runtime)
+        offered.append(availability.offered)
         assert (await runtime.observe(living)).state is S.UNKNOWN
         with pytest.raises(RuntimeFailed):
             await runtime.find()
@@ -253,8 +256,8 @@ async def test_an_engine_that_is_down_for_ten_minutes(
     with pytest.raises(CreateFailed) as caught:
         await runtime.prepare(launch())
     assert (caught.value.reason, caught.value.clean) == (Reason.RUNTIME_UNAVAILABLE, True)
-    mortal_engine.start()
-    await there.look()
-    assert there.offered
+    stoppable_engine.start()
+    await availability.check()
+    assert availability.offered
     await until(runtime, living, S.RUNNING)
     assert list(await runtime.find()) == [living.state["kernel_id"]]

@@ -1,4 +1,4 @@
-"""The store on a Postgres that testcontainers runs, as whoever tests against Moorage may do it."""
+"""The store on a Postgres run by testcontainers, as users may do in their own tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from moorage.manager.store import Store, migrate
 from .engine import PrivateEngine
 from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
 
-# It looks into its environment when it is imported. It would pull its reaper's image, take this machine for a
-# container and its bridge for the host.
+# Read by testcontainers at import. Without these it would pull the image of its reaper, and mistake this
+# machine for a container.
 _ENV = {
     "TESTCONTAINERS_RYUK_DISABLED": "true",
     "TESTCONTAINERS_CONNECTION_MODE": "docker_host",
@@ -28,7 +28,7 @@ _ENV = {
 def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     bin_dir = programs()
     if bin_dir is None:
-        pytest.skip("no Postgres of Debian's packages is installed: apt install postgresql")
+        pytest.skip("Debian's package postgresql is not installed")
     import_postgres(docker_engine.socket, tmp_path, bin_dir)
     for name, value in (_ENV | {"DOCKER_HOST": f"unix://{docker_engine.socket}"}).items():
         monkeypatch.setenv(name, value)
@@ -39,10 +39,10 @@ def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.timeout(180)
-async def test_the_store_on_a_postgres_in_a_container(dsn: str) -> None:
+async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
     await migrate(dsn)
     async with Store(dsn, SystemClock()) as store:
-        made = await store.create_session(SessionSpec(command=["true"]), actor="t")
-        assert (await store.get_session(made.id)).status is Status.PENDING
+        session = await store.create_session(SessionSpec(command=["true"]), actor="t")
+        assert (await store.get_session(session.id)).status is Status.PENDING
         assert await store.check() == []

@@ -1,5 +1,8 @@
-"""vLLM in a container, by the image that ``make vllm-image`` builds, from ``serve`` to an answer through the
-proxy. Takes minutes and gigabytes, so it is marked ``vllm`` too: ``make test-vllm-image``."""
+"""vLLM in a container, with the image built by ``make vllm-image``, from ``serve`` to a response of the
+proxy.
+
+Takes minutes and gigabytes, so it is also marked ``vllm``: ``make test-vllm-image``.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,16 @@ def image(docker_engine: PrivateEngine) -> str:
     python = Path(os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
     if not python.exists():
         pytest.fail(f"no vLLM beside {python}: `make vllm` installs it, or set MOORAGE_TEST_VLLM")
-    words = [str(python), str(ROOT / "deploy/docker/vllm_cpu_image.py"), IMAGE]
-    subprocess.run([*words, "--host", f"unix://{docker_engine.socket}"], check=True, timeout=600)
+    argv = [str(python), str(ROOT / "deploy/docker/vllm_cpu_image.py"), IMAGE]
+    subprocess.run([*argv, "--host", f"unix://{docker_engine.socket}"], check=True, timeout=600)
     return IMAGE
 
 
 @pytest.fixture
 def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
-    made = Platform(home)
+    platform = Platform(home)
     (home / "models").mkdir()
-    made.env |= {
+    platform.env |= {
         "MOORAGE_AGENT__DOCKER": f"unix://{docker_engine.socket}",
         "MOORAGE_AGENT__DOCKER_PULL": "never",
         "MOORAGE_AGENT__DOCKER_MOUNTS": f'["{home / "models"}"]',
@@ -46,31 +49,33 @@ def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
         "MOORAGE_AGENT__MODEL_CACHE": f"{home / 'cache'}",
         "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
     }
-    made.start("up")
-    yield made
-    made.close()
+    platform.start("up")
+    yield platform
+    platform.close()
 
 
-def test_a_model_in_a_container_answers_through_the_proxy(
+def test_model_in_a_container_answers_through_the_proxy(
     platform: Platform, docker_engine: PrivateEngine, image: str
 ) -> None:
-    """By no name of the image: it is the node's own; and what it compiles is kept for the next."""
+    """The image is the default of the node, and compiled code is kept in the model cache."""
     model = platform.home / "models" / "tiny"
     write_tiny_llama_dir(model)
-    asyncio.run(until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists)))
-    words = ["serve", str(model), "--engine", "vllm", "--name", "boxed", "--runtime", "docker"]
-    words += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500s"]
-    words += [word for one in ARGS for word in ("--arg", one)]
-    words += [word for name, value in ENV.items() for word in ("--env", f"{name}={value}")]
-    served = platform.run(*words, timeout=550)
+    asyncio.run(
+        until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    )
+    arguments = ["serve", str(model), "--engine", "vllm", "--name", "boxed", "--runtime", "docker"]
+    arguments += ["--resources", "mem=4GiB", "--resources", "cpu=1", "--timeout", "500s"]
+    arguments += [item for one in ARGS for item in ("--arg", one)]
+    arguments += [item for name, value in ENV.items() for item in ("--env", f"{name}={value}")]
+    served = platform.run(*arguments, timeout=550)
     assert served.returncode == 0, served.stderr
     assert "loading" in served.stderr
     assert list(containers(docker_engine).values()) == ["running"]
     client = openai.OpenAI(base_url=platform.openai_url, api_key=platform.key)
     question: list[dict[str, str]] = [{"role": "user", "content": "Tell me about the sea."}]
-    answer = client.chat.completions.create(model="boxed", messages=question, max_tokens=12)  # type: ignore[arg-type]
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 12
+    response = client.chat.completions.create(model="boxed", messages=question, max_tokens=12)  # type: ignore[arg-type]
+    assert response.usage is not None
+    assert response.usage.completion_tokens == 12
     stopped = platform.run("stop", "boxed", timeout=120)
     assert stopped.returncode == 0, stopped.stderr
     assert containers(docker_engine) == {}

@@ -29,7 +29,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.link.client import LinkClient
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.availability import RuntimeAvailability, docker_runtime, tidy
+from moorage.agent.runtimes.docker.availability import RuntimeAvailability, collect_images, docker_runtime
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
@@ -207,7 +207,7 @@ class Agent:
         stack.push_async_callback(kernels.close)
         await kernels.recover()
         stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
-        docker_gc = ("agent.docker-gc", lambda: tidy(docker), _DOCKER_GC_S)
+        docker_gc = ("agent.docker-gc", lambda: collect_images(docker), _DOCKER_GC_S)
         await self._start_loops(stack, dialer, kernels, link, docker_gc)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
@@ -315,7 +315,7 @@ class Agent:
         offers = await asyncio.to_thread(self._inventory.offers)
         engines = await asyncio.to_thread(preflight.installed_engines, self._node)
         if self._docker is not None:
-            await self._docker.look()
+            await self._docker.check()
         unavailable = set() if self._docker is None or self._docker.offered else {"docker"}
         offered_runtimes = tuple(name for name in self._runtimes if name not in unavailable)
         if (offers, engines, offered_runtimes) != (self._offers, self._engines, self._offered_runtimes):

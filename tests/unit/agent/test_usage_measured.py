@@ -115,15 +115,15 @@ def test_cgroup_v2(tmp_path: Path, hidden: str) -> None:
             f"{group}/memory.stat": "anon 600\ninactive_file 300\n",
         },
     )
-    found = containers.groups(42, tmp_path)
+    found = containers.find_cgroups(42, tmp_path)
     assert found is not None
-    assert containers.read(found, tmp_path) == Counters(1500, 700, 100, 50, (42, 43))
+    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, 100, 50, (42, 43))
     # The first process ended and its pid may be reused: the network counters are unknown.
     write(tmp_path, {f"{group}/cgroup.procs": "43\n"})
-    assert containers.read(found, tmp_path) == Counters(1500, 700, None, None, (43,))
+    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 700, None, None, (43,))
     write(tmp_path, {f"{group}/cgroup.procs": ""})
     with pytest.raises(ValueError, match="no processes"):
-        containers.read(found, tmp_path)
+        containers.read_cgroups(found, tmp_path)
 
 
 def test_cgroup_v1(tmp_path: Path) -> None:
@@ -139,15 +139,15 @@ def test_cgroup_v1(tmp_path: Path) -> None:
             f"{base}/cpuacct/docker/abc/cpuacct.usage": "1500000\n",
         },
     )
-    found = containers.groups(42, tmp_path)
+    found = containers.find_cgroups(42, tmp_path)
     assert found is not None
-    assert containers.read(found, tmp_path) == Counters(1500, 600, 100, 50, (42,))
+    assert containers.read_cgroups(found, tmp_path) == Counters(1500, 600, 100, 50, (42,))
 
 
 def test_invisible_cgroups(tmp_path: Path) -> None:
-    assert containers.groups(42, tmp_path) is None
+    assert containers.find_cgroups(42, tmp_path) is None
     write(tmp_path, {"proc/42/cgroup": "0::/docker/abc\n"})
-    assert containers.groups(42, tmp_path) is None
+    assert containers.find_cgroups(42, tmp_path) is None
 
 
 def test_counters_from_engine_stats() -> None:
@@ -156,9 +156,9 @@ def test_counters_from_engine_stats() -> None:
         "memory_stats": {"usage": 1000, "stats": {"inactive_file": 300}},
         "networks": {"eth0": {"rx_bytes": 100, "tx_bytes": 50}, "eth1": {"rx_bytes": 1, "tx_bytes": 2}},
     }
-    assert containers.told(stats) == Counters(1500, 700, 101, 52)
+    assert containers.from_engine_stats(stats) == Counters(1500, 700, 101, 52)
     with pytest.raises(KeyError):
-        containers.told({"cpu_stats": {"cpu_usage": {}}, "memory_stats": {}})
+        containers.from_engine_stats({"cpu_stats": {"cpu_usage": {}}, "memory_stats": {}})
 
 
 def test_node_counters(tmp_path: Path) -> None:

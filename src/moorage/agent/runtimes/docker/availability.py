@@ -1,4 +1,4 @@
-"""The node's Docker Engine: the runtime on it, and whether sessions in containers may come here now."""
+"""Docker runtime of an agent: construction from the settings, and whether it is offered to the manager."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.docker")
-# An engine that is upgraded is away for seconds; new work may wait for it as well as go elsewhere.
-AWAY_S = 60.0
+# An upgrade of the engine takes seconds; only a longer outage withdraws the runtime.
+UNAVAILABLE_AFTER_S = 60.0
 
 
 def docker_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock
 ) -> DockerRuntime | None:
-    """None where it is off. Whether an engine answers plays no part: kernels of an engine that is away are
-    kept. Blocks. Raises ``OSError``, ``StartupError``."""
+    """None if the runtime is off. The engine need not answer: kernels of an unavailable engine are kept.
+    Blocks. Raises ``OSError``, ``StartupError``."""
     socket = engine_socket(settings.docker)
     if socket is None:
         return None
@@ -56,21 +56,21 @@ def docker_runtime(
         cache_writable=settings.model_cache_mode == "read-write",
         gpus=settings.docker_gpus,
     )
-    sealer = load_label_signer(state / "docker.key", clock)
+    signer = load_label_signer(state / "docker.key", clock)
     engine, pulled = Engine(socket), PulledImages(state / "docker-images.json", clock)
-    gc = ImageGcRules(
+    gc_rules = ImageGcRules(
         mode=settings.docker_gc,
         high=settings.docker_gc_high,
         low=settings.docker_gc_low,
-        whose=settings.docker_gc_images,
+        owners=settings.docker_gc_images,
         min_free=parse_size(settings.docker_min_free),
     )
-    house = ImageGarbageCollector(engine, gc, pulled, clock)
-    return DockerRuntime(engine, sealer, logs, rules=rules, address=settings.address, house=house)
+    image_gc = ImageGarbageCollector(engine, gc_rules, pulled, clock)
+    return DockerRuntime(engine, signer, logs, rules=rules, address=settings.address, image_gc=image_gc)
 
 
 def _model_cache(settings: AgentSettings) -> str:
-    """Made where it is not there. Raises ``StartupError``."""
+    """Creates the directory. Raises ``StartupError``."""
     if settings.model_cache is None:
         return ""
     try:
@@ -78,43 +78,43 @@ def _model_cache(settings: AgentSettings) -> str:
     except OSError as error:
         raise StartupError(
             f"agent.model_cache = {settings.model_cache!r}: {error}",
-            next_step="name a directory of this node, or one that the agent may make",
+            next_step="use an existing directory, or one that the agent may create",
         ) from None
     return settings.model_cache
 
 
-async def tidy(runtime: DockerRuntime | None) -> None:
-    """One look at how full its disk is; an engine that does not answer is asked again the next time."""
+async def collect_images(runtime: DockerRuntime | None) -> None:
+    """One pass of the image garbage collection. A failure is left to the next pass."""
     try:
         if runtime is not None:
-            await runtime.tidy()
+            await runtime.collect_images()
     except RuntimeFailed as error:
-        log.debug("cannot look after the images", why=error.message)
+        log.debug("cannot collect images", reason=error.message)
 
 
 class RuntimeAvailability:
-    """Whether a runtime that may come and go is offered: while it answers, and for ``AWAY_S`` after. Not
+    """Whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but not
     while its disk is full."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime, self._clock = runtime, clock
         self._answered_at: float | None = None
-        self.offered, self._said = False, ""
+        self.offered, self._last_warning = False, ""
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         now = self._clock.monotonic()
         try:
             await self._runtime.probe()
         except DiskFull as error:
-            if self.offered or error.message != self._said:
-                log.warning("no new containers here until there is space again", why=error.message)
-            self._answered_at, self.offered, self._said = now, False, error.message
+            if self.offered or error.message != self._last_warning:
+                log.warning("no new containers on this node until disk space is free", reason=error.message)
+            self._answered_at, self.offered, self._last_warning = now, False, error.message
         except RuntimeFailed as error:
-            if self._answered_at is None or now - self._answered_at < AWAY_S:
+            if self._answered_at is None or now - self._answered_at < UNAVAILABLE_AFTER_S:
                 return
             self._answered_at, self.offered = None, False
-            log.warning("no containers here until it answers again", why=error.message)
+            log.warning("no new containers on this node until Docker answers", reason=error.message)
         else:
             if not self.offered:
-                log.info("containers can run here")
+                log.info("the Docker runtime is available")
             self._answered_at, self.offered = now, True

@@ -1,4 +1,4 @@
-"""What a container is given and refused, and what the engine's words mean. Pure."""
+"""Translation between kernels and the Docker API: container options, rights and limits, and states. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from moorage.agent.runtimes.base import WORKSPACE, Launch, RuntimeObservation
-from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
-# The least that the engine takes.
-_LEAST_MEMORY, _LEAST_NANO_CPUS = 6 * 1024**2, 10_000_000
-# A shell's way to tell a signal; the engine and its init use it too.
-_SIGNALLED, _LAST_SIGNAL = 128, 31
-# Of ``ContainerRules.network``: the agent's own, on which containers do not reach each other.
+# The minimum that the engine accepts.
+_MIN_MEMORY, _MIN_NANO_CPUS = 6 * 1024**2, 10_000_000
+# Exit codes above 128 stand for signals, a convention of shells that the engine and its init share.
+_SIGNAL_BASE, _MAX_SIGNAL = 128, 31
+# Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each other.
 ISOLATED = "isolated"
 _NEVER = "0001-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerRules:
-    """The node's settings for all its containers. ``mounts``: directories that every container sees,
-    read-only, at the same path. ``user``: ``uid[:gid]``, "" for the image's own. ``model_cache``: a directory
-    that some see at ``CACHE``; "" for none."""
+    """Settings of the node for all its containers. ``mounts``: directories mounted read-only into every
+    container, at the same path. ``user``: ``uid[:gid]``, "" for the user of the image. ``model_cache``: a
+    directory mounted at ``CACHE`` for kernels that use it; "" for none."""
 
     images: tuple[str, ...] = ("*",)
     pull: Literal["never", "if-missing", "always"] = "if-missing"
@@ -46,45 +45,48 @@ CACHE = "/moorage/cache"
 _CDI_KIND = "nvidia.com/gpu"
 
 
-def lists_gpus(info: Mapping[str, Any]) -> bool:
-    """Whether the engine's ``/info`` has found NVIDIA GPUs by CDI; engines before 28.2 do not say."""
-    found = info.get("DiscoveredDevices") or ()
-    return any(one.get("Source") == "cdi" and str(one.get("ID")).startswith(f"{_CDI_KIND}=") for one in found)
+def lists_cdi_gpus(info: Mapping[str, Any]) -> bool:
+    """Whether the engine's ``/info`` lists NVIDIA GPUs by CDI. Engines before 28.2 do not report it."""
+    devices = info.get("DiscoveredDevices") or ()
+    return any(
+        one.get("Source") == "cdi" and str(one.get("ID")).startswith(f"{_CDI_KIND}=") for one in devices
+    )
 
 
 def cache_env(rules: ContainerRules) -> dict[str, str]:
-    """Where the programs of a container find the node's model cache; its user may say otherwise."""
+    """Variables that point programs to the model cache. The environment of the session takes precedence."""
     env = {"HF_HOME": f"{CACHE}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE}/vllm"}
-    # A hub's client writes locks even for what is there, and fails where it cannot.
+    # The Hugging Face client writes lock files even for cached models, and fails on a read-only cache unless
+    # it is offline.
     return env if rules.cache_writable else env | {"HF_HUB_OFFLINE": "1"}
 
 
-def image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a pattern matches the name as it is written, or written out with its registry."""
+def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a pattern matches the name as written, or the full name with its registry."""
     return any(fnmatchcase(name, pattern) for name in (image, full_name(image)) for pattern in patterns)
 
 
 def full_name(image: str) -> str:
-    """``python:3`` is ``docker.io/library/python:3``."""
+    """``docker.io/library/python:3`` for ``python:3``."""
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
-def outside(path: str, mounts: tuple[str, ...]) -> bool:
-    """Whether an absolute path, links resolved, is in none of the directories."""
+def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
+    """Whether an absolute path without symbolic links is in none of the directories."""
     return not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in mounts)
 
 
 def host_config(
     launch: Launch, rules: ContainerRules, address: str, network: str, cdi: bool = False
 ) -> dict[str, Any]:
-    """Limits and rights, as the SDK's ``create_host_config`` takes them. ``address``: the IP on which the
-    kernel's ports are published, on all networks but the node's own. ``cdi``: the engine lists its GPUs by
+    """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP address on
+    which ports are published, unless the kernel is on the host network. ``cdi``: the engine lists GPUs by
     CDI."""
     config: dict[str, Any] = {
-        "init": True,  # a program that is process 1 is deaf to SIGTERM, and nobody reaps what it leaves
+        "init": True,  # as process 1, a program would ignore SIGTERM and not reap orphans
         "network_mode": network,
         "cap_drop": ["ALL"],
         "cap_add": list(rules.capabilities),
@@ -104,31 +106,31 @@ def host_config(
     if launch.port:
         published[launch.port] = launch.port
     if network == "host":
-        # The names of a cluster are not looked up by the engine there.
+        # On the host network the engine does not resolve the hostnames of the cluster.
         config["extra_hosts"] = dict(launch.hosts)
     elif published:
         config["port_bindings"] = {f"{inner}/tcp": (address, port) for inner, port in published.items()}
     if mem := launch.slots.get("mem"):
-        # As much with swap as without: none.
-        config["mem_limit"] = config["memswap_limit"] = max(mem, _LEAST_MEMORY)
+        # The limits with and without swap are equal, so there is no swap.
+        config["mem_limit"] = config["memswap_limit"] = max(mem, _MIN_MEMORY)
     if cpu := launch.slots.get("cpu"):
-        config["nano_cpus"] = max(cpu * 1_000_000, _LEAST_NANO_CPUS)
+        config["nano_cpus"] = max(cpu * 1_000_000, _MIN_NANO_CPUS)
     if launch.model_cache and rules.model_cache:
         mount = {"Type": "bind", "Source": rules.model_cache, "Target": CACHE}
         config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
     if launch.workspace:
         config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
     if launch.devices:
-        config["device_requests"] = [_gpus(launch.devices, by_cdi(rules, cdi))]
+        config["device_requests"] = [_device_request(launch.devices, uses_cdi(rules, cdi))]
     return config
 
 
-def by_cdi(rules: ContainerRules, cdi: bool) -> bool:
+def uses_cdi(rules: ContainerRules, cdi: bool) -> bool:
     return rules.gpus == "cdi" or (rules.gpus == "auto" and cdi)
 
 
-def _gpus(devices: tuple[str, ...], by_cdi: bool) -> dict[str, Any]:
-    if by_cdi:
+def _device_request(devices: tuple[str, ...], cdi: bool) -> dict[str, Any]:
+    if cdi:
         return {"Driver": "cdi", "DeviceIDs": [f"{_CDI_KIND}={device}" for device in devices]}
     return {"Driver": "nvidia", "DeviceIDs": list(devices), "Capabilities": [["gpu"]]}
 
@@ -136,108 +138,53 @@ def _gpus(devices: tuple[str, ...], by_cdi: bool) -> dict[str, Any]:
 def container_config(
     launch: Launch, rules: ContainerRules, labels: Mapping[str, str], network: str, cdi: bool = False
 ) -> dict[str, Any]:
-    """The rest, as the SDK's ``create_container`` takes it."""
-    # An image made for GPUs asks for all of them by its own NVIDIA_VISIBLE_DEVICES. With CDI, whoever reads
-    # that must add nothing to what was asked for.
-    named = () if by_cdi(rules, cdi) else launch.devices
-    visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(named) or "void"}
+    """The arguments of the SDK's ``create_container`` except for the host config."""
+    # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs; with CDI by
+    # "void", because the device request names the GPUs and the NVIDIA hook must not add any.
+    visible_ids = () if uses_cdi(rules, cdi) else launch.devices
+    visible = {"NVIDIA_VISIBLE_DEVICES": ",".join(visible_ids) or "void"}
     cache = cache_env(rules) if launch.model_cache and rules.model_cache else {}
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "image": launch.image,
         "name": container_name(launch.kernel_id),
-        # What was asked for is what runs: not an argument to whatever the image starts by itself.
+        # The command replaces the entry point: it must not become an argument of the image's own program.
         "entrypoint": list(launch.argv),
         "command": [],
         "environment": cache | launch.env | visible,
         "labels": dict(labels),
         "ports": sorted({*([launch.port] if launch.port else []), *(app.inner for app in launch.apps)}),
         "user": launch.user or rules.user or None,
-        # Readiness is asked by us; each look of the image's own would be a program started inside.
+        # Off: the agent probes readiness itself, and each health check of the image would start a program.
         "healthcheck": {"Test": ["NONE"]},
     }
     if launch.workspace:
-        found["working_dir"] = WORKSPACE
+        config["working_dir"] = WORKSPACE
     if launch.hostname:
-        found["hostname"] = launch.hostname
+        config["hostname"] = launch.hostname
     if launch.network:
-        found["networking_config"] = {"EndpointsConfig": {network: {"Aliases": [launch.hostname]}}}
-    return found
+        config["networking_config"] = {"EndpointsConfig": {network: {"Aliases": [launch.hostname]}}}
+    return config
 
 
 def container_name(kernel_id: str) -> str:
-    """The engine gives a name once: the same kernel cannot be started twice."""
+    """Names are unique per engine, so a kernel cannot be started twice (decision 9)."""
     return f"moorage-{kernel_id}"
 
 
-def look(state: Mapping[str, Any]) -> RuntimeObservation:
-    """From ``State`` of the engine's answer about a container."""
+def observation(state: Mapping[str, Any]) -> RuntimeObservation:
+    """From the field ``State`` of an inspected container."""
     status = state.get("Status", "")
     if status in ("running", "paused", "restarting"):
         return RuntimeObservation(ObservedState.RUNNING)
     if status == "created":
         return RuntimeObservation(ObservedState.CREATING)
     if status not in ("exited", "dead"):
-        return RuntimeObservation(ObservedState.UNKNOWN, detail=f"the engine says that it is {status!r}")
+        return RuntimeObservation(
+            ObservedState.UNKNOWN, detail=f"the engine reports the unknown status {status!r}"
+        )
     if state.get("StartedAt") == _NEVER:
         return RuntimeObservation(ObservedState.EXITED, refused=True, detail=str(state.get("Error", "")))
     code = int(state.get("ExitCode", 0))
-    if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
-        code = _SIGNALLED - code
+    if _SIGNAL_BASE < code <= _SIGNAL_BASE + _MAX_SIGNAL:
+        code = _SIGNAL_BASE - code
     return RuntimeObservation(ObservedState.EXITED, code, oom=bool(state.get("OOMKilled")))
-
-
-_TOOLKIT = "install the NVIDIA container toolkit there"
-# Parts of the engine's sentences, in small letters: it tells most of these apart by no status.
-_MEANINGS: tuple[tuple[str, Reason, str], ...] = (
-    ("no such image", Reason.IMAGE_MISSING, "check its name, or pull it on that node"),
-    ("unresolvable cdi devices", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
-    ("cdi device injection failed", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),
-    ("could not select device driver", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
-    ("unknown runtime specified nvidia", Reason.NO_NVIDIA_RUNTIME, _TOOLKIT),
-    ("nvidia-container-cli", Reason.NO_NVIDIA_RUNTIME, "check nvidia-smi and the driver on that node"),
-    ("port is already allocated", Reason.PORT_TAKEN, "see who listens on that node"),
-    ("address already in use", Reason.PORT_TAKEN, "see who listens on that node"),
-    ("range of cpus is from", Reason.LIMIT_REFUSED, "ask for no more CPUs than the node has"),
-    ("minimum memory limit", Reason.LIMIT_REFUSED, "ask for more memory"),
-    ("kernel memory", Reason.LIMIT_REFUSED, "ask for another amount of memory"),
-    ("inter-container", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
-    ("br_netfilter", Reason.NO_NETWORK, "`modprobe br_netfilter` there, or set agent.docker_network"),
-    ("address pool", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
-    ("address pools", Reason.NO_NETWORK, "add to default-address-pools in that engine's daemon.json"),
-    ("no space left on device", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
-    ("disk quota exceeded", Reason.DISK_FULL, "free space where that node's Docker keeps its data"),
-    ("executable file not found", Reason.CREATE_FAILED, "name a program that is in the image"),
-    ("invalid mount config", Reason.CREATE_FAILED, "see agent.docker_mounts on that node"),
-)  # fmt: skip
-
-
-def meaning(text: str) -> tuple[Reason, str]:
-    """What a refusal of the engine means, and the next step."""
-    small = text.lower()
-    for part, reason, next_step in _MEANINGS:
-        if part in small:
-            return reason, next_step
-    return Reason.CREATE_FAILED, ""
-
-
-class Frames:
-    """Takes the engine's log stream apart: of each frame 8 bytes say which output and how long it is."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> bytes:
-        """What the program wrote, as far as it is whole, both outputs in order."""
-        return b"".join(said for _, said in self.take(data))
-
-    def take(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The same, and each piece with the number of its output."""
-        buffer, at, said = self._rest + data, 0, list[tuple[int, bytes]]()
-        while len(buffer) - at >= 8:
-            size = int.from_bytes(buffer[at + 4 : at + 8], "big")
-            if len(buffer) - at - 8 < size:
-                break
-            said.append((buffer[at], buffer[at + 8 : at + 8 + size]))
-            at += 8 + size
-        self._rest = buffer[at:]
-        return said

@@ -1,6 +1,6 @@
-"""Wakes who waits for a container when the engine says that something happened to it.
+"""Container events: wakes tasks that wait for a container when the engine reports an event.
 
-An event only means "look sooner": one that is lost costs ``PATIENCE_S``; what is true is always asked for.
+An event is only a hint to inspect the container again. A lost event costs at most ``POLL_S``.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from moorage.agent.runtimes.docker.labels import OWNER
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 log = structlog.get_logger("moorage.agent.docker")
-PATIENCE_S = 30.0
-_AGAIN_S = 1.0
-# No `exec_*`: an image's own health checks are three of these at each look.
+POLL_S = 30.0
+_RETRY_S = 1.0
+# Without `exec_*`: each health check of an image causes three of these events.
 _EVENTS = ["start", "die", "oom", "destroy", "pause", "unpause"]
 
 
-class Watch:
-    """Listens from the first wait on, until it is closed."""
+class ContainerEvents:
+    """Listens from the first ``subscribe`` until ``close``."""
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self._engine = engine
         self._filters = {"type": ["container"], "event": _EVENTS, "label": [f"{OWNER}={owner}"]}
-        self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         self._task: asyncio.Task[None] | None = None
-        self._listens = asyncio.Event()
+        self._listening = asyncio.Event()
 
     @property
-    def patience_s(self) -> float:
-        """How long to wait for an event before looking anyway."""
-        return PATIENCE_S if self._listens.is_set() else _AGAIN_S
+    def poll_s(self) -> float:
+        """Maximum time to wait for an event before the container is inspected anyway."""
+        return POLL_S if self._listening.is_set() else _RETRY_S
 
     @asynccontextmanager
-    async def expecting(self, container: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when something happened to ``container`` since, or may have."""
+    async def subscribe(self, container: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set when the state of ``container`` may have changed since the call."""
         if self._task is None:
             self._task = spawn("docker.events", self._run())
         with suppress(TimeoutError):
-            async with asyncio.timeout(_AGAIN_S):
-                await self._listens.wait()
+            async with asyncio.timeout(_RETRY_S):
+                await self._listening.wait()
         changed = asyncio.Event()
-        self._waiting[container].add(changed)
+        self._subscribers[container].add(changed)
         try:
             yield changed
         finally:
-            self._waiting[container].discard(changed)
-            if not self._waiting[container]:
-                del self._waiting[container]
+            self._subscribers[container].discard(changed)
+            if not self._subscribers[container]:
+                del self._subscribers[container]
 
     async def close(self) -> None:
         await cancel_and_wait(self._task)
@@ -64,24 +64,24 @@ class Watch:
             try:
                 async with aclosing(self._engine.events(self._filters)) as events:
                     async for event in events:
-                        self._heard(event.get("id", ""))
-                why = "it ended the stream"
+                        self._on_event(event.get("id", ""))
+                reason = "the engine closed the stream"
             except (RuntimeFailed, ValueError) as error:
-                why = str(error)
-            if self._listens.is_set():
-                log.warning("no events of the Docker Engine any more, looking instead", why=why)
-                self._listens.clear()
+                reason = str(error)
+            if self._listening.is_set():
+                log.warning("lost the event stream of the Docker Engine; polling instead", reason=reason)
+                self._listening.clear()
                 self._wake_all()
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
-    def _heard(self, container: str) -> None:
-        if not self._listens.is_set():
-            self._listens.set()
-            self._wake_all()  # what happened before we listened was told to nobody
-        for changed in self._waiting.get(container, ()):
+    def _on_event(self, container: str) -> None:
+        if not self._listening.is_set():
+            self._listening.set()
+            self._wake_all()  # events before this moment were missed
+        for changed in self._subscribers.get(container, ()):
             changed.set()
 
     def _wake_all(self) -> None:
-        for waiting in self._waiting.values():
-            for changed in waiting:
+        for subscribers in self._subscribers.values():
+            for changed in subscribers:
                 changed.set()

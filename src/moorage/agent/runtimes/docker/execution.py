@@ -1,4 +1,9 @@
-"""Commands in containers, by the engine's own exec: a connection that stops being HTTP carries the bytes."""
+"""Commands in containers, through the exec API of the engine.
+
+The engine upgrades the HTTP connection to a raw byte stream, which the SDK offers only with a blocking
+socket, so the request is written by hand. The engine has no call to end a command; its process is signalled
+by pid.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +17,18 @@ import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import readable
-from moorage.agent.runtimes.docker.container_config import Frames
-from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.engine import Engine, StreamDemultiplexer
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.execution import DISCONNECT_GRACE_S, STDERR, STDOUT, Command, ExecFailed
 from moorage.common.aio.tasks import spawn
 
 log = structlog.get_logger("moorage.agent.docker")
 _CHUNK = 32 * 1024
-_BEGIN_S, _END_S, _AGAIN_S = 10.0, 5.0, 0.02
-# So long after a container's end what commands in it said may still be read.
-_LAST_WORDS_S = 1.0
-_END_KEY = b"\x04"
-_SWITCHED = b"101"
+_START_TIMEOUT_S, _EXIT_TIMEOUT_S, _POLL_S = 10.0, 5.0, 0.02
+# Time to read the remaining output of a command after its container has exited.
+_DRAIN_S = 1.0
+_EOF_KEY = b"\x04"  # ^D
+_SWITCHING_PROTOCOLS = b"101"
 
 
 class DockerExecution:
@@ -38,40 +42,42 @@ class DockerExecution:
     ) -> None:
         self._engine, self._container, self._command, self._id = engine, container, command, exec_id
         self._reader, self._writer = streams
-        self._frames, self._waiting = Frames(), list[tuple[int, bytes]]()
+        self._demultiplexer, self._output = StreamDemultiplexer(), list[tuple[int, bytes]]()
         self._code: int | None = None
-        self._left = False
+        self._disconnected = False
         self._watching: asyncio.Task[None] | None = None
 
     def watch(self, container_pid: int) -> None:
-        """The engine calls a container running for as long as output of a command in it is not taken, also
-        after its end: a user who does not read must not keep it. ``container_pid``: of its main process."""
-        pin = _pin(container_pid, self._container)
-        if pin >= 0:
-            self._watching = spawn(f"docker.exec.{self._id[:12]}", self._leave_with(pin))
+        """Disconnect when the container exits. The engine reports a container as running as long as output of
+        a command is unread, so a client that does not read would keep it running. ``container_pid``: its main
+        process."""
+        pidfd = _open_pidfd(container_pid, self._container)
+        if pidfd >= 0:
+            self._watching = spawn(f"docker.exec.{self._id[:12]}", self._disconnect_after(pidfd))
 
-    async def _leave_with(self, pin: int) -> None:
+    async def _disconnect_after(self, pidfd: int) -> None:
         try:
-            await readable([pin])
+            await readable([pidfd])
         finally:
-            os.close(pin)
-        await asyncio.sleep(_LAST_WORDS_S)
+            os.close(pidfd)
+        await asyncio.sleep(_DRAIN_S)
         self._writer.transport.abort()
 
     async def read(self) -> tuple[int, bytes] | None:
-        while not self._waiting:
+        while not self._output:
             try:
                 data = await self._reader.read(_CHUNK)
             except OSError:
-                data = b""  # the engine went away; what became of the command is asked in ``wait``
+                data = b""  # lost the connection; ``wait`` determines the exit code
             if not data:
                 return None
             if self._command.tty:
                 return STDOUT, data
-            self._waiting += [
-                (STDERR if channel == STDERR else STDOUT, said) for channel, said in self._frames.take(data)
+            self._output += [
+                (STDERR if channel == STDERR else STDOUT, piece)
+                for channel, piece in self._demultiplexer.feed(data)
             ]
-        return self._waiting.pop(0)
+        return self._output.pop(0)
 
     async def write(self, data: bytes) -> None:
         if self._writer.is_closing():
@@ -82,7 +88,7 @@ class DockerExecution:
 
     async def end_input(self) -> None:
         if self._command.tty:
-            await self.write(_END_KEY)
+            await self.write(_EOF_KEY)
             return
         with suppress(OSError):
             self._writer.write_eof()
@@ -90,89 +96,89 @@ class DockerExecution:
     async def resize(self, rows: int, cols: int) -> None:
         if not (self._command.tty and rows and cols):
             return
-        with suppress(RuntimeFailed):  # it has ended
+        with suppress(RuntimeFailed):  # the command has exited
             await self._engine.call(lambda api: api.exec_resize(self._id, height=rows, width=cols))
 
     async def wait(self) -> int:
         try:
-            async with asyncio.timeout(_END_S):
-                facts = await self._ended(_AGAIN_S)
+            async with asyncio.timeout(_EXIT_TIMEOUT_S):
+                details = await self._inspect_exited(_POLL_S)
         except TimeoutError:
-            raise ExecFailed("the connection to the command broke off, and it runs on") from None
+            raise ExecFailed("lost the connection to the command, which is still running") from None
         except NoSuchObject:
             raise ExecFailed("the session has ended, and the command with it") from None
         except RuntimeFailed as error:
-            raise ExecFailed(f"what became of the command is not known: {error}") from None
-        self._code = int(facts["ExitCode"])
+            raise ExecFailed(f"the exit code of the command is unknown: {error}") from None
+        self._code = int(details["ExitCode"])
         return self._code
 
     def disconnect(self) -> None:
-        if self._left:
+        if self._disconnected:
             return
-        self._left = True
-        # Not a close: that would wait until the engine has taken what it does not take.
+        self._disconnected = True
+        # Abort instead of close, which would wait for the engine to read the remaining input.
         self._writer.transport.abort()
         if self._watching is not None:
             self._watching.cancel()
         if self._code is None:
-            spawn(f"docker.hang-up.{self._id[:12]}", self._end())
+            spawn(f"docker.exec.end.{self._id[:12]}", self._end())
 
-    async def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(self._id))
-        return facts
+    async def _inspect(self) -> dict[str, Any]:
+        details: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(self._id))
+        return details
 
-    async def _ended(self, rest_s: float) -> dict[str, Any]:
+    async def _inspect_exited(self, poll_s: float) -> dict[str, Any]:
         while True:
-            facts = await self._facts()
-            if not facts["Running"] and facts["ExitCode"] is not None:
-                return facts
-            await asyncio.sleep(rest_s)
+            details = await self._inspect()
+            if not details["Running"] and details["ExitCode"] is not None:
+                return details
+            await asyncio.sleep(poll_s)
 
     async def _end(self) -> None:
-        """The engine has no word for it: the process is signalled, by its number on this node."""
+        """Send SIGHUP, and SIGKILL after the grace period."""
         try:
-            for number, rest_s in ((signal.SIGHUP, DISCONNECT_GRACE_S), (signal.SIGKILL, 0.0)):
-                facts = await self._facts()
-                if not facts["Running"]:
+            for number, grace_s in ((signal.SIGHUP, DISCONNECT_GRACE_S), (signal.SIGKILL, 0.0)):
+                details = await self._inspect()
+                if not details["Running"]:
                     return
-                if not _signal(facts.get("Pid", 0), number, self._container):
+                if not _send_signal(details.get("Pid", 0), number, self._container):
                     log.warning(
-                        "a command whose user has left runs on until its container ends",
-                        container=self._container[:12], why="this agent may not signal it",
+                        "a disconnected command runs until its container exits",
+                        container=self._container[:12], reason="this agent may not signal it",
                     )  # fmt: skip
                     return
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(rest_s):
-                        await self._ended(10 * _AGAIN_S)
+                    async with asyncio.timeout(grace_s):
+                        await self._inspect_exited(10 * _POLL_S)
         except RuntimeFailed as error:
-            log.info("a command whose user has left cannot be looked for", why=str(error))
+            log.info("cannot end a disconnected command", reason=str(error))
 
 
 async def execute(engine: Engine, container: str, command: Command) -> DockerExecution:
-    """Raises ``ExecFailed``, and ``RuntimeFailed`` when there was no answer."""
-    # A task of its own: who leaves meanwhile leaves a command that may have begun, and must be hung up.
-    beginning = spawn("docker.exec.begin", _tried(engine, container, command))
+    """Raises ``ExecFailed``, and ``RuntimeFailed`` without an answer."""
+    # A task of its own, shielded: a cancelled caller may leave a started command, which must be disconnected.
+    starting = spawn("docker.exec.start", _try_start(engine, container, command))
     try:
-        execution = await asyncio.shield(beginning)
+        execution = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        beginning.add_done_callback(_hang_up)
+        starting.add_done_callback(_disconnect_started)
         raise
     if not isinstance(execution, DockerExecution):
         raise execution
     return execution
 
 
-def _hang_up(beginning: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed]) -> None:
-    if not beginning.cancelled() and isinstance(begun := beginning.result(), DockerExecution):
-        begun.disconnect()
+def _disconnect_started(starting: asyncio.Task[DockerExecution | RuntimeFailed | ExecFailed]) -> None:
+    if not starting.cancelled() and isinstance(execution := starting.result(), DockerExecution):
+        execution.disconnect()
 
 
-async def _tried(
+async def _try_start(
     engine: Engine, container: str, command: Command
 ) -> DockerExecution | RuntimeFailed | ExecFailed:
-    """A failure that is expected is an answer: it is not logged as that of a task."""
+    """Returns expected errors, because an exception would be logged as a failed task."""
     try:
-        return await _execute(engine, container, command)
+        return await _start(engine, container, command)
     except NoSuchObject:
         return ExecFailed("no command can be run in it: its container is gone")
     except RequestRefused as error:
@@ -181,19 +187,19 @@ async def _tried(
         return error
 
 
-async def _execute(engine: Engine, container: str, command: Command) -> DockerExecution:
-    def make(api: Any) -> tuple[str, int]:
-        made = api.exec_create(
+async def _start(engine: Engine, container: str, command: Command) -> DockerExecution:
+    def create(api: Any) -> tuple[str, int]:
+        created = api.exec_create(
             container,
             list(command.argv),
             stdin=command.stdin,
             tty=command.tty,
             environment=command.env or None,
         )
-        return str(made["Id"]), int(api.inspect_container(container)["State"]["Pid"])
+        return str(created["Id"]), int(api.inspect_container(container)["State"]["Pid"])
 
-    exec_id, pid = await engine.call(make)
-    streams = await _begin(engine, exec_id, command.tty)
+    exec_id, pid = await engine.call(create)
+    streams = await _open_stream(engine, exec_id, command.tty)
     execution = DockerExecution(engine, container, command, exec_id, streams)
     execution.watch(pid)
     await execution.resize(command.rows, command.cols)
@@ -202,7 +208,7 @@ async def _execute(engine: Engine, container: str, command: Command) -> DockerEx
     return execution
 
 
-async def _begin(
+async def _open_stream(
     engine: Engine, exec_id: str, tty: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     body = b'{"Detach": false, "Tty": %s}' % (b"true" if tty else b"false")
@@ -212,18 +218,18 @@ async def _begin(
     )
     writer = None
     try:
-        async with asyncio.timeout(_BEGIN_S):
+        async with asyncio.timeout(_START_TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(str(engine.socket), limit=2 * _CHUNK)
             writer.write(head.encode() + body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            status = answer.split(b" ", 2)[1]
-            if status != _SWITCHED:
-                words = (await reader.read(500)).decode(errors="replace").strip()
-                raise RequestRefused(words, int(status))
+            response = await reader.readuntil(b"\r\n\r\n")
+            status = response.split(b" ", 2)[1]
+            if status != _SWITCHING_PROTOCOLS:
+                message = (await reader.read(500)).decode(errors="replace").strip()
+                raise RequestRefused(message, int(status))
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         if writer is not None:
             writer.close()
-        raise EngineUnavailable(str(error) or f"no answer within {_BEGIN_S:g} s") from None
+        raise EngineUnavailable(str(error) or f"no answer within {_START_TIMEOUT_S:g} s") from None
     except RequestRefused:
         if writer is not None:
             writer.close()
@@ -231,34 +237,34 @@ async def _begin(
     return reader, writer
 
 
-def _pin(pid: int, container: str) -> int:
-    """A descriptor of a process of the container; -1: it is not to be seen from here."""
+def _open_pidfd(pid: int, container: str) -> int:
+    """A pidfd of a process of the container; -1 if the process is not visible to this agent."""
     try:
-        pin = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
     except (OSError, ValueError):
         return -1
     try:
-        # After it was pinned: the number may have become somebody else's.
+        # Checked after the pidfd was opened, because the pid may have been reused.
         with open(f"/proc/{pid}/cgroup") as file:
             if container in file.read():
-                return pin
+                return pidfd
     except OSError:
         pass
-    os.close(pin)
+    os.close(pidfd)
     return -1
 
 
-def _signal(pid: int, number: signal.Signals, container: str) -> bool:
-    """False: it is not to be seen or not to be signalled from here."""
-    pin = _pin(pid, container)
-    if pin < 0:
+def _send_signal(pid: int, number: signal.Signals, container: str) -> bool:
+    """False if this agent cannot see or signal the process."""
+    pidfd = _open_pidfd(pid, container)
+    if pidfd < 0:
         return False
     try:
-        signal.pidfd_send_signal(pin, number)
+        signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         return True
     except OSError:
         return False
     finally:
-        os.close(pin)
+        os.close(pidfd)
     return True

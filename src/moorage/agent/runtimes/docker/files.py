@@ -1,4 +1,4 @@
-"""Files that are put into a container before it is started, of the user that its program runs as."""
+"""Copies files into a container before it starts, owned by the user that its program runs as."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 from moorage.agent.runtimes.base import File
 
-_ACCOUNTS = "/etc/passwd"
+_PASSWD = "/etc/passwd"
 
 
-def put_inside(api: Any, container: str, files: Iterable[File]) -> None:
-    """Into one that was not started yet. In a thread; raises the SDK's errors."""
+def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None:
+    """The container must not have been started. Call it in a thread; raises errors of the SDK."""
     user = str(api.inspect_container(container)["Config"].get("User") or "")
     passwd = ""
-    if needs_accounts(user):
+    if needs_passwd(user):
         import docker.errors
 
         with suppress(docker.errors.NoSuchObject):
-            pieces, _ = api.get_archive(container, _ACCOUNTS)
-            passwd = one_text(b"".join(pieces))
+            pieces, _ = api.get_archive(container, _PASSWD)
+            passwd = first_file_text(b"".join(pieces))
     api.put_archive(container, "/", archive(files, *owner_of(user, passwd)))
 
 
 def owner_of(user: str, passwd: str) -> tuple[int, int]:
-    """``uid, gid`` of what a container is run as: ``user[:group]``, by number or by a name of its accounts. A
-    name that is not there is 0: the engine refuses to start it."""
+    """``uid, gid`` for ``user[:group]``, each a number or a name in ``passwd``. An unknown name gives 0; the
+    engine refuses to start such a container."""
     name, _, group = user.partition(":")
     rows = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 3]
     found = next((row for row in rows if name in (row[0], row[2])), None)
@@ -38,29 +38,29 @@ def owner_of(user: str, passwd: str) -> tuple[int, int]:
     return uid, gid
 
 
-def needs_accounts(user: str) -> bool:
-    """Whether ``user`` can only be told from the container's own list of accounts."""
+def needs_passwd(user: str) -> bool:
+    """Whether ``user`` can be resolved only with /etc/passwd of the container."""
     return bool(user) and not all(part.isdigit() for part in user.split(":")[:2])
 
 
 def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
-    """A tar for the root of the container: the files, and the directories that hold them, for their user
-    alone."""
+    """A tar archive for the root directory: the files and their directories, accessible to their owner
+    only."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        made: set[str] = set()
+        added: set[str] = set()
         for file in files:
             path = PurePosixPath(file.path)
             folder = str(path.parent).lstrip("/")
-            if folder not in made:
-                made.add(folder)
+            if folder not in added:
+                added.add(folder)
                 _add(tar, folder, 0o700, uid, gid, None)
             _add(tar, str(path).lstrip("/"), file.mode, uid, gid, file.text.encode())
     return buffer.getvalue()
 
 
-def one_text(tar: bytes) -> str:
-    """The text of the one file in a tar; "" where there is none."""
+def first_file_text(tar: bytes) -> str:
+    """The text of the first file in a tar archive; "" if there is none."""
     with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
         for entry in opened:
             if (content := opened.extractfile(entry)) is not None:

@@ -1,66 +1,242 @@
-"""Which images may go when a node's disk gets full, and in which order. Pure."""
+"""Image garbage collection and disk pressure, on the disk with the data directory of the engine.
+
+Above a high watermark, unused images are removed, the least recently used first, until the disk is below a
+low watermark. Below a minimum of free space, no new containers start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import asyncio
+import json
+import os
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
-# A kernel that is about to be created holds its image by nothing else than having just asked for it.
-YOUNG_S = 600.0
+import structlog
+
+from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.errors import DiskFull, NoSuchObject, RequestRefused
+from moorage.common.aio.clock import Clock
+
+log = structlog.get_logger("moorage.agent.docker")
+_REMOVE_TIMEOUT_S = 120.0
+# Younger images are kept: between ``prepare`` and ``create`` no container protects the image of a new kernel.
+MIN_AGE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ImageGcRules:
-    """``high``, ``low``: percent of the disk in use at which images begin to go, and at which it is enough.
-    ``whose``: those that Moorage pulled, or any. ``min_free``: bytes below which nothing new starts."""
+    """``high``, ``low``: watermarks in percent of the disk in use. ``owners``: collect only images that
+    Moorage has pulled, or any. ``min_free``: bytes below which no new container starts."""
 
     mode: Literal["on", "dry-run", "off"] = "on"
     high: int = 85
     low: int = 75
-    whose: Literal["pulled", "any"] = "pulled"
+    owners: Literal["pulled", "any"] = "pulled"
     min_free: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Bytes. ``free``: what may still be written."""
+    """``free``: bytes that may still be written."""
 
     total: int
     free: int
 
     @property
-    def percent(self) -> float:
+    def used_percent(self) -> float:
         return 100 * (1 - self.free / self.total) if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``used_at``: unix seconds, 0 where nobody knows. ``ours``: Moorage pulled it."""
+    """``used_at``: unix seconds, 0 if unknown. ``pulled``: Moorage has pulled the image."""
 
     id: str
     names: tuple[str, ...] = ()
     size: int = 0
     used_at: float = 0.0
-    ours: bool = False
+    pulled: bool = False
 
 
-def begins(disk: Disk, rules: ImageGcRules) -> bool:
-    return rules.mode != "off" and disk.percent >= rules.high
+def is_above_high_watermark(disk: Disk, rules: ImageGcRules) -> bool:
+    return rules.mode != "off" and disk.used_percent >= rules.high
 
 
-def enough(disk: Disk, rules: ImageGcRules) -> bool:
-    return disk.percent < rules.low
+def is_below_low_watermark(disk: Disk, rules: ImageGcRules) -> bool:
+    return disk.used_percent < rules.low
 
 
-def may_go(
+def gc_candidates(
     images: Sequence[Image], in_use: Collection[str], rules: ImageGcRules, now: float
 ) -> tuple[Image, ...]:
-    """The least recently used first; those of the same age by size, the largest first. ``in_use``: ids of the
-    images of all containers, whoever's and in whatever state. ``now``: unix seconds."""
-    found = [
+    """Images that may be removed, the least recently used first and, among equals, the largest first.
+    ``in_use``: image ids of all containers in any state, also of containers that are not ours. ``now``: unix
+    seconds."""
+    candidates = [
         image
         for image in images
-        if image.id not in in_use and (image.ours or rules.whose == "any") and now - image.used_at >= YOUNG_S
+        if image.id not in in_use
+        and (image.pulled or rules.owners == "any")
+        and now - image.used_at >= MIN_AGE_S
     ]
-    return tuple(sorted(found, key=lambda image: (image.used_at, -image.size, image.id)))
+    return tuple(sorted(candidates, key=lambda image: (image.used_at, -image.size, image.id)))
+
+
+class PulledImages:
+    """Registry of the images that this agent has pulled, with the time of their last use. It is stored in
+    ``path``, so that a restarted agent still knows them. All methods but ``touch`` block."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path, self._clock = path, clock
+        self._used_at: dict[str, float] = {}  # by image id; only pulled images
+        self._requested_at: dict[str, float] = {}  # by name
+        self._unsaved = False
+        try:
+            self._used_at = {str(key): float(at) for key, at in json.loads(path.read_text()).items()}
+        except FileNotFoundError:
+            pass
+        except (ValueError, AttributeError, TypeError) as error:
+            log.warning("cannot read the list of pulled images; none of them is removed", error=repr(error))
+
+    def touch(self, name: str, image_id: str = "") -> None:
+        """Record that an image was requested now, and with ``image_id`` that it was pulled."""
+        now = self._clock.now().timestamp()
+        self._requested_at[name] = now
+        if image_id:
+            self._used_at[image_id] = now
+            self._unsaved = True
+
+    def image(self, row: dict[str, Any]) -> Image:
+        """From a row of the engine's image list."""
+        names = tuple(
+            name for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ())) if "<none>" not in name
+        )
+        pulled_at = self._used_at.get(row["Id"])
+        used_at = max(pulled_at or 0.0, *(self._requested_at.get(name, 0.0) for name in names), 0.0)
+        if pulled_at is not None and used_at > pulled_at:
+            self._used_at[row["Id"]], self._unsaved = used_at, True
+        return Image(row["Id"], names, int(row["Size"]), used_at, pulled_at is not None)
+
+    def retain(self, image_ids: set[str]) -> None:
+        """Forget all other images, and save changes. Raises ``OSError``."""
+        if removed := self._used_at.keys() - image_ids:
+            self._used_at = {key: at for key, at in self._used_at.items() if key not in removed}
+            self._unsaved = True
+        if self._unsaved:
+            temporary = self._path.with_name(f"{self._path.name}.tmp")
+            temporary.write_text(json.dumps(self._used_at))
+            temporary.replace(self._path)
+            self._unsaved = False
+
+
+def read_disk(directory: str) -> Disk:
+    """Blocks. Raises ``OSError``."""
+    stat = os.statvfs(directory)
+    return Disk(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def _remove_image(name: str, api: Any) -> None:
+    api.remove_image(name)
+
+
+class ImageGarbageCollector:
+    """``read_disk``: usage of the disk with a directory; may raise ``OSError``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        rules: ImageGcRules,
+        pulled: PulledImages,
+        clock: Clock,
+        read_disk: Callable[[str], Disk] = read_disk,
+    ) -> None:
+        self._engine, self._rules, self.pulled, self._clock = engine, rules, pulled, clock
+        self._read_disk, self._data_dir = read_disk, ""
+        self._last_warning = ""
+
+    async def check_free_space(self) -> None:
+        """Raises ``DiskFull``, and at the first call errors of the engine."""
+        disk = await self._disk()
+        if disk is not None and disk.free < self._rules.min_free:
+            raise DiskFull(
+                f"{disk.free >> 20} MiB are free in {self._data_dir}; agent.docker_min_free there is "
+                f"{self._rules.min_free >> 20} MiB",
+                next_step="free space in the data directory of Docker on that node",
+            )
+
+    async def collect(self) -> None:
+        """Remove images if the disk is above the high watermark. Raises errors of the engine."""
+        disk = await self._disk()
+        rows = await self._engine.call(lambda api: api.images())
+        images = [self.pulled.image(row) for row in rows]
+        with suppress(
+            OSError
+        ):  # the list cannot be saved on a full disk, and that must not stop the collection
+            await asyncio.to_thread(self.pulled.retain, {image.id for image in images})
+        if disk is None:
+            return
+        if not is_above_high_watermark(disk, self._rules):
+            self._last_warning = ""
+            return
+        in_use = await self._engine.call(lambda api: [row["ImageID"] for row in api.containers(all=True)])
+        candidates = gc_candidates(images, frozenset(in_use), self._rules, self._clock.now().timestamp())
+        if self._rules.mode == "dry-run":
+            self._warn_once(
+                "the disk of Docker is full; these images would be removed (agent.docker_gc = dry-run)",
+                images=[image.names[:1] or image.id for image in candidates],
+                percent=round(disk.used_percent),
+            )
+            return
+        for image in candidates:
+            if is_below_low_watermark(disk, self._rules):
+                return
+            await self._remove(image, disk)
+            disk = await self._disk() or disk
+        if not is_below_low_watermark(disk, self._rules):
+            self._warn_once(
+                "the disk of Docker is full, and no other image may be removed",
+                percent=round(disk.used_percent),
+                next_step="free space there; agent.docker_gc_images = any permits the removal of all images",
+            )
+
+    async def _remove(self, image: Image, disk: Disk) -> None:
+        try:
+            for name in image.names or (image.id,):
+                await self._engine.call(partial(_remove_image, name), _REMOVE_TIMEOUT_S)
+        except NoSuchObject:
+            pass
+        except RequestRefused as error:
+            log.info("cannot remove an image", image=image.names or image.id, reason=str(error))
+            return
+        log.info(
+            "removed an image because the disk of Docker is full",
+            image=image.names or image.id,
+            mib=image.size >> 20,
+            percent=round(disk.used_percent),
+        )
+
+    async def _disk(self) -> Disk | None:
+        """None if the agent has no access to the data directory of the engine."""
+        if not self._data_dir:
+            self._data_dir = str((await self._engine.call(lambda api: api.info()))["DockerRootDir"])
+        try:
+            return await asyncio.to_thread(self._read_disk, self._data_dir)
+        except OSError as error:
+            self._warn_once(
+                "cannot read the usage of the disk of Docker",
+                folder=self._data_dir,
+                error=str(error),
+                next_step="an agent in a container needs that directory, read-only: see deploy/compose",
+            )
+            return None
+
+    def _warn_once(self, message: str, **fields: object) -> None:
+        """Log a warning unless it repeats the last one."""
+        if message != self._last_warning:
+            self._last_warning = message
+            log.warning(message, **fields)

@@ -1,4 +1,4 @@
-"""The images of this node's engine: which are here, which are pulled, and by whom they were."""
+"""Images of the node's engine: pulls them as ``agent.docker_pull`` demands, and reads their labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 
 from moorage.agent.runtimes.base import CreateFailed, OnProgress
-from moorage.agent.runtimes.docker.container_config import ContainerRules, meaning
-from moorage.agent.runtimes.docker.disk import PulledImages
+from moorage.agent.runtimes.docker.container_config import ContainerRules
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused, explain
+from moorage.agent.runtimes.docker.image_gc import PulledImages
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, parse_label
@@ -22,34 +22,37 @@ log = structlog.get_logger("moorage.agent.docker")
 
 
 class ImageStore:
+    """Pulls each image once at a time, for all kernels that wait for it."""
+
     def __init__(self, engine: Engine, rules: ContainerRules, pulled: PulledImages) -> None:
         self._engine, self._rules, self._pulled = engine, rules, pulled
-        self._here: dict[str, tuple[ServicePort, ...]] = {}  # with what they offer
+        self._service_ports: dict[str, tuple[ServicePort, ...]] = {}  # of the images known to be present
         self._pulling: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._told: dict[str, set[OnProgress]] = defaultdict(set)
+        self._listeners: dict[str, set[OnProgress]] = defaultdict(set)
 
-    async def have(self, image: str, tell: OnProgress) -> tuple[ServicePort, ...]:
-        """Pull it as the node's policy says; all who want it meanwhile are told how far it is. Returns the
-        service ports that its label declares. Raises ``CreateFailed``, and what the engine raises."""
-        self._pulled.note(image)
-        if image in self._here and self._rules.pull != "always":
-            # If it was removed meanwhile, the engine says so when a container is to be made of it.
-            return self._here[image]
-        listening = self._told[image]
-        listening.add(tell)
+    async def ensure(self, image: str, on_progress: OnProgress) -> tuple[ServicePort, ...]:
+        """Make the image available, and return the service ports that its label declares. ``on_progress``
+        follows a pull that another kernel has started, too. Raises ``CreateFailed`` and errors of the
+        engine."""
+        self._pulled.touch(image)
+        if image in self._service_ports and self._rules.pull != "always":
+            # If it was removed since, the creation of the container fails and calls ``forget``.
+            return self._service_ports[image]
+        listeners = self._listeners[image]
+        listeners.add(on_progress)
         try:
             async with self._pulling[image]:
-                self._here[image] = _offered(image, await self._have(image))
-                return self._here[image]
+                self._service_ports[image] = _service_ports(image, await self._ensure(image))
+                return self._service_ports[image]
         finally:
-            listening.discard(tell)
+            listeners.discard(on_progress)
 
     def forget(self, image: str) -> None:
-        """It turned out not to be here any more."""
-        self._here.pop(image, None)
+        """The image was found to be missing."""
+        self._service_ports.pop(image, None)
 
-    async def _have(self, image: str) -> Mapping[str, str]:
-        """Its labels."""
+    async def _ensure(self, image: str) -> Mapping[str, str]:
+        """Returns the labels of the image."""
         try:
             if self._rules.pull != "always":
                 return _labels(await self._engine.call(lambda api: api.inspect_image(image)))
@@ -63,9 +66,9 @@ class ImageStore:
                 ) from None
         log.info("pulling an image", image=image)
         try:
-            await self._engine.pull(image, lambda text: self._tell(image, text))
+            await self._engine.pull(image, lambda text: self._report(image, text))
         except RequestRefused as error:
-            reason, next_step = meaning(str(error))
+            reason, next_step = explain(str(error))
             if reason is not Reason.DISK_FULL:
                 reason = Reason.IMAGE_MISSING
                 next_step = "check its name, its registry, and `docker login` of the agent's user"
@@ -75,23 +78,23 @@ class ImageStore:
                 clean=True,
                 next_step=next_step,
             ) from None
-        found = await self._engine.call(lambda api: api.inspect_image(image))
-        self._pulled.note(image, str(found["Id"]))
-        return _labels(found)
+        details = await self._engine.call(lambda api: api.inspect_image(image))
+        self._pulled.touch(image, str(details["Id"]))
+        return _labels(details)
 
-    def _tell(self, image: str, text: str) -> None:
-        for tell in tuple(self._told[image]):
-            tell(text)
-
-
-def _labels(found: Mapping[str, Any]) -> Mapping[str, str]:
-    return (found["Config"] or {}).get("Labels") or {}
+    def _report(self, image: str, text: str) -> None:
+        for on_progress in tuple(self._listeners[image]):
+            on_progress(text)
 
 
-def _offered(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, ...]:
+def _labels(details: Mapping[str, Any]) -> Mapping[str, str]:
+    return (details["Config"] or {}).get("Labels") or {}
+
+
+def _service_ports(image: str, labels: Mapping[str, str]) -> tuple[ServicePort, ...]:
     try:
         return parse_label(labels.get(IMAGE_LABEL, ""))
     except InvalidInput as error:
-        # Who only uses an image cannot mend it; his session runs without what it says.
-        log.warning("an image declares service ports that cannot be", image=image, why=str(error))
+        # The user of an image cannot correct its label, so the session runs without these service ports.
+        log.warning("an image declares invalid service ports", image=image, reason=str(error))
         return ()

@@ -1,7 +1,7 @@
-"""Labels by which an agent knows its containers again, and a seal that nobody else can make.
+"""Signed labels by which an agent recognises its containers and networks.
 
-A label alone proves nothing: an image brings labels of its own, and whoever may use the engine writes what he
-likes. The seal is a keyed hash over the container's name, which the engine gives only once.
+Labels alone prove nothing: images bring labels of their own, and every user of the engine can set any label.
+So the agent signs its labels with an HMAC that covers the name of the container, which is unique per engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import AppPort, decode_ports, encode_ports
 
-KERNEL, OWNER, PORT, SEAL = "moorage.kernel", "moorage.agent", "moorage.port", "moorage.seal"
+KERNEL, OWNER, PORT, SIGNATURE = "moorage.kernel", "moorage.agent", "moorage.port", "moorage.signature"
 APPS = "moorage.apps"
 
 
@@ -31,52 +31,55 @@ class ContainerIdentity:
 
 
 class LabelSigner:
-    """``key`` is the agent's secret; ``owner`` names the agent without telling it."""
+    """``key``: the secret of the agent. ``owner`` identifies the agent without revealing the key."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         self.owner = self._hash("owner")[:32]
 
     def labels(self, kernel_id: KernelId, port: int, apps: tuple[AppPort, ...] = ()) -> dict[str, str]:
-        # As many words as there were before there were service ports: containers of then are known.
-        more = (encode_ports(apps),) if apps else ()
-        seal = self._hash(container_name(kernel_id), kernel_id, str(port), *more)
-        named = {APPS: more[0]} if more else {}
-        return {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SEAL: seal} | named
+        encoded = encode_ports(apps) if apps else ""
+        signature = self._hash(container_name(kernel_id), kernel_id, str(port), encoded)
+        labels = {KERNEL: kernel_id, OWNER: self.owner, PORT: str(port), SIGNATURE: signature}
+        return labels | ({APPS: encoded} if encoded else {})
 
     def read(self, name: str, labels: Mapping[str, str]) -> ContainerIdentity | None:
-        """None if these labels of a container called ``name`` are not of our making."""
+        """The identity of the container ``name``; None if this agent has not signed these labels."""
         kernel_id, port = KernelId(labels.get(KERNEL, "")), labels.get(PORT, "")
         apps = labels.get(APPS, "")
-        seal, said = self._hash(name, kernel_id, port, *filter(None, (apps,))), labels.get(SEAL, "")
-        genuine = hmac.compare_digest(seal.encode(), said.encode()) and name == container_name(kernel_id)
-        return ContainerIdentity(kernel_id, int(port), decode_ports(apps)) if genuine else None
+        expected = self._hash(name, kernel_id, port, apps)
+        if not _is_signed(labels, expected) or name != container_name(kernel_id):
+            return None
+        return ContainerIdentity(kernel_id, int(port), decode_ports(apps))
 
-    def network(self, name: str) -> dict[str, str]:
-        """Labels of a network of this agent."""
-        return {OWNER: self.owner, SEAL: self._hash("network", name)}
+    def network_labels(self, name: str) -> dict[str, str]:
+        return {OWNER: self.owner, SIGNATURE: self._hash("network", name)}
 
-    def made(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether these labels of a network called ``name`` are of our making."""
-        seal, said = self._hash("network", name), labels.get(SEAL, "")
-        return hmac.compare_digest(seal.encode(), said.encode())
+    def owns_network(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether this agent has signed these labels of the network ``name``."""
+        return _is_signed(labels, self._hash("network", name))
 
-    def _hash(self, *words: str) -> str:
-        return hmac.new(self._key, "\n".join(words).encode(), hashlib.sha256).hexdigest()
+    def _hash(self, *fields: str) -> str:
+        return hmac.new(self._key, "\n".join(fields).encode(), hashlib.sha256).hexdigest()
+
+
+def _is_signed(labels: Mapping[str, str], signature: str) -> bool:
+    return hmac.compare_digest(signature.encode(), labels.get(SIGNATURE, "").encode())
 
 
 def load_label_signer(path: Path, clock: Clock) -> LabelSigner:
-    """With the key in ``path`` (mode 0600), made when it is not there. Blocks. Raises ``OSError``."""
+    """Reads the key from ``path``, and creates it with mode 0600 if it is missing. Blocks. Raises
+    ``OSError``."""
     if not path.exists():
-        fresh = path.with_name(f"{path.name}.{clock.new_id()}")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        temporary = path.with_name(f"{path.name}.{clock.new_id()}")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w") as file:
             file.write(clock.secret(32))
             file.flush()
             os.fsync(file.fileno())
         try:
             with suppress(FileExistsError):
-                os.link(fresh, path)  # whole or not at all, and never over another
+                os.link(temporary, path)  # atomic, and fails if another process has created it
         finally:
-            fresh.unlink()
+            temporary.unlink()
     return LabelSigner(path.read_text())

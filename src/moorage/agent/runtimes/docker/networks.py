@@ -1,8 +1,8 @@
-"""The engine's networks for containers: one for all that are alone on it, one for each cluster on this node.
+"""Docker networks of an agent: one shared by all kernels without a cluster, and one per cluster.
 
-On the shared one the engine lets nobody reach anybody (``enable_icc`` off): containers reach what is outside,
-and are reached through their published ports. The kernels of a cluster have a bridge of their own, on which
-they find each other by name; the engine keeps bridges apart. It goes with the last of its containers.
+On the shared network inter-container traffic is off (``enable_icc``): containers reach the outside, and are
+reached through their published ports. The kernels of a cluster on this node share a bridge of their own, on
+which they resolve each other by hostname. It is removed with its last container.
 """
 
 from __future__ import annotations
@@ -26,61 +26,61 @@ log = structlog.get_logger("moorage.agent.docker")
 SHARED = "moorage-isolated"
 _CLUSTER = "moorage-net-"
 _ICC = "com.docker.network.bridge.enable_icc"
-_THERE = "already exists"
+_EXISTS = "already exists"
 
 
-def resolved(hosts: Mapping[str, str]) -> dict[str, str]:
-    """With addresses for names. Blocks. Raises ``CreateFailed``."""
-    found = {}
+def resolve_hosts(hosts: Mapping[str, str]) -> dict[str, str]:
+    """Resolves the addresses of ``hosts`` to IP addresses. Blocks. Raises ``CreateFailed``."""
+    resolved = {}
     for hostname, address in hosts.items():
         try:
-            answer = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
         except OSError as error:
             raise CreateFailed(
-                f"{hostname} of its cluster is at {address!r}, which this node does not know: {error}",
+                f"this node cannot resolve {address!r}, the address of {hostname} of its cluster: {error}",
                 reason=Reason.NO_NETWORK,
                 clean=True,
-                next_step="let agent.address of that agent be an address",
+                next_step="set agent.address of that agent to an IP address",
             ) from None
-        found[hostname] = str(answer[0][4][0])
-    return found
+        resolved[hostname] = str(addresses[0][4][0])
+    return resolved
 
 
-def network_of(names: Collection[str]) -> str:
-    """Of the networks of a container, that of its cluster; "" for none."""
+def cluster_network(names: Collection[str]) -> str:
+    """The cluster network among the networks of a container; "" for none."""
     return next((name for name in names if name.startswith(_CLUSTER)), "")
 
 
 class Networks:
-    """Those that this agent makes."""
+    """Creates and removes the networks of this agent."""
 
-    def __init__(self, engine: Engine, sealer: LabelSigner, rules: ContainerRules) -> None:
-        self._engine, self._sealer, self._rules = engine, sealer, rules
-        self._known: set[str] = set()
+    def __init__(self, engine: Engine, signer: LabelSigner, rules: ContainerRules) -> None:
+        self._engine, self._signer, self._rules = engine, signer, rules
+        self._existing: set[str] = set()
         self._joining: Counter[str] = Counter()
         self._changing = asyncio.Lock()
 
     @asynccontextmanager
     async def joined(self, launch: Launch) -> AsyncIterator[str]:
-        """The network for this container; while it is begun, nobody takes it away. Raises ``CreateFailed``
-        for a cluster that may not be here, ``RequestRefused``, ``EngineUnavailable``."""
+        """The network for this container, which is not removed inside the block. Raises ``CreateFailed`` for
+        a cluster that is not permitted here, ``RequestRefused`` and ``EngineUnavailable``."""
         name = self._name(launch)
         self._joining[name] += 1
         try:
-            await self._have(name)
+            await self._ensure(name)
             yield name
         finally:
             self._joining[name] -= 1
 
-    def lost(self, name: str, words: str) -> bool:
-        """Whether the engine says that it has not this network of ours any more; somebody tidied up there."""
-        gone = name in self._known and "network" in words and "not found" in words
-        if gone:
-            self._known.discard(name)
-        return gone
+    def was_removed(self, name: str, message: str) -> bool:
+        """Whether an error message of the engine says that this network was removed by somebody else."""
+        removed = name in self._existing and "network" in message and "not found" in message
+        if removed:
+            self._existing.discard(name)
+        return removed
 
-    async def left(self, name: str) -> None:
-        """A container of it is gone. It is removed, unless there are others: that the engine knows best."""
+    async def release(self, name: str) -> None:
+        """A container has left the network: remove it, unless the engine refuses because others use it."""
         if not name.startswith(_CLUSTER) or self._joining[name]:
             return
         async with self._changing:
@@ -91,19 +91,19 @@ class Networks:
                     await self._engine.call(lambda api: api.remove_network(name))
                 except RequestRefused as error:
                     if not isinstance(error, NoSuchObject):
-                        log.debug("a network is in use still", name=name, why=str(error))
+                        log.debug("a network is still in use", name=name, reason=str(error))
                         return
-            self._known.discard(name)
+            self._existing.discard(name)
 
-    async def sweep(self, used: Collection[str]) -> None:
-        """Remove those of this agent that none of its containers has: it was killed before it could."""
-        query = {"label": f"{OWNER}={self._sealer.owner}"}
+    async def collect_garbage(self, used: Collection[str]) -> None:
+        """Remove unused networks that an agent left when it was killed."""
+        query = {"label": f"{OWNER}={self._signer.owner}"}
         for row in await self._engine.call(lambda api: api.networks(filters=query)):
             name = row["Name"]
             if name in used or not name.startswith(_CLUSTER):
                 continue
-            if self._sealer.made(name, row.get("Labels") or {}):
-                await self.left(name)
+            if self._signer.owns_network(name, row.get("Labels") or {}):
+                await self.release(name)
 
     def _name(self, launch: Launch) -> str:
         if launch.network:
@@ -113,24 +113,24 @@ class Networks:
         if self._rules.multi_node == "host":
             return "host"
         raise CreateFailed(
-            "containers of this node may be in no cluster on several nodes: agent.docker_multi_node = off",
+            "containers of this node cannot join a cluster on several nodes: agent.docker_multi_node = off",
             reason=Reason.NO_NETWORK,
             clean=True,
-            next_step="ask for --cluster-mode single-node, or for agent.docker_multi_node = host there",
+            next_step="use --cluster-mode single-node, or set agent.docker_multi_node = host there",
         )
 
-    async def _have(self, name: str) -> None:
-        if name in self._known or not (name == SHARED or name.startswith(_CLUSTER)):
+    async def _ensure(self, name: str) -> None:
+        if name in self._existing or not (name == SHARED or name.startswith(_CLUSTER)):
             return
         async with self._changing:
-            if name not in self._known:
-                await self._make(name)
-                self._known.add(name)
+            if name not in self._existing:
+                await self._create(name)
+                self._existing.add(name)
 
-    async def _make(self, name: str) -> None:
+    async def _create(self, name: str) -> None:
         shared = name == SHARED
-        # The shared one is of all agents on this engine, so it is nobody's.
-        labels = {} if shared else self._sealer.network(name)
+        # The shared network has no owner: all agents on this engine use it.
+        labels = {} if shared else self._signer.network_labels(name)
         options = {_ICC: "false"} if shared else {}
         try:
             await self._engine.call(
@@ -139,17 +139,17 @@ class Networks:
                 )
             )
         except RequestRefused as error:
-            if _THERE not in str(error):
+            if _EXISTS not in str(error):
                 raise
-        facts = await self._engine.call(lambda api: api.inspect_network(name))
-        good = (
-            (facts.get("Options") or {}).get(_ICC) == "false"
+        details = await self._engine.call(lambda api: api.inspect_network(name))
+        usable = (
+            (details.get("Options") or {}).get(_ICC) == "false"
             if shared
-            else self._sealer.made(name, facts.get("Labels") or {})
+            else self._signer.owns_network(name, details.get("Labels") or {})
         )
-        if not good:
+        if not usable:
             raise CreateFailed(
-                f"a network called {name} is there already, and not as this agent makes it",
+                f"a network called {name} exists, but this agent has not created it",
                 reason=Reason.NO_NETWORK,
                 clean=True,
                 next_step=f"remove it on that node: docker network rm {name}",

@@ -1,5 +1,8 @@
-"""Kernels as containers. What is true is asked of the engine; an engine that does not answer makes a kernel
-UNKNOWN, never GONE."""
+"""Docker runtime: each kernel is a container.
+
+The engine is the only source of the state; nothing is remembered (decision 9). An engine that does not answer
+makes a kernel UNKNOWN, never GONE.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,24 @@ from moorage.agent.runtimes.docker.container_config import (
     container_config,
     container_name,
     host_config,
-    look,
+    observation,
 )
-from moorage.agent.runtimes.docker.disk import ImageGarbageCollector
 from moorage.agent.runtimes.docker.engine import Engine
-from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
-from moorage.agent.runtimes.docker.events import Watch
+from moorage.agent.runtimes.docker.errors import (
+    EngineUnavailable,
+    NoSuchObject,
+    RequestRefused,
+    as_create_failed,
+)
+from moorage.agent.runtimes.docker.events import ContainerEvents
 from moorage.agent.runtimes.docker.execution import execute
-from moorage.agent.runtimes.docker.files import put_inside
+from moorage.agent.runtimes.docker.files import copy_into_container
+from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
-from moorage.agent.runtimes.docker.networks import Networks, network_of, resolved
-from moorage.agent.runtimes.docker.usage import Meter
-from moorage.agent.runtimes.docker.validation import as_create_failed, check
+from moorage.agent.runtimes.docker.networks import Networks, cluster_network, resolve_hosts
+from moorage.agent.runtimes.docker.usage import ContainerMeter
+from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.agent.state.logs import LogStore, tail_text
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -51,136 +59,140 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.docker")
-_LOOK_S, _ACT_S, _DIE_S = 5.0, 40.0, 5
+_INSPECT_TIMEOUT_S, _ACTION_TIMEOUT_S, _KILL_TIMEOUT_S = 5.0, 40.0, 5
 _NAME_TAKEN = "is already in use by container"
 _TAIL_LINES = 400
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 class DockerRuntime:
-    """``address``: where kernels' ports are published. ``sealer`` makes and knows the labels of this agent.
-
-    Close it: it listens to the engine's events."""
+    """``address``: the address on which the ports of kernels are published. Must be closed."""
 
     name = "docker"
 
     def __init__(
         self,
         engine: Engine,
-        sealer: LabelSigner,
+        signer: LabelSigner,
         logs: LogStore,
         *,
         rules: ContainerRules,
         address: str,
-        house: ImageGarbageCollector,
+        image_gc: ImageGarbageCollector,
     ) -> None:
-        self._engine, self._sealer, self._logs = engine, sealer, logs
+        self._engine, self._signer, self._logs = engine, signer, logs
         self._rules, self._address = rules, address
-        self._watch = Watch(engine, sealer.owner)
-        self._meter = Meter(engine)
+        self._events = ContainerEvents(engine, signer.owner)
+        self._meter = ContainerMeter(engine)
         self._boot_id = procfs.boot_id()
-        self._beginning: set[KernelId] = set()
+        self._creating: set[KernelId] = set()
         self._kills: dict[KernelId, asyncio.Task[None]] = {}
-        self._strangers: set[str] = set()
-        self._images, self._house = ImageStore(engine, rules, house.pulled), house
-        self._networks = Networks(engine, sealer, rules)
+        self._unsigned: set[str] = set()
+        self._images, self._image_gc = ImageStore(engine, rules, image_gc.pulled), image_gc
+        self._networks = Networks(engine, signer, rules)
 
     async def close(self) -> None:
-        await self._watch.close()
+        await self._events.close()
         await cancel_and_wait(*self._kills.values())
         self._engine.close()
 
     async def probe(self) -> Capabilities:
-        await self._engine.call(lambda api: api.ping(), _LOOK_S)
-        await self._house.check()
+        await self._engine.call(lambda api: api.ping(), _INSPECT_TIMEOUT_S)
+        await self._image_gc.check_free_space()
         return Capabilities(runs_engines=True, contained=True)
 
-    async def tidy(self) -> None:
-        """Remove images while the disk is too full. Raises ``RuntimeFailed``."""
-        await self._house.tidy()
+    async def collect_images(self) -> None:
+        """Remove unused images if the disk is full. Raises ``RuntimeFailed``."""
+        await self._image_gc.collect()
 
-    async def prepare(self, launch: Launch, tell: OnProgress = ignore_progress) -> tuple[ServicePort, ...]:
-        await asyncio.to_thread(check, launch, self._rules, self._address)
+    async def prepare(
+        self, launch: Launch, on_progress: OnProgress = ignore_progress
+    ) -> tuple[ServicePort, ...]:
+        await asyncio.to_thread(validate, launch, self._rules, self._address)
         with as_create_failed():
-            await self._house.check()
-            return await self._images.have(launch.image, tell)
+            await self._image_gc.check_free_space()
+            return await self._images.ensure(launch.image, on_progress)
 
     async def create(self, launch: Launch) -> Handle:
-        address = await asyncio.to_thread(check, launch, self._rules, self._address)
-        self._beginning.add(launch.kernel_id)
+        address = await asyncio.to_thread(validate, launch, self._rules, self._address)
+        self._creating.add(launch.kernel_id)
         try:
             with as_create_failed():
-                return await self._begin(launch, address)
+                return await self._create(launch, address)
         finally:
-            self._beginning.discard(launch.kernel_id)
+            self._creating.discard(launch.kernel_id)
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
         try:
-            facts = await self._engine.call(lambda api: api.inspect_container(_container(handle)), _LOOK_S)
+            details = await self._engine.call(
+                lambda api: api.inspect_container(_container(handle)), _INSPECT_TIMEOUT_S
+            )
         except NoSuchObject:
             return self._missing(handle)
         except RuntimeFailed as error:
             return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
-        return look(facts["State"])
+        return observation(details["State"])
 
-    async def wait(self, handle: Handle, seen: ObservedState) -> None:
-        async with self._watch.expecting(_container(handle)) as changed:
-            now = (await self.observe(handle)).state
-            if now is not seen or now in _ENDED:
+    async def wait(self, handle: Handle, last_state: ObservedState) -> None:
+        async with self._events.subscribe(_container(handle)) as changed:
+            state = (await self.observe(handle)).state
+            if state is not last_state or state in _ENDED:
                 return
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._watch.patience_s):
+                async with asyncio.timeout(self._events.poll_s):
                     await changed.wait()
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
         container = _container(handle)
 
-        def ask(api: Any) -> bool:
-            facts = api.inspect_container(container)
-            if look(facts["State"]).state in _ENDED:
+        def send_stop_signal(api: Any) -> bool:
+            details = api.inspect_container(container)
+            if observation(details["State"]).state in _ENDED:
                 return False
-            api.kill(container, facts["Config"].get("StopSignal") or "SIGTERM")
+            api.kill(container, details["Config"].get("StopSignal") or "SIGTERM")
             return True
 
         try:
-            lives = await self._engine.call(ask)
+            running = await self._engine.call(send_stop_signal)
         except NoSuchObject:
             return
         except RequestRefused as error:
             if (await self.observe(handle)).state in _ENDED:
                 return
-            raise RuntimeFailed(f"it cannot be stopped: {error}") from None
+            raise RuntimeFailed(f"the container cannot be stopped: {error}") from None
         await cancel_and_wait(self._kills.pop(_id(handle), None))
-        if lives:
+        if running:
             self._kills[_id(handle)] = spawn(f"docker.kill.{_id(handle)}", self._kill_after(handle, grace_s))
 
     async def destroy(self, handle: Handle) -> None:
         container = _container(handle)
         await cancel_and_wait(self._kills.pop(_id(handle), None))
         try:
-            await self._end(handle)
-            await self._keep_log(handle)
-            await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
+            await self._kill(handle)
+            await self._save_log(handle)
+            await self._remove(container)
         except NoSuchObject:
-            seen = self._missing(handle)
-            if seen.state is not ObservedState.GONE:
-                raise RuntimeFailed(seen.detail) from None
+            missing = self._missing(handle)
+            if missing.state is not ObservedState.GONE:
+                raise RuntimeFailed(missing.detail) from None
         except RequestRefused as error:
-            raise RuntimeFailed(f"the container is not removed yet: {error}") from None
-        await self._networks.left(handle.state.get("network", ""))
+            raise RuntimeFailed(f"the container cannot be removed: {error}") from None
+        await self._networks.release(handle.state.get("network", ""))
 
     async def find(self) -> dict[KernelId, Handle]:
-        query = {"label": f"{OWNER}={self._sealer.owner}"}
+        query = {"label": f"{OWNER}={self._signer.owner}"}
         found: dict[KernelId, Handle] = {}
         for row in await self._engine.call(lambda api: api.containers(all=True, filters=query)):
             name, container = row["Names"][0].lstrip("/") if row["Names"] else "", row["Id"]
-            marks = self._sealer.read(name, row["Labels"])
-            if marks is None:
-                self._warn_of(container, name)
-            elif not (row["State"] == "created" and await self._never_begun(marks.kernel_id, container)):
-                network = network_of((row.get("NetworkSettings") or {}).get("Networks") or ())
-                found[marks.kernel_id] = self._handle(marks, container, network)
-        await self._networks.sweep({handle.state["network"] for handle in found.values()})
+            identity = self._signer.read(name, row["Labels"])
+            if identity is None:
+                self._warn_unsigned(container, name)
+                continue
+            created = row["State"] == "created"
+            if not (created and await self._remove_unstarted(identity.kernel_id, container)):
+                network = cluster_network((row.get("NetworkSettings") or {}).get("Networks") or ())
+                found[identity.kernel_id] = self._handle(identity, container, network)
+        await self._networks.collect_garbage({handle.state["network"] for handle in found.values()})
         return found
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
@@ -189,10 +201,10 @@ class DockerRuntime:
     async def logs(
         self, handle: Handle, tail_lines: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        kept = self._logs.exists(_id(handle))
+        saved = self._logs.exists(_id(handle))
         source = (
             self._logs.read(_id(handle), tail_lines, False, lambda: False)
-            if kept
+            if saved
             else self._engine.logs(_container(handle), tail_lines, follow)
         )
         async with aclosing(source) as pieces:
@@ -208,121 +220,123 @@ class DockerRuntime:
                 async for data in pieces:
                     end = (end + data)[-max_bytes - 1 :]
         except RuntimeFailed as error:
-            log.warning("cannot read a container's log", kernel=_id(handle), error=str(error))
+            log.warning("cannot read the log of a container", kernel=_id(handle), error=str(error))
         return tail_text(end, max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         return await execute(self._engine, _container(handle), command)
 
-    # Beginning.
-
-    async def _begin(self, launch: Launch, address: str) -> Handle:
+    async def _create(self, launch: Launch, address: str) -> Handle:
         async with self._networks.joined(launch) as network:
             try:
-                return await self._begin_on(network, launch, address)
+                return await self._create_on(network, launch, address)
             except RequestRefused as error:
-                if not self._networks.lost(network, str(error)):
+                if not self._networks.was_removed(network, str(error)):
                     raise
-        return await self._begin(launch, address)
+        return await self._create(launch, address)
 
-    async def _begin_on(self, network: str, launch: Launch, address: str) -> Handle:
+    async def _create_on(self, network: str, launch: Launch, address: str) -> Handle:
         if network == "host":
-            launch = replace(launch, hosts=await asyncio.to_thread(resolved, launch.hosts))
-        labels = self._sealer.labels(launch.kernel_id, launch.port, launch.apps)
+            launch = replace(launch, hosts=await asyncio.to_thread(resolve_hosts, launch.hosts))
+        labels = self._signer.labels(launch.kernel_id, launch.port, launch.apps)
 
-        def make(api: Any) -> str:
+        def create(api: Any) -> str:
             cdi = self._engine.cdi
-            rest = container_config(launch, self._rules, labels, network, cdi)
+            config = container_config(launch, self._rules, labels, network, cdi)
             host = host_config(launch, self._rules, address, network, cdi)
-            return str(api.create_container(**rest, host_config=api.create_host_config(**host))["Id"])
+            return str(api.create_container(**config, host_config=api.create_host_config(**host))["Id"])
 
         def start(api: Any) -> None:
             if launch.files:
-                put_inside(api, container, launch.files)
+                copy_into_container(api, container, launch.files)
             api.start(container)
 
         try:
             try:
-                container = await self._engine.call(make, _ACT_S)
+                container = await self._engine.call(create, _ACTION_TIMEOUT_S)
             except NoSuchObject:
-                # Of the image: it was here before, and was removed.
+                # The image was removed since it was prepared.
                 self._images.forget(launch.image)
-                await self._images.have(launch.image, ignore_progress)
-                container = await self._engine.call(make, _ACT_S)
+                await self._images.ensure(launch.image, ignore_progress)
+                container = await self._engine.call(create, _ACTION_TIMEOUT_S)
         except RequestRefused as error:
             if _NAME_TAKEN not in str(error):
                 raise
-            return await self._there(launch.kernel_id)
+            return await self._existing(launch.kernel_id)
         try:
-            await self._engine.call(start, _ACT_S)
+            await self._engine.call(start, _ACTION_TIMEOUT_S)
         except EngineUnavailable as error:
-            error.unsent = False  # it is there, begun or not
+            error.unsent = False  # the container exists, started or not
             raise
         except RequestRefused:
-            # It would stay for ever, in the state Created.
-            await self._engine.call(lambda api: api.remove_container(container, v=True, force=True), _ACT_S)
+            # It would stay in the state Created for ever.
+            await self._remove(container)
             raise
-        marks = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)
-        return replace(self._handle(marks, container, network_of([network])), started=True)
+        identity = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)
+        return replace(self._handle(identity, container, cluster_network([network])), started=True)
 
-    async def _there(self, kernel_id: KernelId) -> Handle:
-        """The kernel that has the name already."""
+    async def _existing(self, kernel_id: KernelId) -> Handle:
+        """The kernel whose container has the name of ``kernel_id``."""
         name = container_name(kernel_id)
-        facts = await self._engine.call(lambda api: api.inspect_container(name))
-        marks = self._sealer.read(name, facts["Config"]["Labels"] or {})
-        if marks is None:
+        details = await self._engine.call(lambda api: api.inspect_container(name))
+        identity = self._signer.read(name, details["Config"]["Labels"] or {})
+        if identity is None:
             raise CreateFailed(
-                f"a container called {name} is there already, and not of this agent's making",
+                f"a container called {name} exists, but this agent has not created it",
                 clean=True,
-                next_step=f"see `docker inspect {name}` on that node",
+                next_step=f"check `docker inspect {name}` on that node",
             )
-        network = network_of(facts["NetworkSettings"]["Networks"])
-        return self._handle(marks, facts["Id"], network)
+        network = cluster_network(details["NetworkSettings"]["Networks"])
+        return self._handle(identity, details["Id"], network)
 
-    async def _never_begun(self, kernel_id: KernelId, container: str) -> bool:
-        """A container whose agent was killed before it started it is removed. The engine itself refuses that
-        for one that has been started meanwhile."""
-        if kernel_id in self._beginning:
+    async def _remove_unstarted(self, kernel_id: KernelId, container: str) -> bool:
+        """Remove a container whose agent was killed before it started it. Returns False if the container is
+        being started: by this agent, or by a request of the killed one, in which case the engine refuses the
+        removal."""
+        if kernel_id in self._creating:
             return False
         try:
             await self._engine.call(lambda api: api.remove_container(container, v=True))
         except NoSuchObject:
             return True
         except RequestRefused as error:
-            log.info("a container that was not started is there", container=container[:12], why=str(error))
+            log.info("cannot remove an unstarted container", container=container[:12], reason=str(error))
             return False
         return True
 
-    # Ending.
+    async def _remove(self, container: str) -> None:
+        await self._engine.call(
+            lambda api: api.remove_container(container, v=True, force=True), _ACTION_TIMEOUT_S
+        )
 
-    async def _end(self, handle: Handle) -> None:
+    async def _kill(self, handle: Handle) -> None:
         container = _container(handle)
 
-        def end(api: Any) -> None:
-            if look(api.inspect_container(container)["State"]).state not in _ENDED:
+        def kill(api: Any) -> None:
+            if observation(api.inspect_container(container)["State"]).state not in _ENDED:
                 api.kill(container, "SIGKILL")
-                api.wait(container, timeout=_DIE_S)
+                api.wait(container, timeout=_KILL_TIMEOUT_S)
 
         try:
-            await self._engine.call(end, _ACT_S)
+            await self._engine.call(kill, _ACTION_TIMEOUT_S)
         except NoSuchObject:
             raise
         except RequestRefused:
             if (await self.observe(handle)).state not in _ENDED:
-                raise  # else it ended by itself, just then
+                raise  # otherwise it has exited by itself
 
     async def _kill_after(self, handle: Handle, grace_s: float) -> None:
         await asyncio.sleep(grace_s)
         try:
             await self._engine.call(lambda api: api.kill(_container(handle), "SIGKILL"))
         except RequestRefused:
-            pass  # it has ended
+            pass  # it has exited
         except RuntimeFailed as error:
-            log.warning("cannot kill it yet", kernel=_id(handle), error=str(error))
+            log.warning("cannot kill a container", kernel=_id(handle), error=str(error))
         self._kills.pop(_id(handle), None)
 
-    async def _keep_log(self, handle: Handle) -> None:
-        """Before the engine forgets it, its log goes where those of all kernels are kept."""
+    async def _save_log(self, handle: Handle) -> None:
+        """Copy the log to the log directory, because the engine deletes it with the container."""
         folder = self._logs.folder(_id(handle))
         if self._logs.exists(_id(handle)):
             return
@@ -335,32 +349,30 @@ class DockerRuntime:
                         await asyncio.to_thread(file.write, data)
             part.replace(folder / "kernel.log")
         except (OSError, RequestRefused) as error:
-            # A full disk, or a log driver that cannot read: no reason to keep the container.
-            log.warning("the log of a container is lost", kernel=_id(handle), error=str(error))
+            # A full disk or an unreadable log driver must not prevent the removal of the container.
+            log.warning("cannot save the log of a container", kernel=_id(handle), error=str(error))
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
-        """The engine that answers does not know it. That is an answer only if it is the same engine, or if
-        the node was restarted since: no container survives that."""
+        """The observation for a container unknown to the engine. The kernel is GONE only if it is the
+        same engine, or if the node has been rebooted since, which no container survives."""
         same_boot = handle.state["boot_id"] == self._boot_id
         if same_boot and handle.state["engine"] != self._engine.id:
             return RuntimeObservation(
                 ObservedState.UNKNOWN,
-                detail="another Docker Engine answers than the one that runs it: see agent.docker",
+                detail="a different Docker Engine answers than the one that runs it: check agent.docker",
             )
-        return RuntimeObservation(
-            ObservedState.GONE, detail="the Docker Engine knows no such container any more"
-        )
+        return RuntimeObservation(ObservedState.GONE, detail="the Docker Engine has no such container")
 
-    def _handle(self, marks: ContainerIdentity, container: str, network: str) -> Handle:
-        state = {"kernel_id": marks.kernel_id, "container": container, "network": network}
+    def _handle(self, identity: ContainerIdentity, container: str, network: str) -> Handle:
+        state = {"kernel_id": identity.kernel_id, "container": container, "network": network}
         state |= {"engine": self._engine.id, "boot_id": self._boot_id}
-        return Handle(self.name, state, port=marks.port, apps=marks.apps)
+        return Handle(self.name, state, port=identity.port, apps=identity.apps)
 
-    def _warn_of(self, container: str, name: str) -> None:
-        if container not in self._strangers:
-            self._strangers.add(container)
-            log.warning("a container carries this agent's label without its seal: left alone", name=name)
+    def _warn_unsigned(self, container: str, name: str) -> None:
+        if container not in self._unsigned:
+            self._unsigned.add(container)
+            log.warning("ignoring a container with this agent's label but without its signature", name=name)
 
 
 def _container(handle: Handle) -> str:

@@ -1,5 +1,7 @@
-"""What containers use, from their control groups: files, so that the engine is asked once per container and
-not every few seconds. Where those cannot be seen (an agent that is itself in a container), it is asked.
+"""Usage of containers, read from their control groups.
+
+The engine is asked once per container for the location. Where the control groups are not visible, as for an
+agent that runs in a container itself, the engine is asked at each measurement.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, RequestRefused
 from moorage.common.model.ids import KernelId
 
-_ASK_S = 5.0
+_CALL_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
-    """``cpu`` and ``memory``: directories of its control group; of version 2 they are one."""
+class _Cgroups:
+    """``cpu`` and ``memory``: directories of the control group; with cgroup v2 (``unified``) the same one."""
 
     pid: int
     cpu: Path
@@ -28,57 +30,57 @@ class _Groups:
     unified: bool
 
 
-class Meter:
-    """``root``: where /proc and /sys are."""
+class ContainerMeter:
+    """``root``: the directory with /proc and /sys."""
 
     def __init__(self, engine: Engine, root: Path = Path("/")) -> None:
         self._engine, self._root = engine, root
-        self._known: dict[str, _Groups | None] = {}
+        self._cgroups: dict[str, _Cgroups | None] = {}  # by container; None: not visible
 
     async def measure(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
         """``containers``: container ids. Containers that have exited are left out. Raises
         ``EngineUnavailable``."""
-        self._known = {c: g for c, g in self._known.items() if c in set(containers.values())}
+        self._cgroups = {c: g for c, g in self._cgroups.items() if c in set(containers.values())}
         for container in containers.values():
-            if container not in self._known:
-                await self._find(container)
-        seen = await asyncio.to_thread(self._read, containers)
-        hidden = [k for k, c in containers.items() if k not in seen and c in self._known]
-        asked = await asyncio.gather(*(self._ask(containers[k]) for k in hidden))
-        return seen | {k: found for k, found in zip(hidden, asked, strict=True) if found is not None}
+            if container not in self._cgroups:
+                await self._locate(container)
+        counters = await asyncio.to_thread(self._read, containers)
+        invisible = [k for k, c in containers.items() if k not in counters and c in self._cgroups]
+        stats = await asyncio.gather(*(self._engine_stats(containers[k]) for k in invisible))
+        return counters | {k: one for k, one in zip(invisible, stats, strict=True) if one is not None}
 
-    async def _find(self, container: str) -> None:
+    async def _locate(self, container: str) -> None:
         try:
-            facts = await self._engine.call(lambda api: api.inspect_container(container), _ASK_S)
+            details = await self._engine.call(lambda api: api.inspect_container(container), _CALL_TIMEOUT_S)
         except RequestRefused:
             return
-        if pid := facts["State"].get("Pid"):
-            self._known[container] = await asyncio.to_thread(groups, pid, self._root)
+        if pid := details["State"].get("Pid"):
+            self._cgroups[container] = await asyncio.to_thread(find_cgroups, pid, self._root)
 
     def _read(self, containers: Mapping[KernelId, str]) -> dict[KernelId, Counters]:
-        found = {}
+        counters = {}
         for kernel_id, container in containers.items():
-            known = self._known.get(container)
-            if known is None:
+            cgroups = self._cgroups.get(container)
+            if cgroups is None:
                 continue
             try:
-                found[kernel_id] = read(known, self._root)
+                counters[kernel_id] = read_cgroups(cgroups, self._root)
             except (OSError, ValueError, KeyError):
-                del self._known[container]  # it has ended, or is to be looked for again
-        return found
+                del self._cgroups[container]  # exited; otherwise it is located again next time
+        return counters
 
-    async def _ask(self, container: str) -> Counters | None:
-        def ask(api: Any) -> dict[str, Any]:
+    async def _engine_stats(self, container: str) -> Counters | None:
+        def request(api: Any) -> dict[str, Any]:
             return dict(api.stats(container, stream=False, one_shot=True))
 
         try:
-            return told(await self._engine.call(ask, _ASK_S))
+            return from_engine_stats(await self._engine.call(request, _CALL_TIMEOUT_S))
         except (RequestRefused, EngineUnavailable, KeyError):
             return None
 
 
-def groups(pid: int, root: Path) -> _Groups | None:
-    """Where the control group of a container's first process can be read; None if it cannot."""
+def find_cgroups(pid: int, root: Path) -> _Cgroups | None:
+    """The control group of a container's first process; None if it is not visible."""
     try:
         lines = (root / f"proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
@@ -90,15 +92,16 @@ def groups(pid: int, root: Path) -> _Groups | None:
     base = root / "sys/fs/cgroup"
     cpu, memory = (_visible(base / name, paths.get(name)) for name in ("cpuacct", "memory"))
     if cpu is not None and memory is not None:
-        return _Groups(pid, cpu, memory, unified=False)
+        return _Cgroups(pid, cpu, memory, unified=False)
     whole = _visible(base, paths.get(""))
     if whole is not None and (whole / "memory.current").exists():
-        return _Groups(pid, whole, whole, unified=True)
+        return _Cgroups(pid, whole, whole, unified=True)
     return None
 
 
 def _visible(mount: Path, path: str | None) -> Path | None:
-    """What is mounted may be only a lower part of the tree that ``path`` is in."""
+    """The directory for ``path``. The mount may show only a lower part of the hierarchy, so leading
+    components of ``path`` are dropped until a directory is found."""
     parts = [part for part in (path or "").split("/") if part]
     for depth in range(len(parts)):
         folder = mount.joinpath(*parts[depth:])
@@ -107,32 +110,32 @@ def _visible(mount: Path, path: str | None) -> Path | None:
     return None
 
 
-def read(known: _Groups, root: Path) -> Counters:
-    """Raises ``OSError``, ``ValueError`` or ``KeyError`` when it is not there any more."""
-    pids = tuple(map(int, (known.memory / "cgroup.procs").read_text().split()))
+def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
+    """Raises ``OSError``, ``ValueError`` or ``KeyError`` if the control group is gone."""
+    pids = tuple(map(int, (cgroups.memory / "cgroup.procs").read_text().split()))
     if not pids:
-        raise ValueError("it has no processes")
-    stat = _table((known.memory / "memory.stat").read_text())
-    if known.unified:
-        cpu_us = _table((known.cpu / "cpu.stat").read_text())["usage_usec"]
-        memory, idle = int((known.memory / "memory.current").read_text()), stat.get("inactive_file", 0)
+        raise ValueError("the control group has no processes")
+    stat = _table((cgroups.memory / "memory.stat").read_text())
+    if cgroups.unified:
+        cpu_us = _table((cgroups.cpu / "cpu.stat").read_text())["usage_usec"]
+        memory, inactive = int((cgroups.memory / "memory.current").read_text()), stat.get("inactive_file", 0)
     else:
-        cpu_us = int((known.cpu / "cpuacct.usage").read_text()) // 1000
-        memory = int((known.memory / "memory.usage_in_bytes").read_text())
-        idle = stat.get("total_inactive_file", 0)
+        cpu_us = int((cgroups.cpu / "cpuacct.usage").read_text()) // 1000
+        memory = int((cgroups.memory / "memory.usage_in_bytes").read_text())
+        inactive = stat.get("total_inactive_file", 0)
     rx = tx = None
-    if known.pid in pids:
-        rx, tx = _network((root / f"proc/{known.pid}/net/dev").read_text())
-    # What the kernel only keeps of files, and gives back when it is asked, is not used by anybody.
-    return Counters(cpu_us, max(0, memory - idle), rx, tx, pids)
+    if cgroups.pid in pids:
+        rx, tx = _network((root / f"proc/{cgroups.pid}/net/dev").read_text())
+    # Inactive page cache is not counted: the kernel reclaims it under memory pressure.
+    return Counters(cpu_us, max(0, memory - inactive), rx, tx, pids)
 
 
 def _table(text: str) -> dict[str, int]:
-    return {words[0]: int(words[1]) for line in text.splitlines() if len(words := line.split()) == 2}
+    return {fields[0]: int(fields[1]) for line in text.splitlines() if len(fields := line.split()) == 2}
 
 
 def _network(text: str) -> tuple[int, int]:
-    """Bytes received and sent, of all interfaces but the loopback."""
+    """Bytes received and sent on all interfaces but the loopback."""
     rx = tx = 0
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
@@ -142,14 +145,15 @@ def _network(text: str) -> tuple[int, int]:
     return rx, tx
 
 
-def told(stats: Mapping[str, Any]) -> Counters:
-    """From what the engine answers. Raises ``KeyError`` for a container that does not run."""
+def from_engine_stats(stats: Mapping[str, Any]) -> Counters:
+    """From the engine's ``stats``. Raises ``KeyError`` for a container that is not running."""
     memory = stats["memory_stats"]
-    idle = memory.get("stats", {}).get("inactive_file", memory.get("stats", {}).get("total_inactive_file", 0))
+    stat = memory.get("stats", {})
+    inactive = stat.get("inactive_file", stat.get("total_inactive_file", 0))  # cgroup v2, v1
     networks = stats.get("networks", {}).values()
     return Counters(
         int(stats["cpu_stats"]["cpu_usage"]["total_usage"]) // 1000,
-        max(0, int(memory["usage"]) - int(idle)),
+        max(0, int(memory["usage"]) - int(inactive)),
         sum(int(n["rx_bytes"]) for n in networks) if networks else None,
         sum(int(n["tx_bytes"]) for n in networks) if networks else None,
     )

@@ -1,4 +1,5 @@
-"""Everything that there is, with containers: a batch session and a served engine, by the real commands."""
+"""The whole platform with containers, through the real commands: batch, serving, clusters, interactive
+work."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
 from .node import containers
 
-# One platform at a time, also with pytest -n and --dist loadgroup.
+# One platform at a time, also with pytest -n --dist loadgroup.
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(180)]
 
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=64MiB")
@@ -29,8 +30,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(b"{}", "application/json")
 
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        chunk = {"choices": [{"index": 0, "delta": {"content": "from a container of " + asked["model"]}}]}
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        chunk = {"choices": [{"index": 0, "delta": {"content": "from a container of " + request["model"]}}]}
         self.answer(f"data: {json.dumps(chunk)}\\n\\ndata: [DONE]\\n\\n".encode(), "text/event-stream")
 
     def answer(self, body, kind):
@@ -46,29 +47,29 @@ http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler).serve_fo
 
 @pytest.fixture
 def platform(home: Path, docker_engine: PrivateEngine) -> Iterator[Platform]:
-    made = Platform(home)
-    made.env |= {
+    platform = Platform(home)
+    platform.env |= {
         "MOORAGE_AGENT__DOCKER": f"unix://{docker_engine.socket}",
         "MOORAGE_AGENT__DOCKER_PULL": "never",
         "MOORAGE_AGENT__DOCKER_IMAGES": '["moorage-test/*"]',
         "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
     }
-    made.start("up")
-    yield made
-    made.close()
+    platform.start("up")
+    yield platform
+    platform.close()
 
 
-async def run(platform: Platform, *words: str) -> tuple[int, str, str]:
-    done = await asyncio.to_thread(platform.run, *words)
+async def run(platform: Platform, *arguments: str) -> tuple[int, str, str]:
+    done = await asyncio.to_thread(platform.run, *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
-async def is_up(platform: Platform) -> None:
-    async def look() -> bool:
+async def until_up(platform: Platform) -> None:
+    async def offered() -> bool:
         async with platform.client() as client:
             return "docker" in (await client.get_agent("node-1")).runtimes
 
-    await until("the agent offers containers", look)
+    await until("the agent offers containers", offered)
 
 
 MEET = """
@@ -91,30 +92,30 @@ time.sleep(3600)
 """
 
 
-async def test_a_cluster_meets_and_ends_with_one_of_its_kernels(
+async def test_cluster_connects_and_fails_with_one_of_its_kernels(
     platform: Platform, docker_engine: PrivateEngine
 ) -> None:
-    await is_up(platform)
-    words = ("--cluster", "2", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", MEET)
-    code, _, err = await run(platform, "start", "--name", "meet", *words)
+    await until_up(platform)
+    arguments = ("--cluster", "2", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", MEET)
+    code, _, err = await run(platform, "start", "--name", "meet", *arguments)
     assert code == 0, err
 
     async def met() -> bool:
         return (await run(platform, "logs", "meet"))[1] == "main1 heard sub1 at main1\n"
 
-    await until("they have met", met)
+    await until("the kernels are connected", met)
     async with platform.client() as client:
         sub = next(k for k in (await client.get_session("meet")).kernels if k.hostname == "sub1")
     with contextlib.closing(docker_engine.api()) as api:
         api.kill(f"moorage-{sub.id}")
 
-    async def over() -> bool:
+    async def failed() -> bool:
         async with platform.client() as client:
             return (await client.get_session("meet")).status == "ERROR"
 
-    await until("it has ended", over)
-    _, story, _ = await run(platform, "describe", "meet")
-    assert "sub1: " in story
+    await until("the session has failed", failed)
+    _, description, _ = await run(platform, "describe", "meet")
+    assert "sub1: " in description
 
     async def none_left() -> bool:
         return await asyncio.to_thread(containers, docker_engine) == {}
@@ -122,23 +123,25 @@ async def test_a_cluster_meets_and_ends_with_one_of_its_kernels(
     await until("no container is left", none_left)
     with contextlib.closing(docker_engine.api()) as api:
 
-        def left() -> list[str]:
+        def remaining() -> list[str]:
             return [n["Name"] for n in api.networks() if n["Name"].startswith("moorage-net-")]
 
         async def gone() -> bool:
-            return await asyncio.to_thread(left) == []
+            return await asyncio.to_thread(remaining) == []
 
         await until("no network is left", gone)
 
 
-async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:
-    await is_up(platform)
-    say = "import os, sys; print(os.environ['IMAGE_SAYS'], os.path.exists('/usr')); sys.exit(3)"
-    words = ("run", "--name", "job", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", say)
-    code, out, err = await run(platform, *words)
-    assert (code, out) == (3, "hello False\n"), err  # /usr is of the node, and not in the image
-    _, story, _ = await run(platform, "describe", "job")
-    assert all(word in story for word in ("TERMINATED", "FAILED", "exit-nonzero", PYTHON_IMAGE)), story
+async def test_batch_session_and_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:
+    await until_up(platform)
+    program = "import os, sys; print(os.environ['IMAGE_SAYS'], os.path.exists('/usr')); sys.exit(3)"
+    arguments = ("run", "--name", "job", "--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", program)
+    code, out, err = await run(platform, *arguments)
+    assert (code, out) == (3, "hello False\n"), err  # /usr exists on the node, but not in the image
+    _, description, _ = await run(platform, "describe", "job")
+    assert all(text in description for text in ("TERMINATED", "FAILED", "exit-nonzero", PYTHON_IMAGE)), (
+        description
+    )
 
     refused = ("run", "--name", "other", "--image", "elsewhere/image:1", *SMALL, "--", "true")
     code, _, err = await run(platform, *refused)
@@ -162,8 +165,8 @@ async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_en
 
         await until("the endpoint is ready", ready)
         messages = [{"role": "user", "content": "who is there?"}]
-        said = [p async for p in chat(platform.openai_url, platform.key, "boxed", messages)]  # type: ignore[list-item]
-        assert "".join(said) == "from a container of boxed"
+        pieces = [p async for p in chat(platform.openai_url, platform.key, "boxed", messages)]  # type: ignore[list-item]
+        assert "".join(pieces) == "from a container of boxed"
         await client.delete_endpoint("boxed")
 
     async def none_left() -> bool:
@@ -174,10 +177,10 @@ async def test_a_batch_session_and_a_served_engine(platform: Platform, docker_en
     assert logs == "hello False\n"
 
 
-async def test_people_work_in_a_container(platform: Platform, tmp_path: Path) -> None:
-    await is_up(platform)
-    words = ("--name", "dev", "--workspace", "keep", "--image", PYTHON_IMAGE, *SMALL)
-    code, _, err = await run(platform, "start", *words)
+async def test_interactive_work_in_a_container(platform: Platform, tmp_path: Path) -> None:
+    await until_up(platform)
+    arguments = ("--name", "dev", "--workspace", "keep", "--image", PYTHON_IMAGE, *SMALL)
+    code, _, err = await run(platform, "start", *arguments)
     assert code == 0, err
     script = "pwd; echo $MOORAGE_SESSION_NAME; echo oh >&2; exit 7"
     assert await run(platform, "exec", "dev", "--", "sh", "-c", script) == (7, "/workspace\ndev\n", "oh\n")
@@ -195,5 +198,5 @@ async def test_people_work_in_a_container(platform: Platform, tmp_path: Path) ->
     async def removed() -> bool:
         return (await run(platform, "workspaces", "delete", "dev"))[0] == 0
 
-    await until("its workspace is removed, once its kernel is forgotten", removed)
+    await until("the workspace is deleted once its kernel is forgotten", removed)
     assert list(platform.home.rglob("tree")) == []

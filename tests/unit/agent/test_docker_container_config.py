@@ -1,4 +1,4 @@
-"""What containers are given and refused, as tables."""
+"""Container options, image and mount rules, states, signed labels, and explanations of engine errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from moorage.agent.runtimes.base import Launch, RuntimeObservation
 from moorage.agent.runtimes.docker import ContainerRules
-from moorage.agent.runtimes.docker import container_config as policy
-from moorage.agent.runtimes.docker.files import needs_accounts, owner_of
-from moorage.agent.runtimes.docker.labels import OWNER, SEAL, LabelSigner, load_label_signer
+from moorage.agent.runtimes.docker import container_config as config
+from moorage.agent.runtimes.docker.engine import StreamDemultiplexer
+from moorage.agent.runtimes.docker.errors import explain
+from moorage.agent.runtimes.docker.files import needs_passwd, owner_of
+from moorage.agent.runtimes.docker.labels import OWNER, SIGNATURE, LabelSigner, load_label_signer
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import REASONS, Reason
@@ -37,9 +39,9 @@ ID = KernelId("01900000-0000-7000-8000-000000000001")
         ("python:3", "", False),
     ],
 )
-def test_images_are_allowed_by_pattern(image: str, pattern: str, allowed: bool) -> None:
-    assert policy.image_allowed(image, (pattern,)) is allowed
-    assert not policy.image_allowed(image, ())
+def test_image_patterns(image: str, pattern: str, allowed: bool) -> None:
+    assert config.is_image_allowed(image, (pattern,)) is allowed
+    assert not config.is_image_allowed(image, ())
 
 
 @pytest.mark.parametrize(
@@ -53,12 +55,12 @@ def test_images_are_allowed_by_pattern(image: str, pattern: str, allowed: bool) 
         ("/models/a", (), True),
     ],
 )
-def test_a_path_is_in_a_mount_or_not(path: str, mounts: tuple[str, ...], outside: bool) -> None:
-    assert policy.outside(path, mounts) is outside
+def test_paths_outside_of_mounts(path: str, mounts: tuple[str, ...], outside: bool) -> None:
+    assert config.is_outside(path, mounts) is outside
 
 
 @pytest.mark.parametrize(
-    ("state", "seen"),
+    ("state", "observed"),
     [
         ({"Status": "created"}, RuntimeObservation(S.CREATING)),
         ({"Status": "running"}, RuntimeObservation(S.RUNNING)),
@@ -78,23 +80,23 @@ def test_a_path_is_in_a_mount_or_not(path: str, mounts: tuple[str, ...], outside
         ),
     ],
 )
-def test_what_the_engine_says_of_a_container(state: dict[str, Any], seen: RuntimeObservation) -> None:
-    assert policy.look(state) == seen
+def test_observation_from_container_state(state: dict[str, Any], observed: RuntimeObservation) -> None:
+    assert config.observation(state) == observed
 
 
 @given(st.text(max_size=12))
-def test_a_word_that_we_do_not_know_is_never_an_end(word: str) -> None:
-    known = word in ("exited", "dead")
-    assert (policy.look({"Status": word, "StartedAt": "2026"}).state is S.EXITED) is known
+def test_unknown_status_is_never_exited(status: str) -> None:
+    exited = status in ("exited", "dead")
+    assert (config.observation({"Status": status, "StartedAt": "2026"}).state is S.EXITED) is exited
 
 
 def launch(**fields: Any) -> Launch:
     return Launch(**{"kernel_id": ID, "argv": ("run", "it"), "env": {"A": "b"}, "image": "img"} | fields)
 
 
-def test_a_container_has_its_limits_and_no_rights() -> None:
+def test_container_has_limits_and_no_privileges() -> None:
     rules = ContainerRules(mounts=("/models",), pids=99, shm_bytes=7, log_max_bytes=5000, log_keep_files=1)
-    host = policy.host_config(
+    host = config.host_config(
         launch(port=4711, slots={"cpu": 1500, "mem": 64 << 20}), rules, "127.0.0.1", "some-net"
     )
     assert host["nano_cpus"] == 1_500_000_000
@@ -108,29 +110,29 @@ def test_a_container_has_its_limits_and_no_rights() -> None:
     assert "device_requests" not in host
 
 
-def test_a_kernel_of_a_cluster_has_its_name_and_network() -> None:
+def test_cluster_kernel_has_hostname_and_network() -> None:
     order = launch(port=4711, hostname="sub1", network="k0", hosts={"main1": "192.0.2.1"})
-    rest = policy.container_config(order, ContainerRules(), {}, "net-k0")
-    assert rest["hostname"] == "sub1"
-    assert rest["networking_config"] == {"EndpointsConfig": {"net-k0": {"Aliases": ["sub1"]}}}
-    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "net-k0")
+    options = config.container_config(order, ContainerRules(), {}, "net-k0")
+    assert options["hostname"] == "sub1"
+    assert options["networking_config"] == {"EndpointsConfig": {"net-k0": {"Aliases": ["sub1"]}}}
+    host = config.host_config(order, ContainerRules(), "127.0.0.1", "net-k0")
     assert host["network_mode"] == "net-k0"
     assert "port_bindings" in host
     assert "extra_hosts" not in host
-    alone = policy.container_config(launch(), ContainerRules(), {}, "shared")
+    alone = config.container_config(launch(), ContainerRules(), {}, "shared")
     assert {"hostname", "networking_config"}.isdisjoint(alone)
 
 
-def test_on_the_network_of_its_node_names_are_told_and_nothing_is_published() -> None:
+def test_host_network_has_extra_hosts_and_no_published_ports() -> None:
     order = launch(port=4711, hostname="sub1", hosts={"main1": "192.0.2.1"})
-    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "host")
+    host = config.host_config(order, ContainerRules(), "127.0.0.1", "host")
     assert host["extra_hosts"] == {"main1": "192.0.2.1"}
     assert "port_bindings" not in host
-    assert "networking_config" not in policy.container_config(order, ContainerRules(), {}, "host")
+    assert "networking_config" not in config.container_config(order, ContainerRules(), {}, "host")
 
 
 @pytest.mark.parametrize(
-    ("user", "asks", "owner"),
+    ("user", "passwd_needed", "owner"),
     [
         ("", False, (0, 0)),
         ("1000", False, (1000, 0)),
@@ -141,44 +143,44 @@ def test_on_the_network_of_its_node_names_are_told_and_nothing_is_published() ->
         ("nobody-here", True, (0, 0)),
     ],
 )
-def test_whose_files_in_a_container_are(user: str, asks: bool, owner: tuple[int, int]) -> None:
-    accounts = "root:x:0:0::/:/bin/sh\nann:x:1001:1002::/home/ann:/bin/sh\nnonsense\n"
-    assert needs_accounts(user) is asks
-    assert owner_of(user, accounts) == owner
+def test_owner_of_files_in_a_container(user: str, passwd_needed: bool, owner: tuple[int, int]) -> None:
+    passwd = "root:x:0:0::/:/bin/sh\nann:x:1001:1002::/home/ann:/bin/sh\nnonsense\n"
+    assert needs_passwd(user) is passwd_needed
+    assert owner_of(user, passwd) == owner
 
 
-def test_the_seal_of_a_network_is_for_its_name_and_agent() -> None:
-    sealer, other = LabelSigner("a"), LabelSigner("b")
-    labels = sealer.network("net-1")
-    assert sealer.made("net-1", labels)
-    assert not sealer.made("net-2", labels)
-    assert not other.made("net-1", labels | {OWNER: other.owner})
-    assert not sealer.made("net-1", labels | {SEAL: "é"})
-    assert sealer.read("net-1", labels) is None
+def test_network_signature_covers_name_and_agent() -> None:
+    signer, other = LabelSigner("a"), LabelSigner("b")
+    labels = signer.network_labels("net-1")
+    assert signer.owns_network("net-1", labels)
+    assert not signer.owns_network("net-2", labels)
+    assert not other.owns_network("net-1", labels | {OWNER: other.owner})
+    assert not signer.owns_network("net-1", labels | {SIGNATURE: "é"})
+    assert signer.read("net-1", labels) is None
 
 
-def test_gpus_are_asked_for_by_their_ids_and_the_environment_agrees() -> None:
+def test_gpus_are_requested_by_id() -> None:
     order = launch(devices=("GPU-a", "GPU-b"))
-    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "some-net")
+    host = config.host_config(order, ContainerRules(), "127.0.0.1", "some-net")
     assert host["device_requests"] == [
         {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu"]]}
     ]
-    environment = policy.container_config(order, ContainerRules(), {}, "n")["environment"]
+    environment = config.container_config(order, ContainerRules(), {}, "n")["environment"]
     assert environment == {"A": "b", "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
 
 
-def test_without_gpus_it_sees_none_whatever_its_image_or_user_says() -> None:
+def test_container_without_gpus_sees_none() -> None:
     order = launch(env={"NVIDIA_VISIBLE_DEVICES": "all"})
     assert (
-        policy.container_config(order, ContainerRules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"]
+        config.container_config(order, ContainerRules(), {}, "n")["environment"]["NVIDIA_VISIBLE_DEVICES"]
         == "void"
     )
 
 
-def test_what_was_asked_for_is_what_runs() -> None:
-    rest = policy.container_config(launch(), ContainerRules(user="1000:100"), {"x": "y"}, "n")
-    assert (rest["entrypoint"], rest["command"]) == (["run", "it"], [])
-    assert (rest["user"], rest["labels"], rest["name"]) == ("1000:100", {"x": "y"}, f"moorage-{ID}")
+def test_command_replaces_the_entry_point() -> None:
+    options = config.container_config(launch(), ContainerRules(user="1000:100"), {"x": "y"}, "n")
+    assert (options["entrypoint"], options["command"]) == (["run", "it"], [])
+    assert (options["user"], options["labels"], options["name"]) == ("1000:100", {"x": "y"}, f"moorage-{ID}")
 
 
 @pytest.mark.parametrize(
@@ -200,35 +202,36 @@ def test_what_was_asked_for_is_what_runs() -> None:
         ("something new", Reason.CREATE_FAILED),
     ],
 )
-def test_the_engines_words_are_understood(text: str, reason: Reason) -> None:
-    assert policy.meaning(text)[0] is reason
+def test_explanations_of_engine_errors(text: str, reason: Reason) -> None:
+    assert explain(text)[0] is reason
     assert REASONS[reason].retryable
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
-def test_a_log_stream_is_taken_apart_wherever_it_is_cut(words: list[bytes], step: int) -> None:
-    stream = b"".join(b"\x01\0\0\0" + len(word).to_bytes(4, "big") + word for word in words)
-    frames = policy.Frames()
-    said = b"".join(frames.feed(stream[at : at + step]) for at in range(0, len(stream), step))
-    assert said == b"".join(words)
+def test_output_stream_is_split_at_any_position(payloads: list[bytes], step: int) -> None:
+    stream = b"".join(b"\x01\0\0\0" + len(payload).to_bytes(4, "big") + payload for payload in payloads)
+    demultiplexer = StreamDemultiplexer()
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    frames = [frame for piece in pieces for frame in demultiplexer.feed(piece)]
+    assert frames == [(1, payload) for payload in payloads]
 
 
-def test_a_seal_is_of_one_agent_one_name_and_one_port() -> None:
-    ours = LabelSigner("key")
-    labels, name = ours.labels(ID, 4711), f"moorage-{ID}"
-    marks = ours.read(name, labels)
-    assert marks is not None
-    assert (marks.kernel_id, marks.port) == (ID, 4711)
+def test_signature_covers_agent_name_and_port() -> None:
+    signer = LabelSigner("key")
+    labels, name = signer.labels(ID, 4711), f"moorage-{ID}"
+    identity = signer.read(name, labels)
+    assert identity is not None
+    assert (identity.kernel_id, identity.port) == (ID, 4711)
     assert LabelSigner("another").read(name, labels) is None
-    assert ours.read("something-else", labels) is None
-    assert ours.read(name, {}) is None
+    assert signer.read("something-else", labels) is None
+    assert signer.read(name, {}) is None
     for label in labels:
-        if label != OWNER:  # it only narrows the search
-            assert ours.read(name, labels | {label: "1"}) is None
-    assert ours.read(name, labels | {SEAL: "é"}) is None
+        if label != OWNER:  # not signed: it only narrows the search
+            assert signer.read(name, labels | {label: "1"}) is None
+    assert signer.read(name, labels | {SIGNATURE: "é"}) is None
 
 
-def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_key_is_created_once_and_private(tmp_path: Path) -> None:
     path = tmp_path / "docker.key"
     assert load_label_signer(path, SystemClock()).owner == load_label_signer(path, SystemClock()).owner
     assert path.stat().st_mode & 0o777 == 0o600
@@ -238,25 +241,25 @@ def test_the_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 APPS = (AppPort("lab", 21001, inner=8888), AppPort("db", 21002, "tcp", inner=21002))
 
 
-def test_service_ports_are_published_where_the_proxy_reaches_them() -> None:
+def test_service_ports_are_published_at_the_address() -> None:
     order = Launch(KernelId("k"), ("x",), {}, port=21000, image="i", apps=APPS)
-    host = policy.host_config(order, ContainerRules(), "127.0.0.1", "bridge")
+    host = config.host_config(order, ContainerRules(), "127.0.0.1", "bridge")
     assert host["port_bindings"] == {
         "8888/tcp": ("127.0.0.1", 21001),
         "21002/tcp": ("127.0.0.1", 21002),
         "21000/tcp": ("127.0.0.1", 21000),
     }
-    assert policy.container_config(order, ContainerRules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
-    assert "port_bindings" not in policy.host_config(order, ContainerRules(), "127.0.0.1", "host")
+    assert config.container_config(order, ContainerRules(), {}, "bridge")["ports"] == [8888, 21000, 21002]
+    assert "port_bindings" not in config.host_config(order, ContainerRules(), "127.0.0.1", "host")
 
 
-def test_service_ports_are_sealed_and_seals_of_before_are_known() -> None:
-    ours = LabelSigner("key")
-    labels = ours.labels(KernelId("k"), 21000, APPS)
-    marks = ours.read("moorage-k", labels)
-    assert marks is not None
-    assert (marks.port, marks.apps) == (21000, APPS)
+def test_signature_covers_service_ports() -> None:
+    signer = LabelSigner("key")
+    labels = signer.labels(KernelId("k"), 21000, APPS)
+    identity = signer.read("moorage-k", labels)
+    assert identity is not None
+    assert (identity.port, identity.apps) == (21000, APPS)
     forged = labels | {"moorage.apps": labels["moorage.apps"].replace("21001", "22")}
-    assert ours.read("moorage-k", forged) is None
-    assert ours.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
-    assert "moorage.apps" not in ours.labels(KernelId("k"), 21000)
+    assert signer.read("moorage-k", forged) is None
+    assert signer.read("moorage-k", {k: v for k, v in labels.items() if k != "moorage.apps"}) is None
+    assert "moorage.apps" not in signer.labels(KernelId("k"), 21000)

@@ -1,5 +1,5 @@
-"""A machine that systemd has booted, as a container: this machine's /usr, the daemons in /opt/moorage, and
-their units as they are in the repository. Its network is that of the tests."""
+"""A machine booted by systemd, as a container: /usr of this machine, the daemons in /opt/moorage, and the
+units of the repository. It shares the network of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IMAGE = "moorage-test/systemd:1"
 _DEPLOYED = Path(__file__).parents[2] / "deploy" / "systemd"
 _LINKS = ("bin", "sbin", "lib", "lib64")
 _FOLDERS = ("dev", "etc/moorage", "etc/systemd/system", "proc", "run", "sys", "usr", "var/lib")
-# The image of the daemons knows its Python by its environment, which systemd does not hand on.
+# The image sets these variables in its environment, which systemd does not pass on.
 _MOORAGE = """#!/bin/sh
 export PYTHONHOME=/opt/python PYTHONPATH=/opt/site LD_LIBRARY_PATH=/opt/python/lib
 exec /opt/python/bin/python3 -m moorage "$@"
@@ -27,45 +27,45 @@ _ACCOUNTS = {
     "etc/machine-id": f"{0:032x}\n",
     "etc/os-release": "ID=test\n",
 }
-_DOCKERFILE = f"""FROM {DAEMONS} AS made
+_DOCKERFILE = f"""FROM {DAEMONS} AS daemons
 FROM scratch
 ADD root.tar /
-COPY --from=made /opt/python /opt/python
-COPY --from=made /opt/moorage /opt/site
+COPY --from=daemons /opt/python /opt/python
+COPY --from=daemons /opt/moorage /opt/site
 """
 _PATH = "/opt/moorage/bin:/usr/sbin:/usr/bin"
-_ROOMS = {"/run": "", "/tmp": ""}
-# With the older control groups it gets its part of the machine's; with the newer ones a view of its own.
+_TMPFS = {"/run": "", "/tmp": ""}
+# With cgroup v1 it shares the hierarchy of the machine; with v2 it has a namespace of its own.
 _CGROUPS = "/sys/fs/cgroup"
 _INIT = """test -e /sys/fs/cgroup/cgroup.controllers && mount -o remount,rw /sys/fs/cgroup
 exec /usr/lib/systemd/systemd --system --unit=multi-user.target"""
 
 
-def lacks() -> str:
-    """Why this machine cannot be booted so; "" if nothing is known."""
+def missing_requirement() -> str:
+    """The first missing requirement; "" if none is known."""
     if not os.access("/usr/lib/systemd/systemd", os.X_OK):
         return "not installed: systemd"
     if not all(os.path.realpath(f"/{name}").startswith("/usr/") for name in ("bin", "sbin", "lib")):
-        return "programs are not all below /usr here"
+        return "not all programs are below /usr"
     return ""
 
 
 class Machine:
-    """``say(...)``: a command in it. Closed by ``close``."""
+    """Must be closed."""
 
     def __init__(self, api: Any, folder: Path, settings: str) -> None:
-        """``folder``: the context to build in. ``settings``: its /etc/moorage/moorage.toml."""
+        """``folder``: the build context. ``settings``: the content of /etc/moorage/moorage.toml."""
         self._api = api
         with tarfile.open(folder / "root.tar", "w") as tar:
             _write(tar, settings)
         build(api, folder, _DOCKERFILE, IMAGE, {})
-        old = not Path(_CGROUPS, "cgroup.controllers").exists()
+        cgroup_v1 = not Path(_CGROUPS, "cgroup.controllers").exists()
         host = api.create_host_config(
             network_mode="host",
             cap_add=["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"],
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-            binds=["/usr:/usr:ro", *([f"{_CGROUPS}:{_CGROUPS}:rw"] if old else [])],
-            tmpfs=_ROOMS,
+            binds=["/usr:/usr:ro", *([f"{_CGROUPS}:{_CGROUPS}:rw"] if cgroup_v1 else [])],
+            tmpfs=_TMPFS,
         )
         environment = {"container": "docker", "PATH": _PATH}
         self._container = api.create_container(
@@ -73,13 +73,13 @@ class Machine:
         )["Id"]
         api.start(self._container)
 
-    def say(self, *words: str, user: str = "root", **env: str) -> tuple[int, str]:
-        """Exit code and output."""
-        command = self._api.exec_create(
-            self._container, list(words), user=user, environment=env | {"PATH": _PATH}
+    def run(self, *command: str, user: str = "root", **env: str) -> tuple[int, str]:
+        """Runs a command; returns the exit code and the output."""
+        exec_id = self._api.exec_create(
+            self._container, list(command), user=user, environment=env | {"PATH": _PATH}
         )["Id"]
-        said = self._api.exec_start(command).decode()
-        return self._api.exec_inspect(command)["ExitCode"], said
+        output = self._api.exec_start(exec_id).decode()
+        return self._api.exec_inspect(exec_id)["ExitCode"], output
 
     def close(self) -> None:
         self._api.remove_container(self._container, force=True, v=True)
