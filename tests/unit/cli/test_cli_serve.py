@@ -59,7 +59,9 @@ def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestMana
     assert result.exit_code == 1
     assert result.stdout == ""
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("moorage: big failed: it used more memory than it had (oom): used [red]9GiB[/red]")
+    assert last.startswith(
+        "moorage: big failed: it used more memory than it was allocated (oom): used [red]9GiB[/red]"
+    )
     assert REASONS[Reason.OOM].next_step in last
     assert "the endpoint was deleted" in last
     assert "Killed \ufffd[31m!" in result.stderr

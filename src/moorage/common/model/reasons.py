@@ -1,4 +1,4 @@
-"""Why a session or kernel is where it is: a closed set of codes, each with words and a next step."""
+"""Reason codes of sessions and kernels: a closed set, each with a text and a next step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class Reason(StrEnum):
     NONE = ""
-    # waiting
+    # pending
     INSUFFICIENT_RESOURCES = "insufficient-resources"
     INFEASIBLE = "infeasible"
     NO_ELIGIBLE_AGENT = "no-eligible-agent"
@@ -56,8 +56,8 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReasonInfo:
-    """``failure``: a session that ends for it ends in ERROR (batch: result FAILED).
-    ``retryable``: another agent may do better."""
+    """``failure``: a session that ends for this reason ends in ERROR (batch: result FAILED).
+    ``retryable``: a start that failed for this reason may succeed on another agent."""
 
     text: str
     next_step: str
@@ -68,137 +68,168 @@ class ReasonInfo:
 REASONS: dict[Reason, ReasonInfo] = {
     Reason.NONE: ReasonInfo("", ""),
     Reason.INSUFFICIENT_RESOURCES: ReasonInfo(
-        "no agent has the free resources now", "wait, stop something, or ask for less"
+        "no agent has enough free resources now", "wait, stop another session, or request less"
     ),
     Reason.INFEASIBLE: ReasonInfo(
-        "no agent of the resource group could hold it, even empty",
-        "ask for less, or another resource group; `moorage agents` shows what there is",
+        "no agent of the resource group could ever hold it, even when empty",
+        "request less, or choose another resource group; `moorage agents` lists what the agents have",
         failure=True,
     ),
     Reason.NO_ELIGIBLE_AGENT: ReasonInfo(
         "no live agent of the resource group can run it",
-        "`moorage agents` shows them; `moorage agent` adds one",
+        "`moorage agents` lists the agents; `moorage agent` starts one",
     ),
     Reason.BACKOFF: ReasonInfo(
-        "its program failed, and is run again after a pause", "wait, or stop it; its log says why it failed"
+        "its program failed, and the next run waits for the backoff to end",
+        "wait, or stop it; its log shows why the program failed",
     ),
     Reason.RESERVED: ReasonInfo(
-        "the room that it needs is kept for a session that waits longer",
-        "wait; with a timeout_s that ends before that session starts it could go first",
+        "the resources that it needs are reserved for a session that has waited longer",
+        "wait; a session whose timeout_s ends before that reservation begins may start first",
     ),
     Reason.QUOTA: ReasonInfo(
-        "its user, project or resource group has all that its quota allows",
-        "wait, stop something, or ask for a larger quota",
+        "its user, project or resource group has reached its quota",
+        "wait, stop another session, or ask an administrator for a larger quota",
     ),
-    Reason.DEPENDENCY: ReasonInfo("it waits for other sessions", "wait; `moorage describe` names them"),
+    Reason.DEPENDENCY: ReasonInfo(
+        "it waits for other sessions to end", "wait; `moorage describe` lists its dependencies"
+    ),
     Reason.DEPENDENCY_FAILED: ReasonInfo(
-        "a session that it depends on ended otherwise than it needs",
-        "read the log of that session, and start both again",
+        "a session that it depends on did not end as required",
+        "read the log of that session, then start both again",
         failure=True,
     ),
-    Reason.BEGIN_TIME: ReasonInfo("it was asked to start later", "wait until its starts_at"),
+    Reason.BEGIN_TIME: ReasonInfo("its start time has not come yet", "wait until its starts_at"),
     Reason.NOT_ALLOWED: ReasonInfo(
-        "the resource group does not allow such a session", "ask for another resource group, or as it allows"
+        "the resource group does not allow this kind of session",
+        "choose another resource group, or change the session to what the group allows",
     ),
     Reason.SELECTOR_FAILED: ReasonInfo(
-        "the resource group's own agent selector failed or chose none",
-        "see the manager's log, or set another agent_selection for the group",
+        "the custom agent selector of the resource group failed, or selected no agent",
+        "read the manager's log, or set another agent_selection for the group",
     ),
     Reason.IMAGE_MISSING: ReasonInfo(
-        "the container image could not be had", "check its name and the registry", True, True
+        "the container image could not be pulled",
+        "check the image name and the registry",
+        failure=True,
+        retryable=True,
     ),
     Reason.IMAGE_NOT_ALLOWED: ReasonInfo(
         "the node does not allow this container image",
-        "use another image, or ask for agent.docker_images there",
-        True,
-        True,
+        "use another image, or ask for it to be added to agent.docker_images on that node",
+        failure=True,
+        retryable=True,
     ),
     Reason.MOUNT_NOT_ALLOWED: ReasonInfo(
-        "containers of the node may not see the files that it needs",
-        "put them below one of agent.docker_mounts there",
-        True,
-        True,
+        "containers on the node may not mount the files that it needs",
+        "move the files below one of the directories in agent.docker_mounts on that node",
+        failure=True,
+        retryable=True,
     ),
     Reason.NO_NVIDIA_RUNTIME: ReasonInfo(
         "Docker on the agent's node cannot give GPUs to containers",
-        "install the NVIDIA container toolkit there; see `moorage doctor`",
-        True,
-        True,
+        "install the NVIDIA Container Toolkit on that node; `moorage doctor` checks it",
+        failure=True,
+        retryable=True,
     ),
     Reason.LIMIT_REFUSED: ReasonInfo(
-        "Docker on the agent's node refused one of its limits",
-        "ask for no more than the node really has",
-        True,
-        True,
+        "Docker on the agent's node rejected a resource limit",
+        "request no more than the node has; the detail names the limit",
+        failure=True,
+        retryable=True,
     ),
     Reason.NO_NETWORK: ReasonInfo(
-        "the node has no network for its containers", "the detail says why", True, True
+        "the node could not provide a network for the containers",
+        "the detail gives the cause",
+        failure=True,
+        retryable=True,
     ),
     Reason.RUNTIME_UNAVAILABLE: ReasonInfo(
-        "Docker on the agent's node did not answer", "see `systemctl status docker` there", True, True
+        "Docker on the agent's node did not respond",
+        "check `systemctl status docker` on that node",
+        failure=True,
+        retryable=True,
     ),
     Reason.DISK_FULL: ReasonInfo(
-        "there is no space left where Docker on the agent's node keeps its data",
-        "free space there; see agent.docker_gc and agent.docker_min_free",
-        True,
-        True,
+        "the disk that holds Docker's data on the agent's node is full",
+        "free disk space on that node; see agent.docker_gc and agent.docker_min_free",
+        failure=True,
+        retryable=True,
     ),
     Reason.MODEL_MISSING: ReasonInfo(
-        "the model's files are not on the agent's node", "check the path on that node", True, True
+        "the model's files do not exist on the agent's node",
+        "check the path on that node",
+        failure=True,
+        retryable=True,
     ),
     Reason.ENGINE_MISSING: ReasonInfo(
         "the engine is not installed on the agent's node",
-        "install it there; see `moorage doctor`",
-        True,
-        True,
+        "install it on that node; `moorage doctor` checks it",
+        failure=True,
+        retryable=True,
     ),
     Reason.PORT_TAKEN: ReasonInfo(
-        "no free port for the kernel", "widen agent.port_range, or free ports on that node", True, True
+        "no port is free for the kernel",
+        "widen agent.port_range, or free ports on that node",
+        failure=True,
+        retryable=True,
     ),
     Reason.DEVICE_BUSY: ReasonInfo(
-        "the memory of its GPU was not free",
-        "end the processes that the detail names, on that node; the GPU is fenced until then",
-        True,
-        True,
+        "the memory of its GPU is in use by other processes",
+        "end the processes that the detail names on that node; the GPU stays fenced until then",
+        failure=True,
+        retryable=True,
     ),
     Reason.START_TIMEOUT: ReasonInfo(
-        "it did not become ready in time",
-        "read its log; raise start_timeout_s if it only needs longer",
-        True,
-        True,
+        "it did not become ready within start_timeout_s",
+        "read its log; raise start_timeout_s if it only needs more time",
+        failure=True,
+        retryable=True,
     ),
     Reason.PENDING_TIMEOUT: ReasonInfo(
-        "it waited longer than pending_timeout_s", "ask again later, or for less"
+        "it waited longer than pending_timeout_s", "submit it again later, or request less"
     ),
-    Reason.CREATE_FAILED: ReasonInfo("the agent could not start it", "the detail says why", True, True),
-    Reason.EXIT_ZERO: ReasonInfo("its main program ended by itself with exit code 0", ""),
+    Reason.CREATE_FAILED: ReasonInfo(
+        "the agent could not create the kernel", "the detail gives the cause", failure=True, retryable=True
+    ),
+    Reason.EXIT_ZERO: ReasonInfo("its main program exited with code 0", ""),
     Reason.EXIT_NONZERO: ReasonInfo(
-        "its main program ended with an error", "read its last log lines", True, True
+        "its main program exited with an error",
+        "read the last lines of its log",
+        failure=True,
+        retryable=True,
     ),
-    Reason.KILLED: ReasonInfo("it was killed by a signal from outside", "see the node's own log", True, True),
-    Reason.OOM: ReasonInfo("it used more memory than it had", "ask for more memory", True),
-    Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", True),
-    Reason.MAX_LIFETIME: ReasonInfo("its max_lifetime_s has passed", "start it again"),
-    Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "look at its agent's node"),
+    Reason.KILLED: ReasonInfo(
+        "a signal from outside killed its main program",
+        "read the system log of the node",
+        failure=True,
+        retryable=True,
+    ),
+    Reason.OOM: ReasonInfo("it used more memory than it was allocated", "request more memory", failure=True),
+    Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", failure=True),
+    Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
+    Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "check its agent's node"),
     Reason.KERNEL_GONE: ReasonInfo(
-        "its kernel is gone from the node without a word (the node restarted?)",
-        "start it again; a batch session with `retries` does so by itself",
-        True,
-        True,
+        "its kernel disappeared from the node, for example because the node restarted",
+        "start it again; a batch session with `retries` restarts by itself",
+        failure=True,
+        retryable=True,
     ),
-    Reason.AGENT_LOST: ReasonInfo("its agent went silent for too long", "look at that node", True, True),
+    Reason.AGENT_LOST: ReasonInfo(
+        "its agent did not report for too long", "check that node", failure=True, retryable=True
+    ),
     Reason.AGENT_SHUTDOWN: ReasonInfo(
-        "its agent was shut down with its kernels", "start it again", retryable=True
+        "its agent was shut down together with its kernels", "start it again", retryable=True
     ),
     Reason.AGENT_DRAINED: ReasonInfo(
-        "its agent was emptied by an administrator",
-        "start it again: it goes to another agent; a batch session with `retries` does so by itself",
+        "an administrator drained its agent",
+        "start it again, on another agent; a batch session with `retries` restarts by itself",
     ),
     Reason.PREEMPTED: ReasonInfo(
-        "it made room for a session of higher priority",
-        "wait, if it was put back into the queue; else start it again, or with a higher priority",
+        "it released its resources to a session of higher priority",
+        "wait if it is back in the queue; otherwise start it again, or with a higher priority",
     ),
     Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
     Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),
-    Reason.USER_REQUESTED: ReasonInfo("somebody asked for it to stop", ""),
+    Reason.USER_REQUESTED: ReasonInfo("a user stopped it", ""),
 }
