@@ -82,7 +82,7 @@ def test_what_is_read_is_what_was_planned(
     told: Snapshot | None = None
     for snapshot, policy, made, now in history:
         if data.draw(st.integers(0, 4)) == 0:
-            writer.begin_anew()
+            writer.restart()
         passed = writer.note(snapshot, policy, made, now, 5, len(made.places))
         if passed is None:
             assert not made.places
@@ -287,5 +287,5 @@ def test_the_count_of_those_held_goes_on_where_all_is_told_anew() -> None:
         passed = writer.note(world, Policy(), made, NOW, 0, 0)
         assert passed is not None
         held += [d.held for d in reader.read(b"".join(writer.write([passed], {})))]
-        writer.begin_anew()
+        writer.restart()
     assert held == [{"infeasible": 2}, {"infeasible": 1}, {"infeasible": 1}]

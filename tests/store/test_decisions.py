@@ -217,7 +217,7 @@ async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, 
 async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and_the_gap_is_told(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "TOO_MUCH", 4)
+    monkeypatch.setattr(recording, "MAX_ITEMS", 4)
     passes = Passes(store)
     recorder = passes.recorder
     note(recorder, 1)
@@ -242,7 +242,7 @@ async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and
 async def test_what_is_ready_and_is_not_taken_is_dropped_too(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "TOO_MANY_BYTES", 10)
+    monkeypatch.setattr(recording, "MAX_UNSENT_BYTES", 10)
     passes = Passes(store)
     note(passes.recorder, 1)
     lock = await locked(empty_database)
@@ -261,7 +261,7 @@ async def test_what_is_ready_and_is_not_taken_is_dropped_too(
 async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "TOO_MUCH", 4)
+    monkeypatch.setattr(recording, "MAX_ITEMS", 4)
     passes = Passes(store)
     note(passes.recorder, 1)
     lock = await locked(empty_database)
@@ -282,8 +282,8 @@ async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
 async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_be_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "TOO_MUCH", 4)
-    monkeypatch.setattr(recording, "GIVE_WAY_S", -1.0)  # after each piece
+    monkeypatch.setattr(recording, "MAX_ITEMS", 4)
+    monkeypatch.setattr(recording, "YIELD_AFTER_S", -1.0)  # after each piece
     passes = Passes(store)
     note(passes.recorder, 1)
     await passes.recorder.write()

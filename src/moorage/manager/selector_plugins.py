@@ -1,6 +1,6 @@
-"""Agent selectors of somebody else: entry points ``moorage.agent_selectors``, loaded when asked for.
+"""Agent selector plug-ins: entry points of the group ``moorage.agent_selectors``, loaded on first use.
 
-What they promise is in ``scheduling.custom``.
+``scheduling.placement.selector_plugin`` defines what a selector gets and returns.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ log = structlog.get_logger("moorage.selectors")
 GROUP = "moorage.agent_selectors"
 
 
-class Selectors:
-    """``load(name)`` gives what the planner needs. One that cannot be loaded refuses, and says why."""
+class SelectorPlugins:
+    """Loaded selectors. One that cannot be loaded refuses every session, with the reason."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Selector] = {}
+        self._loaded: dict[str, Selector] = {}
 
     def load(self, name: str | None) -> Mapping[str, Selector]:
-        """The selector of this name, under its name; nothing for None, or where none is installed."""
+        """The selector under its name, as the planner takes it. Empty for None, or if it is not installed."""
         if name is None:
             return {}
-        if name not in self._known:
+        if name not in self._loaded:
             found = installed().get(name)
             if found is None:
                 return {}
             try:
-                self._known[name] = found.load()
+                self._loaded[name] = found.load()
             except Exception as error:
                 log.exception("an agent selector cannot be loaded", name=name)
-                self._known[name] = _broken(error)
-        return {name: self._known[name]}
+                self._loaded[name] = _failing_selector(error)
+        return {name: self._loaded[name]}
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -53,12 +53,12 @@ def check(options: GroupOptions) -> None:
     if given.startswith(CUSTOM) and given.removeprefix(CUSTOM) not in names:
         allowed = ", ".join((*SELECTIONS, *(f"{CUSTOM}{name}" for name in names)))
         raise InvalidInput(
-            f"agent_selection = {given!r} is not installed: allowed is {allowed}",
-            next_step=f"install a package with an entry point {GROUP!r} of that name beside the manager",
+            f"agent_selection = {given!r} is not installed; allowed: {allowed}",
+            next_step=f"install a package with such an entry point ({GROUP}) where the manager runs",
         )
 
 
-def _broken(error: Exception) -> Selector:
+def _failing_selector(error: Exception) -> Selector:
     def refuse(*_: object) -> NoReturn:
         raise error
 

@@ -1,4 +1,7 @@
-"""What the scheduler decided, kept so small that all of it can be kept, and read again; all of it pure."""
+"""Decision log: every scheduling pass in a compact form that can be read and planned again. Pure.
+
+The loop that writes it is ``manager.loops.decision_recorder``; the rows are the store's.
+"""
 
 from moorage.manager.decision_log.reader import CorruptDecisionLog, Decision, Reader
 from moorage.manager.decision_log.timeline import Gap, decisions, differences

@@ -1,7 +1,8 @@
-"""The parts of a snapshot as JSON knows them, and back: what is written once and referred to by number.
+"""JSON encoding of the parts of a snapshot, and back.
 
-Sessions that come in numbers differ in their ids and the time, agents from one moment to the next in what is
-free: the rest of each is its *kind* and its *make*, written when it is first met.
+Pending sessions mostly differ in their ids and times only, agents from one pass to the next in what is free.
+The rest of each is a template, which is written once and then referred to by number. The stored names of the
+templates are ``kinds`` (sessions) and ``makes`` (agents).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from moorage.manager.scheduling.core.policy import Preemption
 
 Key = tuple[Any, ...]
 Json = dict[str, Any]
-# Fields of a pending session that are stored under their own names.
-_UNCHANGED = (
+# Fields of a session template that are stored under their own names.
+_TEMPLATE_FIELDS = (
     "user",
     "slots",
     "priority",
@@ -33,8 +34,8 @@ _UNCHANGED = (
 )
 
 
-def kind_key(item: Pending) -> Key:
-    """Equal for those of one kind."""
+def session_template_key(item: Pending) -> Key:
+    """Equal for sessions with equal templates."""
     return (
         item.user,
         tuple(item.slots.items()),
@@ -53,7 +54,7 @@ def kind_key(item: Pending) -> Key:
     )
 
 
-def kind(item: Pending) -> Json:
+def session_template(item: Pending) -> Json:
     return {
         "user": item.user,
         "slots": dict(item.slots),
@@ -72,8 +73,8 @@ def kind(item: Pending) -> Json:
     }
 
 
-def rest(item: Pending) -> Json:
-    """Of what has neither kind nor column, that which is there."""
+def session_extras(item: Pending) -> Json:
+    """The fields that are in neither the template nor the row, where they differ from their defaults."""
     found: Json = {}
     if item.retries:
         found["retries"] = item.retries
@@ -94,13 +95,12 @@ def rest(item: Pending) -> Json:
     return found
 
 
-def pending(row: list[Any], kind: Json, base: int) -> Pending:
-    """``row``: as ``Writer`` makes it, times from ``base`` on."""
-    session_id, kernel_id, _, revision, created, since, *more = row
-    given: Json = dict(more[0]) if more else {}
-    sizes = kind["others"]
-    others = zip(given.pop("kernels", ()), sizes, strict=True)
-    of_kind = {name: kind[name] for name in _UNCHANGED}
+def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
+    """``row``: as ``Writer`` encodes it, with times relative to ``base``."""
+    session_id, kernel_id, _, revision, created, since, *extras = row
+    given: Json = dict(extras[0]) if extras else {}
+    sub_kernels = zip(given.pop("kernels", ()), template["others"], strict=True)
+    of_template = {name: template[name] for name in _TEMPLATE_FIELDS}
     return Pending(
         session_id=SessionId(session_id),
         kernel_id=KernelId(kernel_id),
@@ -110,17 +110,19 @@ def pending(row: list[Any], kind: Json, base: int) -> Pending:
         retries=given.pop("retries", 0),
         avoid=frozenset(AgentId(agent) for agent in given.pop("avoid", ())),
         waits_on=tuple(SessionId(other) for other in given.pop("waits_on", ())),
-        designated=frozenset(AgentId(agent) for agent in kind["designated"]),
-        time_limit=kind["runs_for"],
-        sub_kernels=tuple(KernelRequest(KernelId(kernel), slots) for kernel, slots in others),
-        **of_kind,
+        designated=frozenset(AgentId(agent) for agent in template["designated"]),
+        time_limit=template["runs_for"],
+        sub_kernels=tuple(KernelRequest(KernelId(kernel), slots) for kernel, slots in sub_kernels),
+        **of_template,
         **given,
     )
 
 
 def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
-    """Number and free amount, one after the other, of each device where that changed. None: more differs than
-    what is free and what runs there, so that they are of different makes."""
+    """Index and free amount in turn, of each device whose free amount changed.
+
+    None: the agents differ in more than free amounts and running work, so they need different templates.
+    """
     if (
         old.capacity != new.capacity
         or old.available != new.available
@@ -166,7 +168,7 @@ def _device(device: DeviceState) -> list[Any]:
     ]
 
 
-def make(agent: AgentState) -> Json:
+def agent_template(agent: AgentState) -> Json:
     return {
         "agent_id": agent.agent_id,
         "runtimes": sorted(agent.runtimes),
@@ -183,37 +185,41 @@ def make(agent: AgentState) -> Json:
     }
 
 
-def agent_state(
-    make: Json, free: list[int], devices: tuple[DeviceState, ...], kernels: int, running: tuple[Running, ...]
+def decode_agent(
+    template: Json,
+    free: list[int],
+    devices: tuple[DeviceState, ...],
+    kernels: int,
+    running: tuple[Running, ...],
 ) -> AgentState:
     return AgentState(
-        agent_id=AgentId(make["agent_id"]),
-        runtimes=frozenset(make["runtimes"]),
-        engines=frozenset(make["engines"]),
-        free=dict(zip(make["free"], free, strict=True)),
-        capacity=make["capacity"],
+        agent_id=AgentId(template["agent_id"]),
+        runtimes=frozenset(template["runtimes"]),
+        engines=frozenset(template["engines"]),
+        free=dict(zip(template["free"], free, strict=True)),
+        capacity=template["capacity"],
         devices=devices,
-        available=make["available"],
-        draining=make["draining"],
-        fenced=make["fenced"],
-        arch=make["arch"],
-        labels=make["labels"],
-        max_kernels=make["max_kernels"],
+        available=template["available"],
+        draining=template["draining"],
+        fenced=template["fenced"],
+        arch=template["arch"],
+        labels=template["labels"],
+        max_kernels=template["max_kernels"],
         kernels=kernels,
         running=running,
     )
 
 
-def devices(make: Json) -> tuple[DeviceState, ...]:
-    """As they were when the make was written."""
+def decode_devices(template: Json) -> tuple[DeviceState, ...]:
+    """The devices when the template was written."""
     return tuple(
-        DeviceState(DeviceId(name), slot, free, capacity, healthy, numa, frozenset(peers), parent, *grain)
-        for name, slot, free, capacity, healthy, numa, peers, parent, *grain in make["devices"]
+        DeviceState(DeviceId(name), slot, free, capacity, healthy, numa, frozenset(peers), parent, *fractions)
+        for name, slot, free, capacity, healthy, numa, peers, parent, *fractions in template["devices"]
     )
 
 
-def changed_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple[DeviceState, ...]:
-    """``changes``: as ``changed_free_devices`` has them."""
+def apply_free_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple[DeviceState, ...]:
+    """``changes``: as returned by ``changed_free_devices``."""
     if not changes:
         return known
     found = list(known)
@@ -222,38 +228,38 @@ def changed_devices(known: tuple[DeviceState, ...], changes: list[int]) -> tuple
     return tuple(found)
 
 
-def allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
+def decode_allocations(rows: list[list[Any]]) -> tuple[Allocation, ...]:
     return tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in rows)
 
 
-def running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int) -> Running:
-    """``row``: kernel, session, takes, owner, start, end, whether it is being stopped."""
-    kernel_id, session_id, _, _, started, ends, ending = row
+def decode_running(row: list[Any], held: tuple[Allocation, ...], owner: list[Any], base: int) -> Running:
+    """``row``: kernel, session, allocations, owner, start, end, whether it terminates."""
+    kernel_id, session_id, _, _, started_at, ends_at, terminating = row
     priority, user, project, endpoint, preemptible = owner
     return Running(
         SessionId(session_id),
         KernelId(kernel_id),
         held,
-        None if ends is None else base + ends,
-        base + started,
+        None if ends_at is None else base + ends_at,
+        base + started_at,
         priority,
         user,
         project,
         None if endpoint is None else EndpointId(endpoint),
         preemptible,
-        ending,
+        terminating,
     )
 
 
-def policy_form(policy: Policy) -> Json:
+def encode_policy(policy: Policy) -> Json:
     found = asdict(policy)
     found["session_types"] = None if policy.session_types is None else sorted(policy.session_types)
     found["exclusive"] = [sorted(families) for families in policy.exclusive]
     return found
 
 
-def policy(form: Json) -> Policy:
-    given = dict(form)
+def decode_policy(encoded: Json) -> Policy:
+    given = dict(encoded)
     types, preemption = given["session_types"], given["preemption"]
     given["session_types"] = None if types is None else frozenset(types)
     given["exclusive"] = tuple(frozenset(families) for families in given["exclusive"])
@@ -262,13 +268,13 @@ def policy(form: Json) -> Policy:
     return Policy(**given)
 
 
-def quota_form(quota: Quota) -> list[Any]:
+def encode_quota(quota: Quota) -> list[Any]:
     return [quota.scope, quota.name, dict(quota.limits), dict(quota.used), quota.sessions, quota.running]
 
 
-def quota(form: list[Any]) -> Quota:
-    return Quota(*form)
+def decode_quota(encoded: list[Any]) -> Quota:
+    return Quota(*encoded)
 
 
-def usage_form(usage: Mapping[str, Mapping[str, int]]) -> Json:
+def encode_usage(usage: Mapping[str, Mapping[str, int]]) -> Json:
     return {owner: dict(held) for owner, held in usage.items()}

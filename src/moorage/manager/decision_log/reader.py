@@ -1,4 +1,4 @@
-"""From bytes to passes: the same snapshots that the planner was given."""
+"""Decision log reader: restores the exact snapshots that the planner got, with its decisions."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ class Decision:
 
 
 class Reader:
-    """Give it the segments of one group in their order; the first must be whole."""
+    """Reads the segments of one group in their order. The first must be whole: readable without others."""
 
     def __init__(self) -> None:
-        self._begun = False
-        self._start()
+        self._has_base = False
+        self._reset()
 
-    def _start(self) -> None:
-        self._kinds: list[encoding.Json] = []
-        self._takes: list[tuple[Allocation, ...]] = []
+    def _reset(self) -> None:
+        self._session_templates: list[encoding.Json] = []
+        self._allocations: list[tuple[Allocation, ...]] = []
         self._owners: list[list[Any]] = []
-        self._makes: dict[int, encoding.Json] = {}
+        self._agent_templates: dict[int, encoding.Json] = {}
         self._devices: dict[int, tuple[DeviceState, ...]] = {}
         self._agents: dict[int, AgentState] = {}
         self._running: dict[int, dict[str, Running]] = {}
         self._sessions: dict[int, Pending] = {}
         self._serials: dict[SessionId, int] = {}
-        self._met = 0
+        self._next_serial = 0
         self._policy: Policy | None = None
         self._quotas: tuple[Quota, ...] = ()
         self._cursors: Mapping[str, AgentId] = {}
@@ -70,37 +70,39 @@ class Reader:
         """The passes of one segment. Raises ``CorruptDecisionLog``."""
         try:
             header, *lines = zlib.decompress(body).splitlines()
-            begin = json.loads(header)
-            if begin["format"] != FORMAT:
+            segment = json.loads(header)
+            if segment["format"] != FORMAT:
                 raise CorruptDecisionLog(
-                    f"the decision log has format {begin['format']}; this version reads {FORMAT}",
-                    next_step="read them with the version that wrote them",
+                    f"the decision log has format {segment['format']}; this version reads {FORMAT}",
+                    next_step="read it with the version that wrote it",
                 )
-            if begin["whole"]:
-                self._start()
-                self._begun = True
-            if not self._begun:
+            if segment["whole"]:
+                self._reset()
+                self._has_base = True
+            if not self._has_base:
                 raise CorruptDecisionLog(
                     "the first segment is not complete: it can only be read after the segments before it"
                 )
             for line in lines:
-                if (found := self._line(json.loads(line), begin["group"], begin["base"])) is not None:
+                if (
+                    found := self._read_line(json.loads(line), segment["group"], segment["base"])
+                ) is not None:
                     yield found
         except (zlib.error, ValueError, LookupError, TypeError) as error:
             raise CorruptDecisionLog(
                 f"the decision log cannot be read: {type(error).__name__}: {error}"
             ) from error
 
-    def _line(self, line: encoding.Json, group: str, base: int) -> Decision | None:
-        self._kinds += line.get("kinds", ())
-        self._takes += map(encoding.allocations, line.get("takes", ()))
+    def _read_line(self, line: encoding.Json, group: str, base: int) -> Decision | None:
+        self._session_templates += line.get("kinds", ())
+        self._allocations += map(encoding.decode_allocations, line.get("takes", ()))
         self._owners += line.get("owners", ())
-        for number, make in line.get("makes", ()):
-            self._makes[number], self._devices[number] = make, encoding.devices(make)
+        for number, template in line.get("makes", ()):
+            self._agent_templates[number], self._devices[number] = template, encoding.decode_devices(template)
         for row in line.get("agents", ()):
-            self._agent(row, base)
+            self._update_agent(row, base)
         for row in line.get("wait", ()):
-            self._wait(row, base)
+            self._add_pending(row, base)
         if "at" not in line:
             return None
         for number in line.get("left", ()):
@@ -109,9 +111,9 @@ class Reader:
         for serial in line.get("gone", ()):
             del self._serials[self._sessions.pop(serial).session_id]
         if "policy" in line:
-            self._policy = encoding.policy(line["policy"])
+            self._policy = encoding.decode_policy(line["policy"])
         if "quotas" in line:
-            self._quotas = tuple(map(encoding.quota, line["quotas"]))
+            self._quotas = tuple(map(encoding.decode_quota, line["quotas"]))
         self._cursors = line.get("cursors", self._cursors)
         (self._usage,) = line.get("usage", [self._usage])
         self._held = line.get("held", self._held)
@@ -121,11 +123,11 @@ class Reader:
         agents, pending = tuple(self._agents.values()), tuple(self._sessions.values())
         if [len(agents), len(pending)] != line["of"] or self._policy is None:
             raise CorruptDecisionLog(
-                f"the record does not add up: {len(agents)} agents and {len(pending)} sessions where "
-                f"{line['of'][0]} and {line['of'][1]} were"
+                f"the decision log does not add up: {len(agents)} agents and {len(pending)} sessions "
+                f"instead of {line['of'][0]} and {line['of'][1]}"
             )
         places = tuple(map(self._place, line.get("places", ())))
-        made = Decision(
+        decision = Decision(
             at=base + line["at"],
             took=line["took"],
             snapshot=Snapshot(group, agents, pending, self._quotas, self._cursors, self._usage),
@@ -138,40 +140,44 @@ class Reader:
         )
         for place in places:
             del self._sessions[self._serials.pop(place.session_id)]
-        return made
+        return decision
 
-    def _wait(self, row: list[Any], base: int) -> None:
-        item = encoding.pending(row, self._kinds[row[2]], base)
+    def _add_pending(self, row: list[Any], base: int) -> None:
+        item = encoding.decode_pending(row, self._session_templates[row[2]], base)
         if (old := self._serials.get(item.session_id)) is not None:
             del self._sessions[old]
-        self._sessions[self._met], self._serials[item.session_id] = item, self._met
-        self._met += 1
+        self._sessions[self._next_serial], self._serials[item.session_id] = item, self._next_serial
+        self._next_serial += 1
 
-    def _agent(self, row: list[Any], base: int) -> None:
-        number, free, changes, kernels, *more = row
+    def _update_agent(self, row: list[Any], base: int) -> None:
+        number, free, changes, kernels, *running_changes = row
         known = self._running.setdefault(number, {})
-        if more:
-            fresh, ended = more
-            for kernel in ended:
-                del known[kernel]
-            for one in fresh:
-                made = encoding.running(one, self._takes[one[2]], self._owners[one[3]], base)
-                known[made.kernel_id] = made
+        if running_changes:
+            added, ended = running_changes
+            for kernel_id in ended:
+                del known[kernel_id]
+            for encoded in added:
+                kernel = encoding.decode_running(
+                    encoded, self._allocations[encoded[2]], self._owners[encoded[3]], base
+                )
+                known[kernel.kernel_id] = kernel
         running = tuple(known.values())
-        devices = self._devices[number] = encoding.changed_devices(self._devices[number], changes)
-        self._agents[number] = encoding.agent_state(self._makes[number], free, devices, kernels, running)
+        devices = self._devices[number] = encoding.apply_free_devices(self._devices[number], changes)
+        self._agents[number] = encoding.decode_agent(
+            self._agent_templates[number], free, devices, kernels, running
+        )
 
     def _place(self, row: list[Any]) -> Place:
-        serial, agent, held, *others = row
+        serial, agent, held, *sub_kernels = row
         item = self._sessions[serial]
         return Place(
             item.session_id,
             item.kernel_id,
             item.revision,
             self._agents[agent].agent_id,
-            self._takes[held],
+            self._allocations[held],
             tuple(
-                KernelPlace(kernel.kernel_id, self._agents[where].agent_id, self._takes[number])
-                for kernel, (where, number) in zip(item.sub_kernels, others, strict=True)
+                KernelPlace(kernel.kernel_id, self._agents[agent_number].agent_id, self._allocations[number])
+                for kernel, (agent_number, number) in zip(item.sub_kernels, sub_kernels, strict=True)
             ),
         )

@@ -1,4 +1,4 @@
-"""What was decided between two moments, what is missing in between, and whether it would be decided again."""
+"""Timeline of recorded decisions: the decisions of a time range, its gaps, and verification by replanning."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Between the two ``passes`` passes were not kept; 0: another manager leads from here on, and what the
-    one before decided in its last second may be missing."""
+    """``passes`` passes between ``begin`` and ``end`` were dropped. 0: another manager became the leader, and
+    the last second of its predecessor may be missing."""
 
     begin: int
     end: int
@@ -31,9 +31,9 @@ def unix_micros(at: datetime) -> int:
 
 
 def decisions(segments: Iterable[SegmentView], begin: int, end: int) -> Iterator[Decision | Gap]:
-    """Those from ``begin`` to ``end`` (unix microseconds, both included), in their order.
+    """Decisions and gaps from ``begin`` to ``end`` (unix microseconds, inclusive), in order.
 
-    ``segments``: as the manager lists them for that span. Raises ``CorruptDecisionLog``.
+    ``segments``: as the manager lists them for that range. Raises ``CorruptDecisionLog``.
     """
     reader, before = Reader(), None
     for segment in segments:
@@ -58,7 +58,7 @@ def _body(segment: SegmentView) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One session that was placed otherwise than it is when the same inputs are planned again; None: not."""
+    """A session that replanning places on another agent, or with other devices. None: it is not placed."""
 
     at: int
     session_id: SessionId
@@ -67,7 +67,7 @@ class Difference:
 
 
 def differences(decision: Decision, selectors: Mapping[str, Selector] | None = None) -> list[Difference]:
-    """Nothing if planning it again gives the very places: the same sessions, kernels and devices."""
+    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices."""
     again = plan(decision.snapshot, decision.policy, decision.at, selectors)
     was, now = ({place.session_id: place for place in places} for places in (decision.places, again.places))
     return [

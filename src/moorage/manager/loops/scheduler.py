@@ -1,4 +1,4 @@
-"""Snapshot, plan, commit: the thin shell around ``scheduling.plan``."""
+"""Scheduler loop: snapshot, plan and commit, for each resource group with pending sessions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
-from moorage.manager.selector_plugins import Selectors
+from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.scheduler")
 
 
 class Scheduler:
-    """Nudged by ``Topic.PENDING``; looks every 2 s anyway. One pass per resource group that has waiters.
+    """Runs on ``Topic.PENDING``, and every 2 s in any case: one pass per group with pending sessions.
 
-    ``recorder``: is told each pass, once it is done."""
+    ``recorder`` is called after each pass.
+    """
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class Scheduler:
     ) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._recorder = recorder
-        self._selectors, self._planners = Selectors(), PlannerCache()
+        self._selectors, self._planners = SelectorPlugins(), PlannerCache()
         self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, rest=2.0)
         store.notifier.on(Topic.PENDING, self.loop.nudge)
 
@@ -47,7 +48,7 @@ class Scheduler:
                 written = True
             finally:
                 if not written:
-                    # The planner would not tell again what has not been written.
+                    # The planner would not repeat the holds that have not been written.
                     self._planners.forget(group)
 
     async def _pass(self, group: str, policy: Policy, term: int) -> None:
@@ -56,12 +57,12 @@ class Scheduler:
         made, now = self._plan(snapshot, policy)
         if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
             snapshot = await self._store.snapshot(group, policy, who_runs=True)
-            self._planners.forget(group)  # all are told by what is known now
+            self._planners.forget(group)  # plan from scratch with what is known now
             made, now = self._plan(snapshot, policy)
         placed = await self._store.place_all(made.places, term)
         if made.victims:
             stopped = await self._store.preempt(made.victims)
-            log.info("stopped for others", group=group, planned=len(made.victims), stopped=stopped)
+            log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)
         await self._store.keep_cursors(group, made.cursors, term)
         await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
         took = self._clock.monotonic() - started
@@ -70,11 +71,11 @@ class Scheduler:
             took_us = round(took * 1_000_000)
             self._recorder.note(snapshot, policy, made, at=now, took=took_us, placed=placed, term=term)
         if placed < len(made.places):
-            # The world moved on meanwhile: those sessions are looked at again, at once.
+            # Something else changed first. Plan the sessions that were not placed again at once.
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
             self.loop.nudge()
 
     def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
-        """And when (unix microseconds)."""
+        """The plan, and the time that it was made for (unix microseconds)."""
         now = round(self._clock.now().timestamp() * 1_000_000)
         return self._planners.plan(snapshot, policy, now, self._selectors.load(policy.custom)), now

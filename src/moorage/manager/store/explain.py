@@ -20,7 +20,7 @@ from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.pending import Look, look, waits_for_time, words
 from moorage.manager.identity.keys import Owner
 from moorage.manager.scheduling import Pending, Policy, Snapshot
-from moorage.manager.selector_plugins import Selectors
+from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import cluster_rows, rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.groups import Groups, policy_of
@@ -51,7 +51,7 @@ class Whys:
         self._asked = Waiting(db, clock)  # not the scheduler's own, which keeps what it read
         self._of_sessions, self._of_groups, self._of_quotas = sessions, groups, quotas
         self._of_planning = planning
-        self._why_selectors = Selectors()
+        self._why_selectors = SelectorPlugins()
 
     async def why(self, ref: str) -> WhyView:
         """Why it waits and until when; of one that does not wait, what it is. Raises ``NotFound``."""

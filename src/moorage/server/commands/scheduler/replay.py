@@ -165,11 +165,11 @@ def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
 
 
 def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy], plot: Path | None) -> None:
-    from moorage.manager.selector_plugins import Selectors
+    from moorage.manager.selector_plugins import SelectorPlugins
     from moorage.simulator.scheduler import simulate, summarize
     from moorage.simulator.scheduler.simulation import observe
 
-    selectors = Selectors()
+    selectors = SelectorPlugins()
     results = {_OBSERVED: observe(trace)}
     for name, policy in policies.items():
         # The recorded policy may have changed within the trace.
@@ -220,9 +220,9 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
 def _verify(cli: Cli, span: LogSpan) -> int:
     """Plan every recorded pass again. The exit code: 1 if a decision differs."""
     from moorage.manager.decision_log import Gap, differences
-    from moorage.manager.selector_plugins import Selectors
+    from moorage.manager.selector_plugins import SelectorPlugins
 
-    selectors, passes, places, skipped, not_recorded = Selectors(), 0, 0, 0, 0
+    selectors, passes, places, skipped, not_recorded = SelectorPlugins(), 0, 0, 0, 0
     found: list[Difference] = []
     for decision in span.decisions():
         if isinstance(decision, Gap):
