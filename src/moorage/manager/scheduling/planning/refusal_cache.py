@@ -2,8 +2,8 @@
 
 Free capacity only shrinks during a pass. So what was refused stays refused, and a request for at least as
 much with the same constraints is refused too. Ten thousand sessions that do not fit cost one look-up each,
-instead of an examination of every node. ``tests/model/test_refusal_cache.py`` holds passes with the cache to
-passes without; ``test_planner.py`` the incremental planner, which keeps it, to plans from scratch.
+instead of an examination of every node. ``tests/model/test_shared_refusals.py`` holds a pass to one in which
+nothing is shared, ``test_planner.py`` the incremental planner, which keeps the cache, to plans from scratch.
 """
 
 from __future__ import annotations

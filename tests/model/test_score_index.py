@@ -1,0 +1,89 @@
+"""The score index against ``min()`` over a plain key, while nodes are allocated, reserved and released."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from planned_worlds import WORLD
+
+from moorage.common.model.ids import AgentId, DeviceId
+from moorage.manager.scheduling import AgentState, DeviceState
+from moorage.manager.scheduling.core.demand import MAX_AMOUNT, demand_of
+from moorage.manager.scheduling.core.shape import shape_of
+from moorage.manager.scheduling.placement.node_state import NodeState
+from moorage.manager.scheduling.placement.resource_request import ResourceRequest
+from moorage.manager.scheduling.placement.score_index import ScoreIndex
+
+AMOUNTS = st.sampled_from([0, 1, 2, 1000, MAX_AMOUNT - 1, MAX_AMOUNT])
+REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from([0, 1, 2, 1000, MAX_AMOUNT]),
+        "mem": st.sampled_from([0, 1, 2, 1000, MAX_AMOUNT, MAX_AMOUNT + 1]),
+        "cuda.device": st.integers(0, 2),
+        "rocm.shares": st.sampled_from([0, 300, 1000]),
+        "license": st.integers(0, 1),
+    },
+)
+
+
+@st.composite
+def node(draw: st.DrawFn, rank: int) -> NodeState:
+    devices = tuple(
+        DeviceState(DeviceId(f"{slot}{n}"), slot, draw(st.sampled_from([0, 300, 500, 1000, 2000])), 2000)
+        for slot in ("cuda.device", "rocm.device")
+        for n in range(draw(st.sampled_from([0, 0, 1, 3])))
+    )
+    free = {"cpu": draw(AMOUNTS), "mem": draw(AMOUNTS)}
+    agent = AgentState(AgentId(f"a{rank}"), frozenset({"p"}), frozenset({"c"}), free, free, devices)
+    return NodeState(agent, rank)
+
+
+def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -> list[int]:
+    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key."""
+    demand = demand_of(slots)
+    requested = {slot for slot, _ in demand if slot.endswith(".shares")}
+    sign = -1 if dispersed else 1
+
+    def key(one: NodeState) -> tuple[object, ...]:
+        amounts = (one.free.get(slot, 0) for slot in ("cuda.shares", "rocm.shares", "cpu", "mem"))
+        return len(one.families - requested), *(sign * amount for amount in amounts), one.rank
+
+    fitting = [one for one in nodes if not one.reserved and one.fits(demand)]
+    return [one.rank for one in sorted(fitting, key=key)]
+
+
+@WORLD
+@given(st.data(), st.booleans())
+def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
+    data: st.DataObject, dispersed: bool
+) -> None:
+    nodes = [data.draw(node(rank)) for rank in range(data.draw(st.integers(1, 6)))]
+    index = ScoreIndex(nodes, dispersed)
+    for _ in range(data.draw(st.integers(1, 8))):
+        slots = data.draw(REQUESTS)
+        shape = shape_of("p", "c", "", {}, "single-node", (slots,))
+        expected = best_first(nodes, slots, dispersed)
+        assert [found.rank for found in index.candidates(shape, shape.total, nodes)] == expected
+        packed = index.pack(shape.total)
+        segments = index.segments(shape, nodes)
+        best = None if packed is None else index.best(segments, packed)
+        assert (best.rank if best else None) == (expected[0] if expected else None)
+        changed = nodes[data.draw(st.integers(0, len(nodes) - 1))]
+        if changed.reserved:
+            index.restore(changed)
+            changed.reserved = False
+        elif data.draw(st.integers(0, 3)) == 0:
+            index.remove(changed)
+            changed.reserved = True
+        elif best is not None and packed is not None:
+            ranks = frozenset(range(len(nodes)))
+            request = ResourceRequest(shape, shape.total, segments, packed, ranks)
+            reference = best.copy()
+            allocations, exact = request.allocate_on(best, "fill")
+            assert allocations == reference.allocate(shape.total, "fill")
+            assert best.free == reference.free
+            if exact:
+                index.subtract(best, packed)
+            else:
+                index.update(best)
