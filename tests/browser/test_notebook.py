@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.e2e.parts import Platform, kernels_below, until
+from tests.e2e.harness import Platform, kernels_below, until
 
 from .prepare import missing
 

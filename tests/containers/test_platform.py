@@ -12,7 +12,7 @@ import pytest
 
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
-from tests.e2e.parts import Platform, until
+from tests.e2e.harness import Platform, until
 
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE

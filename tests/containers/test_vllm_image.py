@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from moorage.demo.model import write_tiny_llama_dir
-from tests.e2e.parts import Platform, until
+from tests.e2e.harness import Platform, until
 from tests.vllm.test_vllm import ARGS, ENV
 
 from .engine import PrivateEngine

@@ -1,4 +1,4 @@
-"""A whole platform of real processes, and a tiny real model."""
+"""Fixtures: a complete platform of real processes, and a tiny real model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from moorage.demo.model import write_tiny_gguf
 
-from .parts import Platform, kernels_below
+from .harness import Platform, kernels_below
 
 
 @pytest.fixture(scope="session")
@@ -22,19 +22,19 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def platform(home: Path) -> Iterator[Platform]:
-    made = Platform(home)
-    yield made
-    made.close()
+    running = Platform(home)
+    yield running
+    running.close()
     assert kernels_below(home) == {}
 
 
 @pytest.fixture(scope="module")
 def one_node(reachable_dir: Path) -> Iterator[Platform]:
-    """``moorage up``, shared by the tests of a module."""
+    """A running ``moorage up``, shared by the tests of a module."""
     home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
     home.chmod(0o711)
-    made = Platform(home)
-    made.start("up")
-    yield made
-    made.close()
+    running = Platform(home)
+    running.start("up")
+    yield running
+    running.close()
     assert kernels_below(home) == {}

@@ -1,4 +1,4 @@
-"""A stand-in engine that streams one word each 50 ms, for tests that need a stream that lasts."""
+"""Engine that streams one word every 50 ms, for tests that need long streams."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ async def health(_: web.Request) -> web.Response:
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
-    asked = await request.json()
+    body = await request.json()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
-    for n in range(int(asked.get("max_tokens", 10))):
+    for n in range(int(body.get("max_tokens", 10))):
         chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": f"{n} "}}]}
         await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
         await asyncio.sleep(0.05)

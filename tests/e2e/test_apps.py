@@ -1,4 +1,4 @@
-"""Service ports by the real commands: opened in a client, forwarded, revoked, and gone with their session."""
+"""Service ports through the real commands: open, forward, revoke, and the end of the session."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 import aiohttp
 import pytest
 
-from .parts import Platform, until
+from .harness import Platform, until
 
 pytestmark = pytest.mark.xdist_group("platform")
-# A web server, and beside it something that is none: it says backwards what it heard until the end.
+# A web server, and a TCP server that reverses its input.
 PROGRAM = """
 import http.server, socketserver, sys, threading
 
@@ -51,7 +51,7 @@ async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
 
 
 @pytest.mark.timeout(120)
-async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -> None:
+async def test_app_is_opened_forwarded_and_revoked(one_node: Platform) -> None:
     await until("it is up", lambda: asyncio.to_thread((one_node.home / "connection.json").exists))
     program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
     started = await asyncio.to_thread(one_node.run, *START, *program)
@@ -62,13 +62,13 @@ async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -
         async def answers() -> bool:
             return (await get(http, url))[0] == 200
 
-        await until("it answers", answers)
+        await until("the app answers", answers)
         plain = url.partition("?")[0]
         assert await get(http, f"{plain}a?b=c") == (200, "/a?b=c None")
-        assert await forwarded(one_node, b"stressed") == b"desserts"
+        assert await exchange(one_node, b"stressed") == b"desserts"
         async with one_node.client() as client:
             assert await client.list_access_tokens("apps", "backwards") == [], (
-                "its access token went with the command"
+                "its access token was revoked with the command"
             )
             (access_token,) = await client.list_access_tokens("apps", "web")
             await client.revoke_access_token("apps", "web", access_token.id)
@@ -76,17 +76,17 @@ async def test_an_app_is_opened_forwarded_revoked_and_gone(one_node: Platform) -
             async def refused() -> bool:
                 return (await get(http, plain))[0] == 401
 
-            await until("the access token is refused", refused, within_s=5)
+            await until("the access token is refused", refused, timeout_s=5)
             fresh = await client.create_access_token("apps", "web")
             opened = f"{plain}?access_token={fresh.access_token}"
-            assert (await get(http, opened))[0] == 200, "at once"
+            assert (await get(http, opened))[0] == 200, "the new access token works at once"
             await client.stop_session("apps")
-            await until("it is gone", refused, within_s=20)
+            await until("the app is gone", refused, timeout_s=20)
     assert fresh.access_token not in one_node.output("up")
 
 
-async def forwarded(platform: Platform, said: bytes) -> bytes:
-    """What comes back through `moorage port-forward`, which is interrupted then."""
+async def exchange(platform: Platform, data: bytes) -> bytes:
+    """Send ``data`` through `moorage port-forward`, return the reply, and interrupt the command."""
     command = [sys.executable, "-m", "moorage", "port-forward", "apps", "backwards"]
     forwarding = await asyncio.create_subprocess_exec(*command, env=platform.env, stdout=subprocess.PIPE)
     try:
@@ -94,13 +94,13 @@ async def forwarded(platform: Platform, said: bytes) -> bytes:
         async with asyncio.timeout(30):
             host, _, port = (await forwarding.stdout.readline()).decode().strip().partition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(said)
+            writer.write(data)
             writer.write_eof()
-            heard = await reader.read()
+            reply = await reader.read()
             writer.close()
             forwarding.send_signal(signal.SIGINT)
             assert await forwarding.wait() == 130
-        return heard
+        return reply
     finally:
         if forwarding.returncode is None:
             forwarding.kill()

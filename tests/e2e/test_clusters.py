@@ -1,4 +1,4 @@
-"""A cluster of processes through the real commands: they meet, and end together."""
+"""Cluster sessions through the real commands: rendezvous, end, kernel loss, and multiple agents."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import stat
 
 import pytest
 
-from .parts import Platform, until
+from .harness import Platform, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 pytestmark = pytest.mark.xdist_group("platform")
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
-# main1 waits until all others have said who they are; the others try until somebody listens.
-MEET = """
+# Rank 0 collects the host names of all others. The others retry until it listens.
+RENDEZVOUS = """
 import os, socket, sys, time
 rank, world = int(os.environ["NODE_RANK"]), int(os.environ["WORLD_SIZE"])
 where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if rank == 0:
-    heard = []
+    hosts = []
     with socket.create_server(where) as server:
-        while len(heard) < world - 1:
+        while len(hosts) < world - 1:
             with server.accept()[0] as other:
-                heard.append(other.recv(100).decode())
-    print("main1 heard", *sorted(heard))
+                hosts.append(other.recv(100).decode())
+    print("main1 received", *sorted(hosts))
 else:
     until = time.monotonic() + 30
     while time.monotonic() < until:
@@ -38,42 +38,34 @@ else:
 """
 
 
-async def up(platform: Platform) -> None:
-    await until("the first key is there", lambda: asyncio.to_thread((platform.home / "admin-key").exists))
-
-    async def answers() -> bool:
-        async with platform.client() as client:
-            return (await client.health()).status == "ok"
-
-    await until("the manager answers", answers)
-
-
 @pytest.mark.timeout(180)
-async def test_they_meet_and_end_with_main1(one_node: Platform) -> None:
+async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
-    words = ("run", "--name", "meet", "--cluster", "3", *SMALL, "--", "python3", "-c", MEET)
-    done = await asyncio.to_thread(platform.run, *words)
-    assert (done.returncode, done.stdout) == (0, "main1 heard sub1 sub2\n"), done.stderr
+    await platform.wait_until_ready()
+    arguments = ("run", "--name", "meet", "--cluster", "3", *SMALL, "--", "python3", "-c", RENDEZVOUS)
+    result = await asyncio.to_thread(platform.run, *arguments)
+    assert (result.returncode, result.stdout) == (0, "main1 received sub1 sub2\n"), result.stderr
     sub = await asyncio.to_thread(platform.run, "logs", "meet", "--kernel", "sub2")
     assert sub.stdout == "I am sub2 of main1,sub1,sub2\n"
     none = await asyncio.to_thread(platform.run, "logs", "meet", "--kernel", "sub3")
     assert none.returncode != 0
     assert "main1, sub1, sub2" in none.stderr
-    story = (await asyncio.to_thread(platform.run, "describe", "meet")).stdout
-    assert "3 kernels, single-node" in story
-    assert "completed" in story
-    assert "SUCCESS" in story
+    description = (await asyncio.to_thread(platform.run, "describe", "meet")).stdout
+    assert "3 kernels, single-node" in description
+    assert "completed" in description
+    assert "SUCCESS" in description
 
 
 @pytest.mark.timeout(180)
-async def test_a_lost_kernel_degrades_it_and_its_key_is_its_users_alone(one_node: Platform) -> None:
+async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
+    await platform.wait_until_ready()
     program = "test $MOORAGE_CLUSTER_HOST != sub1 || { read end <gate; exit 7; }; exec sleep 3600"
-    words = ("start", "--name", "work", "--cluster", "2", "--on-kernel-loss", "degrade", *SMALL)
-    made = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", f"mkfifo gate; {program}")
-    assert made.returncode == 0, made.stderr
+    arguments = ("start", "--name", "work", "--cluster", "2", "--on-kernel-loss", "degrade", *SMALL)
+    started = await asyncio.to_thread(
+        platform.run, *arguments, "--", "/bin/sh", "-c", f"mkfifo gate; {program}"
+    )
+    assert started.returncode == 0, started.stderr
     keys = list(platform.home.rglob(".ssh/id_ed25519"))
     assert len(keys) == 2
     assert len({key.read_text() for key in keys}) == 1
@@ -84,27 +76,27 @@ async def test_a_lost_kernel_degrades_it_and_its_key_is_its_users_alone(one_node
         [gate] = [path for path in platform.home.rglob("gate") if sub.id in path.parts]
         await asyncio.to_thread(gate.write_text, "now\n")
 
-        async def degraded() -> bool:
+        async def is_degraded() -> bool:
             return "sub1" in (await client.get_session("work")).detail
 
-        await until("it goes on without sub1", degraded)
+        await until("the session continues without sub1", is_degraded)
         view = await client.get_session("work")
     assert [(k.hostname, str(k.status), k.exit_code) for k in view.kernels] == [
         ("main1", "RUNNING", None), ("sub1", "ERROR", 7),
     ]  # fmt: skip
     assert (await asyncio.to_thread(platform.run, "stop", "work")).returncode == 0
-    story = (await asyncio.to_thread(platform.run, "describe", "work")).stdout
-    assert "degraded" in story
-    assert "TERMINATED" in story
+    description = (await asyncio.to_thread(platform.run, "describe", "work")).stdout
+    assert "degraded" in description
+    assert "TERMINATED" in description
 
 
 @pytest.mark.timeout(180)
-async def test_each_on_an_agent_of_its_own(one_node: Platform) -> None:
+async def test_multi_node_cluster_uses_one_agent_per_kernel(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
-    words = ("run", "--name", "apart", "--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
-    alone = await asyncio.to_thread(platform.run, "plan", *words[3:], "--", "true")
-    assert "no" in alone.stdout
+    await platform.wait_until_ready()
+    arguments = ("run", "--name", "apart", "--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
+    planned = await asyncio.to_thread(platform.run, "plan", *arguments[3:], "--", "true")
+    assert "no" in planned.stdout
     before = dict(platform.env)
     first, last = (int(port) + 40 for port in before["MOORAGE_AGENT__PORT_RANGE"].split("-"))
     platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
@@ -112,12 +104,12 @@ async def test_each_on_an_agent_of_its_own(one_node: Platform) -> None:
     try:
         async with platform.client() as client:
 
-            async def there() -> bool:
+            async def has_two_agents() -> bool:
                 return len(await client.list_agents()) == 2
 
-            await until("the second agent is there", there)
-        done = await asyncio.to_thread(platform.run, *words, "--", "python3", "-c", MEET)
-        assert (done.returncode, done.stdout) == (0, "main1 heard sub1\n"), done.stderr
+            await until("the second agent is connected", has_two_agents)
+        result = await asyncio.to_thread(platform.run, *arguments, "--", "python3", "-c", RENDEZVOUS)
+        assert (result.returncode, result.stdout) == (0, "main1 received sub1\n"), result.stderr
         async with platform.client() as client:
             view = await client.get_session("apart")
         assert {kernel.agent_id for kernel in view.kernels} == {"node-1", "node-2"}

@@ -1,4 +1,4 @@
-"""Interactive sessions through the real commands."""
+"""Interactive sessions through the real commands: logs, exec, terminals, file copies and workspaces."""
 
 from __future__ import annotations
 
@@ -17,27 +17,17 @@ from pathlib import Path
 
 import pytest
 
-from .parts import Platform, until
+from .harness import Platform, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 pytestmark = pytest.mark.xdist_group("platform")
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
 
 
-async def up(platform: Platform) -> None:
-    await until("the first key is there", lambda: asyncio.to_thread((platform.home / "admin-key").exists))
-
-    async def answers() -> bool:
-        async with platform.client() as client:
-            return (await client.health()).status == "ok"
-
-    await until("the manager answers", answers)
-
-
 @pytest.mark.timeout(180)
-async def test_a_session_is_started_followed_and_stopped(one_node: Platform) -> None:
+async def test_session_is_started_followed_and_stopped(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
+    await platform.wait_until_ready()
     idle = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
     assert (idle.returncode, idle.stdout) == (0, "dev\n"), idle.stderr
     program = "echo first; read line <gate; echo $line"
@@ -67,15 +57,15 @@ async def test_a_session_is_started_followed_and_stopped(one_node: Platform) -> 
     assert "moorage stop dev" not in gone.stdout
 
 
-class Keyboard:
-    """The command line on a terminal of its own, and hands on its keyboard."""
+class Terminal:
+    """A command on a pseudo-terminal, with a user who types and reads."""
 
-    def __init__(self, platform: Platform, *words: str) -> None:
+    def __init__(self, platform: Platform, *arguments: str) -> None:
         self.ours, theirs = pty.openpty()
         self.resize(30, 100)
         self.before = termios.tcgetattr(theirs)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "moorage", *words],
+            [sys.executable, "-m", "moorage", *arguments],
             env=platform.env | {"TERM": "vt100"},
             stdin=theirs,
             stdout=theirs,
@@ -91,19 +81,19 @@ class Keyboard:
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
 
-    def until(self, text: str, within_s: float = 20) -> None:
-        """Read until ``text`` was there; what came before is forgotten."""
-        end = time.monotonic() + within_s
+    def until(self, text: str, timeout_s: float = 20) -> None:
+        """Read until ``text`` appears. ``seen_before`` is the output before it, ``seen`` that after it."""
+        deadline = time.monotonic() + timeout_s
         while text.encode() not in self.seen:
-            left = end - time.monotonic()
-            assert left > 0, f"{text!r} did not come; seen was {self.seen!r}"
-            if select.select([self.ours], [], [], left)[0]:
+            remaining_s = deadline - time.monotonic()
+            assert remaining_s > 0, f"{text!r} did not appear; output: {self.seen!r}"
+            if select.select([self.ours], [], [], remaining_s)[0]:
                 self.seen += os.read(self.ours, 65_536)
         self.seen_before, _, self.seen = self.seen.partition(text.encode())
 
     def end(self) -> int:
         code = self.process.wait(20)
-        assert termios.tcgetattr(self.theirs) == self.before, "the terminal is as it was"
+        assert termios.tcgetattr(self.theirs) == self.before, "the terminal settings are restored"
         return code
 
     def close(self) -> None:
@@ -114,42 +104,42 @@ class Keyboard:
 
 
 def use_a_terminal(platform: Platform) -> None:
-    keys = Keyboard(platform, "exec", "-it", "dev", "--", "/bin/sh")
+    terminal = Terminal(platform, "exec", "-it", "dev", "--", "/bin/sh")
     try:
-        keys.type("PS1='> '; stty -echo; echo $((6*7)) $TERM\r")
-        keys.until("42 vt100")
-        keys.type("stty size\r")
-        keys.until("30 100")
-        keys.resize(50, 200)
-        # The news of it travels beside the keys.
-        keys.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
-        keys.until("it-is-larger")
-        keys.type("trap 'echo inter''rupted' INT; echo be''gun; sleep 600\r")
-        keys.until("begun")
-        keys.type("\x03")
-        keys.until("interrupted")
-        keys.type("exit 7\r")
-        assert keys.end() == 7
+        terminal.type("PS1='> '; stty -echo; echo $((6*7)) $TERM\r")
+        terminal.until("42 vt100")
+        terminal.type("stty size\r")
+        terminal.until("30 100")
+        terminal.resize(50, 200)
+        # The new size and the keys travel independently.
+        terminal.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
+        terminal.until("it-is-larger")
+        terminal.type("trap 'echo inter''rupted' INT; echo be''gun; sleep 600\r")
+        terminal.until("begun")
+        terminal.type("\x03")
+        terminal.until("interrupted")
+        terminal.type("exit 7\r")
+        assert terminal.end() == 7
     finally:
-        keys.close()
+        terminal.close()
 
 
 def lose_a_terminal(platform: Platform, number: signal.Signals) -> None:
-    """Whoever kills the client from outside has a usable terminal, and nothing runs on."""
-    keys = Keyboard(platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234")
+    """Killing the client leaves a usable terminal and no running command."""
+    terminal = Terminal(platform, "exec", "-it", "dev", "--", "/bin/sh", "-c", "echo pid $$; exec sleep 1234")
     try:
-        keys.until("pid ")
-        keys.until("\n")
-        pid = int(keys.seen_before)
-        keys.process.send_signal(number)
-        # Nobody can tidy up after SIGKILL, but the command must be ended all the same.
-        assert (keys.process.wait(20) if number is signal.SIGKILL else keys.end()) != 0
+        terminal.until("pid ")
+        terminal.until("\n")
+        pid = int(terminal.seen_before)
+        terminal.process.send_signal(number)
+        # After SIGKILL nothing restores the terminal, but the command must still end.
+        assert (terminal.process.wait(20) if number is signal.SIGKILL else terminal.end()) != 0
         end = time.monotonic() + 20
         while (stat := _state(pid)) not in ("", "Z"):
-            assert time.monotonic() < end, f"the command runs on: {stat}"
+            assert time.monotonic() < end, f"the command is still running: {stat}"
             time.sleep(0.05)
     finally:
-        keys.close()
+        terminal.close()
 
 
 def _state(pid: int) -> str:
@@ -163,14 +153,14 @@ def _state(pid: int) -> str:
 @pytest.mark.timeout(180)
 async def test_commands_in_a_session(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
+    await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
     assert "moorage exec -it dev -- sh" in started.stderr
     script = "cat; echo out; echo err >&2; echo $MOORAGE_SESSION_NAME $OWN; exit 7"
-    words = ["exec", "-i", "--env", "OWN=x=y", "dev", "--", "/bin/sh", "-c", script]
+    arguments = ["exec", "-i", "--env", "OWN=x=y", "dev", "--", "/bin/sh", "-c", script]
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "moorage", *words],
+        [sys.executable, "-m", "moorage", *arguments],
         env=platform.env,
         input=b"\0\xff" * 200_000,
         capture_output=True,
@@ -188,77 +178,77 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     assert ending.stdout is not None
     assert await asyncio.to_thread(ending.stdout.readline) == b"there\n"
     await asyncio.to_thread(platform.run, "stop", "dev")
-    _, said = await asyncio.to_thread(ending.communicate, None, 30)
+    _, stderr = await asyncio.to_thread(ending.communicate, None, 30)
     assert ending.returncode != 0
-    assert b"the session has ended" in said
-    refused = await asyncio.to_thread(platform.run, "exec", "dev", "--", "true")
-    assert refused.returncode == 1
-    assert "does not run: it is TERMINATED" in refused.stderr
+    assert b"the session has ended" in stderr
+    rejected = await asyncio.to_thread(platform.run, "exec", "dev", "--", "true")
+    assert rejected.returncode == 1
+    assert "does not run: it is TERMINATED" in rejected.stderr
     missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
     assert missing.returncode == 3
     assert "command run in a session" in platform.output("up")
 
 
-async def _cp(platform: Platform, *words: str, code: int = 0, says: str = "") -> None:
-    done = await asyncio.to_thread(platform.run, "cp", *words)
+async def _cp(platform: Platform, *arguments: str, code: int = 0, error: str = "") -> None:
+    done = await asyncio.to_thread(platform.run, "cp", *arguments)
     assert done.returncode == code, done.stderr
-    assert says in done.stderr
+    assert error in done.stderr
 
 
 @pytest.mark.timeout(300)
-async def test_files_go_in_and_out(one_node: Platform, tmp_path: Path) -> None:
+async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -> None:
     platform = one_node
-    await up(platform)
+    await platform.wait_until_ready()
     await asyncio.to_thread(platform.run, "start", "--name", "files", *SMALL)
     [kernel] = (await asyncio.to_thread(platform.run, "exec", "files", "--", "pwd")).stdout.split()
-    there = Path(kernel)
+    workdir = Path(kernel)
     data = os.urandom(5_000_000)
     (tmp_path / "tree" / "sub dir").mkdir(parents=True)
     (tmp_path / "tree" / "sub dir" / "-x").write_bytes(data)
     (tmp_path / "tree" / "link").symlink_to("sub dir/-x")
     await _cp(platform, str(tmp_path / "tree"), "files:")
-    assert (there / "tree" / "sub dir" / "-x").read_bytes() == data
-    assert (there / "tree" / "link").is_symlink()
+    assert (workdir / "tree" / "sub dir" / "-x").read_bytes() == data
+    assert (workdir / "tree" / "link").is_symlink()
     await _cp(platform, str(tmp_path / "tree" / "link"), "files:tree/other name")
-    assert (there / "tree" / "other name").read_bytes() == data
+    assert (workdir / "tree" / "other name").read_bytes() == data
     await _cp(platform, "files:tree", str(tmp_path / "back"))
     assert (tmp_path / "back" / "sub dir" / "-x").read_bytes() == data
     await _cp(platform, "files:tree/link", str(tmp_path))
     assert (tmp_path / "link").read_bytes() == data
-    (there / "tree" / "new").touch()
-    (there / "tree" / "out").symlink_to("/etc/passwd")
-    await _cp(platform, "files:tree/.", str(tmp_path / "back"), says="left out: out points to /etc/passwd")
+    (workdir / "tree" / "new").touch()
+    (workdir / "tree" / "out").symlink_to("/etc/passwd")
+    await _cp(platform, "files:tree/.", str(tmp_path / "back"), error="left out: out points to /etc/passwd")
     assert sorted(p.name for p in (tmp_path / "back").iterdir()) == ["link", "new", "other name", "sub dir"]
-    # What cannot be is told, and changes nothing.
+    # Failed copies report an error and change nothing.
     await _cp(
-        platform, "files:nothing", str(tmp_path), code=3, says="there is no nothing, in session 'files'"
+        platform, "files:nothing", str(tmp_path), code=3, error="there is no nothing, in session 'files'"
     )
     await _cp(
-        platform, str(tmp_path / "link"), "files:no/where/x", code=3, says="there is no directory no/where"
+        platform, str(tmp_path / "link"), "files:no/where/x", code=3, error="there is no directory no/where"
     )
-    await _cp(platform, str(tmp_path / "tree"), "files:tree/new", code=1, says="nothing was copied")
-    await _interrupt(platform, tmp_path, there)
-    await _fill(platform, tmp_path, there)
-    assert list(there.glob("**/.moorage-cp-*")) == list(tmp_path.glob("**/.moorage-cp-*")) == []
+    await _cp(platform, str(tmp_path / "tree"), "files:tree/new", code=1, error="nothing was copied")
+    await _interrupt(platform, tmp_path, workdir)
+    await _fill(platform, tmp_path, workdir)
+    assert list(workdir.glob("**/.moorage-cp-*")) == list(tmp_path.glob("**/.moorage-cp-*")) == []
     await asyncio.to_thread(platform.run, "stop", "files")
-    await _cp(platform, "files:tree", str(tmp_path), code=1, says="does not run")
+    await _cp(platform, "files:tree", str(tmp_path), code=1, error="does not run")
 
 
-async def _interrupt(platform: Platform, here: Path, there: Path) -> None:
-    """A copy whose user leaves is no copy, at either end."""
-    for source, target, into in (("huge", "files:huge", there), ("files:endless", "endless", here)):
-        for place in (here / "huge", there / "endless"):
+async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None:
+    """An interrupted copy leaves nothing, at either end."""
+    for source, target, into in (("huge", "files:huge", workdir), ("files:endless", "endless", local_dir)):
+        for place in (local_dir / "huge", workdir / "endless"):
             with place.open("wb") as file:
                 file.truncate(1 << 40)
-        words = [sys.executable, "-m", "moorage", "cp", source, target]
-        copying = subprocess.Popen(words, env=platform.env, cwd=here, stderr=subprocess.DEVNULL)
+        arguments = [sys.executable, "-m", "moorage", "cp", source, target]
+        copying = subprocess.Popen(arguments, env=platform.env, cwd=local_dir, stderr=subprocess.DEVNULL)
 
         async def some(into: Path = into) -> bool:
             return any(p.is_file() and p.stat().st_size for p in into.glob(".moorage-cp-*/*"))
 
         async def none(into: Path = into) -> bool:
-            left = [*into.glob(".moorage-cp-*"), *into.glob(".moorage-cp-*/*")]
-            assert not left
+            leftovers = [*into.glob(".moorage-cp-*"), *into.glob(".moorage-cp-*/*")]
+            assert not leftovers
             return True
 
         try:
@@ -268,33 +258,35 @@ async def _interrupt(platform: Platform, here: Path, there: Path) -> None:
         finally:
             copying.kill()
             copying.wait()
-        await until("it is taken away", none)
+        await until("the partial copy is removed", none)
         assert not (into / target.removeprefix("files:")).exists()
-        (here / "huge").unlink()
-        (there / "endless").unlink()
+        (local_dir / "huge").unlink()
+        (workdir / "endless").unlink()
 
 
-async def _fill(platform: Platform, here: Path, there: Path) -> None:
-    small = there / "small"
+async def _fill(platform: Platform, local_dir: Path, workdir: Path) -> None:
+    small = workdir / "small"
     small.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)]
     if os.geteuid() or (await asyncio.to_thread(subprocess.run, mount, capture_output=True)).returncode:
-        return  # nobody else may make a small disk
+        return  # only root can mount a small disk
     try:
-        await _cp(platform, str(here / "link"), "files:small/x", code=1, says="the session's disk is full")
+        await _cp(
+            platform, str(local_dir / "link"), "files:small/x", code=1, error="the session's disk is full"
+        )
         assert list(small.iterdir()) == []
     finally:
         await asyncio.to_thread(subprocess.run, ["umount", str(small)], check=True)
 
 
 @pytest.mark.timeout(180)
-async def test_a_kept_workspace_outlives_its_session_and_its_retries(one_node: Platform) -> None:
+async def test_kept_workspace_outlives_its_session_and_retries(one_node: Platform) -> None:
     platform = one_node
-    await up(platform)
-    # Runs once more, finds what the first run left, and ends well.
+    await platform.wait_until_ready()
+    # The retry finds the file of the first attempt, and succeeds.
     program = "pwd; echo $MOORAGE_WORKSPACE; cat mark && exit 0; echo left >mark; exit 3"
-    words = ["run", "--name", "worker", "--retries", "1", "--workspace", "keep", *SMALL]
-    ran = await asyncio.to_thread(platform.run, *words, "--", "/bin/sh", "-c", program)
+    arguments = ["run", "--name", "worker", "--retries", "1", "--workspace", "keep", *SMALL]
+    ran = await asyncio.to_thread(platform.run, *arguments, "--", "/bin/sh", "-c", program)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.endswith("left\n")
     listed = await asyncio.to_thread(platform.run, "workspaces", "list")
@@ -311,11 +303,11 @@ async def test_a_kept_workspace_outlives_its_session_and_its_retries(one_node: P
     assert removed.stdout.startswith("worker on node-1: ")
     assert not mark.exists()
     assert (await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")).returncode == 3
-    # What is not kept goes with its session.
-    words = ["run", "--workspace", "drop", *SMALL, "--", "/bin/sh", "-c", "pwd; touch mark"]
-    dropped = Path((await asyncio.to_thread(platform.run, *words)).stdout.strip())
+    # A workspace that is not kept is deleted with its session.
+    arguments = ["run", "--workspace", "drop", *SMALL, "--", "/bin/sh", "-c", "pwd; touch mark"]
+    dropped = Path((await asyncio.to_thread(platform.run, *arguments)).stdout.strip())
 
     async def gone() -> bool:
         return not await asyncio.to_thread(dropped.exists)
 
-    await until("its directory is gone", gone)
+    await until("its workspace is gone", gone)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from moorage.sdk import Client
-from tests.e2e.parts import kernels_below, processes, until
+from tests.e2e.harness import kernels_below, processes, until
 from tests.free_ports import free_port
 
 from .network import Wire

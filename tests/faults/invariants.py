@@ -13,7 +13,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Result, Status
 from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import Client
-from tests.e2e.parts import kernels_below
+from tests.e2e.harness import kernels_below
 
 from .cluster import Cluster
 from .load import Asked, Load

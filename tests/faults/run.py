@@ -15,7 +15,7 @@ from pathlib import Path
 
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
-from tests.e2e.parts import kernels_below, until
+from tests.e2e.harness import kernels_below, until
 
 from .cluster import AGENTS, Cluster
 from .invariants import Invariant, all_sessions, count

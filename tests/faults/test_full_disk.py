@@ -21,7 +21,7 @@ from moorage.common.model.errors import MoorageError
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
 from moorage.sdk import ApiError
-from tests.e2e.parts import Platform, until
+from tests.e2e.harness import Platform, until
 
 from .invariants import all_sessions, untold
 
@@ -126,7 +126,7 @@ class Asking:
                 return untold(await client.get_session(id_), await client.history(id_)) == ""
 
             for id_ in sessions:
-                await until(f"the history of {id_} is whole", partial(told, id_), within_s=20)
+                await until(f"the history of {id_} is whole", partial(told, id_), timeout_s=20)
 
 
 async def start_manager(platform: Platform) -> None:

@@ -24,7 +24,7 @@ from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import SessionType
-from tests.e2e.parts import Platform, kernels_below, until
+from tests.e2e.harness import Platform, kernels_below, until
 
 from .conftest import GIB, PROGRAM
 

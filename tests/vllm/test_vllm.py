@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from moorage.demo.model import write_tiny_llama_dir
-from tests.e2e.parts import Platform, kernels_below, until
+from tests.e2e.harness import Platform, kernels_below, until
 
 pytestmark = pytest.mark.vllm
 NAME = "tiny-llama"

@@ -39,8 +39,8 @@ async def test_problems_are_reported(site: Site) -> None:
     await site.client.revoke_peer("agent", "node-1")
     refused = (await check(site))["manager"]
     assert (refused.status, "was revoked" in refused.detail) == ("fail", True), refused
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         results = await check(site, port_range=f"{port}-{port}", manager="127.0.0.1:1")
     assert (results["ports"].status, results["manager"].status) == ("fail", "fail")
     assert "no answer from 127.0.0.1:1" in results["manager"].detail

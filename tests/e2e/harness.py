@@ -1,4 +1,4 @@
-"""Runs the real commands as processes of their own, and looks at what they leave on the machine."""
+"""Harness that runs the real commands as processes, and inspects the processes they leave behind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 from moorage.sdk import Client
 from tests.free_ports import free_port
 
-WITHIN_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def processes() -> dict[int, dict[str, str]]:
-    """Live processes with their environment; zombies (nobody may be there to reap them) are dead."""
+    """Live processes with their environment. Zombies count as dead: some machines never reap orphans."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -35,7 +35,7 @@ def processes() -> dict[int, dict[str, str]]:
 
 
 def kernels_below(home: Path) -> dict[int, str]:
-    """Processes of kernels whose work directory is below ``home``, with their kernel id."""
+    """Kernel processes with a working directory below ``home``, by pid, with their kernel id."""
     found = {}
     for pid, env in processes().items():
         if "MOORAGE_KERNEL_ID" in env:
@@ -49,7 +49,10 @@ def kernels_below(home: Path) -> dict[int, str]:
 
 
 class Platform:
-    """Commands over one state directory. ``start("manager")``, ``kill("agent")``, ``url``, ``openai_url``."""
+    """Components and commands that share one state directory.
+
+    ``start("manager")`` starts a daemon, ``kill("agent")`` kills it, ``run("ps")`` runs a command.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -81,16 +84,17 @@ class Platform:
     def client(self) -> Client:
         return Client(self.url, self.key)
 
-    def run(self, *words: str, timeout: float = WITHIN_S) -> subprocess.CompletedProcess[str]:
-        """A command to its end."""
-        command = [sys.executable, "-m", "moorage", *words]
+    def run(self, *arguments: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+        """Run a command to completion."""
+        command = [sys.executable, "-m", "moorage", *arguments]
         return subprocess.run(
             command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
 
-    def start(self, name: str, *more: str) -> None:
+    def start(self, name: str, *arguments: str) -> None:
+        """Start a daemon in the background. Its output goes to a file, see ``output``."""
         log = (self.home / f"{name}.out").open("ab")
-        command = [sys.executable, "-m", "moorage", name, *more]
+        command = [sys.executable, "-m", "moorage", name, *arguments]
         self._running[name] = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
         log.close()
 
@@ -98,16 +102,26 @@ class Platform:
         return self._running[name].pid
 
     def kill(self, name: str) -> None:
-        """kill -9, and wait until it is dead."""
+        """Send SIGKILL and wait for the exit."""
         process = self._running.pop(name)
         process.kill()
         process.wait()
 
     def stop(self, name: str) -> int:
-        """SIGTERM; returns the exit code."""
+        """Send SIGTERM and return the exit code."""
         process = self._running.pop(name)
         process.send_signal(signal.SIGTERM)
-        return process.wait(WITHIN_S)
+        return process.wait(TIMEOUT_S)
+
+    async def wait_until_ready(self) -> None:
+        """Wait until the admin key exists and the manager answers."""
+        await until("the admin key exists", lambda: asyncio.to_thread((self.home / "admin-key").exists))
+
+        async def is_healthy() -> bool:
+            async with self.client() as client:
+                return (await client.health()).status == "ok"
+
+        await until("the manager answers", is_healthy)
 
     def output(self, name: str) -> str:
         return (self.home / f"{name}.out").read_text()
@@ -122,14 +136,16 @@ class Platform:
             os.kill(pid, signal.SIGKILL)
 
 
-async def until(what: str, look: Callable[[], Coroutine[Any, Any, Any]], within_s: float = WITHIN_S) -> Any:
-    """Look until the answer is true; what was raised meanwhile is shown when time is up."""
-    end, last = time.monotonic() + within_s, "it was never true"
-    while time.monotonic() < end:
+async def until(
+    description: str, poll: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float = TIMEOUT_S
+) -> Any:
+    """Call ``poll`` until its result is true, and return it. At the timeout, the last exception is shown."""
+    deadline, last = time.monotonic() + timeout_s, "it was never true"
+    while time.monotonic() < deadline:
         try:
-            if found := await look():
-                return found
-        except Exception as error:  # noqa: BLE001 - anything may be down while we look
+            if result := await poll():
+                return result
+        except Exception as error:  # noqa: BLE001 - any component may be down meanwhile
             last = repr(error)
         await asyncio.sleep(0.05)
-    raise AssertionError(f"not within {within_s:g} s: {what} ({last})")
+    raise AssertionError(f"not within {timeout_s:g} s: {description} ({last})")

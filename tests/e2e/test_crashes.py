@@ -1,4 +1,4 @@
-"""kill -9 of each part in turn, with a stream open: nothing is lost, nothing runs twice, nothing is left."""
+"""Crashes: SIGKILL of each component while a stream is open. Nothing is lost, doubled or left behind."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from moorage.common.model.spec import EndpointSpec, Probe
-from moorage.sdk import chat
+from moorage.sdk import Unreachable, chat
 
-from .parts import Platform, kernels_below, processes, until
+from .harness import Platform, kernels_below, processes, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 pytestmark = pytest.mark.xdist_group("platform")
@@ -40,7 +40,7 @@ def tiny(model: Path) -> EndpointSpec:
 
 
 async def stream(platform: Platform) -> str:
-    """A whole streamed answer of the slow engine: raises if it breaks off or ends without [DONE]."""
+    """A complete streamed response of the slow engine. Raises if it is interrupted or ends without [DONE]."""
     messages = [{"role": "user", "content": "go on"}]
     pieces = [p async for p in chat(platform.openai_url, platform.key, "slow", messages, max_tokens=WORDS)]  # type: ignore[list-item]
     return "".join(pieces)
@@ -56,7 +56,7 @@ async def answers(platform: Platform, model: str) -> bool:
         return answer.status == 200
 
 
-async def all_is_well(platform: Platform) -> bool:
+async def is_healthy(platform: Platform) -> bool:
     async with platform.client() as client:
         views = [await client.get_endpoint(name) for name in ("tiny", "slow")]
         agent = await client.get_agent("node-1")
@@ -77,54 +77,58 @@ async def postgres_pid(platform: Platform) -> int:
     raise AssertionError("the manager has no Postgres")
 
 
-async def kill_part(platform: Platform, part: str) -> None:
-    if part == "postgres":
+async def kill_component(platform: Platform, component: str) -> None:
+    if component == "postgres":
         os.kill(await postgres_pid(platform), signal.SIGKILL)
     else:
-        platform.kill(part)
-        platform.start(part)
+        platform.kill(component)
+        platform.start(component)
 
 
 @pytest.mark.timeout(240)
-async def test_kill_each_part_in_turn(platform: Platform, tiny_model: Path) -> None:
-    for part in ("manager", "agent", "proxy"):
-        platform.start(part)
-        if part == "manager":
+async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Path) -> None:
+    for component in ("manager", "agent", "proxy"):
+        platform.start(component)
+        if component == "manager":
             await until(
-                "the first key is there", lambda: asyncio.to_thread((platform.home / "admin-key").exists)
+                "the admin key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists)
             )
 
-    async def made() -> bool:
+    async def create_endpoints() -> bool:
         async with platform.client() as client:
             for spec in (tiny(tiny_model), SLOW):
                 await client.create_endpoint(spec)
         return True
 
-    await until("the manager answers", made)
-    await until("both models are ready", lambda: all_is_well(platform))
+    await until("the manager answers", create_endpoints)
+    await until("both models are ready", lambda: is_healthy(platform))
     engines = kernels_below(platform.home)
     assert len(set(engines.values())) == 2
     async with platform.client() as client:
         sessions = {s.id for s in (await client.list_sessions()).items}
 
-    for part in ("manager", "agent", "postgres", "proxy"):
+    for component in ("manager", "agent", "postgres", "proxy"):
         streaming = asyncio.create_task(stream(platform))
-        await until("the stream has begun", lambda: answers_metric(platform))
-        await kill_part(platform, part)
-        if part == "proxy":
-            with pytest.raises(Exception, match=r"broke|answers|silent"):
+        await until("the stream has started", lambda: has_request_in_flight(platform))
+        await kill_component(platform, component)
+        if component == "proxy":
+            with pytest.raises(Unreachable, match=r"cut off|nothing answers|silent"):
                 await streaming
         else:
-            assert (await streaming).split() == [str(n) for n in range(WORDS)], f"a stream broke: {part}"
-        await until(f"all is well after the {part} was killed", lambda: all_is_well(platform))
+            assert (await streaming).split() == [str(n) for n in range(WORDS)], (
+                f"a stream was interrupted: {component}"
+            )
+        await until(f"the platform is healthy after the {component} was killed", lambda: is_healthy(platform))
         for model in ("tiny", "slow"):
-            await until(f"{model} answers after the {part} was killed", lambda m=model: answers(platform, m))
+            await until(
+                f"{model} answers after the {component} was killed", lambda m=model: answers(platform, m)
+            )
         assert kernels_below(platform.home) == engines, (
-            f"an engine was started anew after the {part} was killed"
+            f"an engine was restarted after the {component} was killed"
         )
         async with platform.client() as client:
             assert {s.id for s in (await client.list_sessions()).items} == sessions, (
-                "no session was made or lost"
+                "no session was created or lost"
             )
 
     for name in ("tiny", "slow"):
@@ -140,7 +144,7 @@ async def test_kill_each_part_in_turn(platform: Platform, tiny_model: Path) -> N
             assert revisions == list(range(1, session.revision + 1)), "its history has no gap"
 
 
-async def answers_metric(platform: Platform) -> bool:
+async def has_request_in_flight(platform: Platform) -> bool:
     """The proxy has a request for the slow model in flight."""
     async with (
         aiohttp.ClientSession() as http,
@@ -154,16 +158,16 @@ async def answers_metric(platform: Platform) -> bool:
 
 
 @pytest.mark.timeout(120)
-async def test_an_engine_that_is_killed_is_replaced(one_node: Platform, tiny_model: Path) -> None:
+async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -> None:
     platform = one_node
-    await until("the first key is there", lambda: asyncio.to_thread((platform.home / "admin-key").exists))
+    await until("the admin key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists))
 
-    async def made() -> bool:
+    async def create_endpoints() -> bool:
         async with platform.client() as client:
             await client.create_endpoint(tiny(tiny_model))
         return True
 
-    await until("the manager answers", made)
+    await until("the manager answers", create_endpoints)
     await until("it answers", lambda: answers(platform, "tiny"))
     before = kernels_below(platform.home)
     for pid in before:
