@@ -1,9 +1,8 @@
-"""llama.cpp's own OpenAI server on one model: ``python -P llamacpp_server.py --model FILE ...``.
+"""Server program of the llama.cpp engine: ``python -P llamacpp_server.py --model FILE ...``.
 
-Run as a file: it imports nothing of ours, so that an engine starts as quickly as llama.cpp does.
-
-The API key comes from the environment (``MOORAGE_SECRET``). Exit status 2 means: the arguments or the model
-file are not usable, and standard error says why.
+It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports nothing of ours, so that
+it starts as fast as llama.cpp does. The API key comes from the environment (``MOORAGE_SECRET``). Exit status 2:
+the arguments or the model file are invalid, and standard error says why.
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PROMPT_CACHE_MIB = 256  # llama.cpp's default of 8 GiB is more than most kernels are given
+PROMPT_CACHE_MIB = 256  # llama.cpp's default of 8 GiB exceeds the memory of most kernels
 IDLE_TIMEOUT_S = 600
 
 
 def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
-    """Raises ``SystemExit`` (2) after saying what is wrong."""
+    """Raises ``SystemExit`` (2) after printing the error."""
     parser = argparse.ArgumentParser(
         prog="llamacpp", description="Serve one GGUF model with llama.cpp.", allow_abbrev=False
     )
     parser.add_argument("--model", required=True, type=Path, help="a GGUF file")
-    parser.add_argument("--alias", required=True, help="the name that clients send as `model`")
+    parser.add_argument("--alias", required=True, help="the `model` that clients send")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", required=True, type=_whole)
+    parser.add_argument("--port", required=True, type=_non_negative)
     parser.add_argument(
-        "--ctx-size", type=_whole, default=0, help="tokens, shared by all slots; 0: the model's own"
+        "--ctx-size", type=_non_negative, default=0, help="tokens, shared by all slots; 0: the model's own"
     )
-    parser.add_argument("--parallel", type=_positive, default=4, help="requests at a time")
+    parser.add_argument("--parallel", type=_positive, default=4, help="concurrent requests")
     parser.add_argument("--threads", type=_positive, default=max(1, cores // 2))
-    parser.add_argument("--n-gpu-layers", type=int, default=-1, help="-1: as many as fit")
+    parser.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU; -1: as many as fit")
     parser.add_argument("--embedding", action="store_true", help="serve embeddings instead of text")
     return parser.parse_args(argv)
 
 
-def _whole(text: str) -> int:
+def _non_negative(text: str) -> int:
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{value} is not 0 or more")
@@ -54,7 +53,7 @@ def _positive(text: str) -> int:
     return value
 
 
-def unusable(path: Path) -> str:
+def find_problem(path: Path) -> str:
     """Why this cannot be a model file; "" if it can."""
     try:
         with path.open("rb") as file:
@@ -93,7 +92,7 @@ def parameters(xllamacpp: Any, options: argparse.Namespace, key: str, cores: int
 def main(argv: Sequence[str]) -> int:
     cores = len(os.sched_getaffinity(0))
     options = parse(argv, cores)
-    if problem := unusable(options.model):
+    if problem := find_problem(options.model):
         print(f"llamacpp: {problem}", file=sys.stderr)
         return 2
     try:

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started it"
-# A runtime kills the kernel at the end of the grace period; the agent does it if that has not happened by
-# then.
+# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
 _STOP_MARGIN_S = 3.0
 _RETRY_S = 1.0
 # A restarted agent whose kernel has passed its start timeout probes it for this long before it gives up.

@@ -1,6 +1,7 @@
-"""Kernel logs on disk: one folder per kernel with ``kernel.log`` and rotated ``kernel.log.1`` (newer) and on.
+"""Kernel logs on disk: one directory per kernel with ``kernel.log`` and its rotated predecessors.
 
-They stay after the kernel is forgotten, so that what went wrong can still be read; ``prune`` bounds them.
+``kernel.log.1`` is the most recently rotated file. Logs outlive their kernels, so that a failure can still be
+examined; ``prune`` bounds them.
 """
 
 from __future__ import annotations
@@ -37,24 +38,27 @@ class LogStore:
         """The end of the log, at most ``max_bytes`` as UTF-8, whole lines where possible, no NUL."""
         data = b""
         for path in reversed(self._files(kernel_id)):
-            data = _end_of(path, max_bytes - len(data)) + data
+            data = _read_end(path, max_bytes - len(data)) + data
             if len(data) >= max_bytes:
                 break
         return tail_text(data, max_bytes)
 
     async def read(
-        self, kernel_id: KernelId, tail_lines: int, follow: bool, lives: Callable[[], bool]
+        self, kernel_id: KernelId, tail_lines: int, follow: bool, is_running: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
-        """What is there, then with ``follow`` what comes, until ``lives()`` is false. Knows rotation."""
-        path, offset = self._beginning(kernel_id, tail_lines)
+        """The log from the last ``tail_lines`` lines on (0: all of it). With ``follow``, then what is appended
+        until ``is_running()`` is false. Rotation meanwhile loses nothing."""
+        path, offset = self._find_start(kernel_id, tail_lines)
         inode = -1
         while True:
-            living = follow and lives()  # before reading: what came before the end is read
+            goes_on = (
+                follow and is_running()
+            )  # asked before reading, so that nothing written earlier is missed
             while path is not None:
                 try:
                     file = path.open("rb")
                 except FileNotFoundError:
-                    path, offset = self._beginning(kernel_id, 0)  # rotated away while we looked
+                    path, offset = self._find_start(kernel_id, 0)  # rotated away meanwhile
                     continue
                 with file:
                     inode = os.fstat(file.fileno()).st_ino
@@ -62,61 +66,61 @@ class LogStore:
                     while data := file.read(_CHUNK):
                         offset += len(data)
                         yield data
-                newer = self._after(kernel_id, inode)
+                newer = self._next_file(kernel_id, inode)
                 if newer is None:
                     break
                 path, offset = newer, 0
-            if not living:
+            if not goes_on:
                 return
             await asyncio.sleep(_FOLLOW_S)
-            path = self._now_called(kernel_id, inode)
+            path = self._find_by_inode(kernel_id, inode)
             if path is None:
-                path, offset = self._beginning(kernel_id, 0)
+                path, offset = self._find_start(kernel_id, 0)
 
-    def _beginning(self, kernel_id: KernelId, tail_lines: int) -> tuple[Path | None, int]:
+    def _find_start(self, kernel_id: KernelId, tail_lines: int) -> tuple[Path | None, int]:
         files = self._files(kernel_id)
         if not files or not tail_lines:
             return (files[0] if files else None), 0
-        wanted = tail_lines
+        remaining = tail_lines
         for path in reversed(files):
-            offset, found = _lines_back(path, wanted)
-            if found >= wanted:
+            offset, found = _find_last_lines(path, remaining)
+            if found >= remaining:
                 return path, offset
-            wanted -= found
+            remaining -= found
         return files[0], 0
 
-    def _after(self, kernel_id: KernelId, inode: int) -> Path | None:
-        """The next newer file, None if this is the newest. Its own is gone: the oldest there is."""
+    def _next_file(self, kernel_id: KernelId, inode: int) -> Path | None:
+        """The next newer file, or None if this is the newest; the oldest one if this file was deleted."""
         files = self._files(kernel_id)
         inodes = [_inode(path) for path in files]
         if inode not in inodes:
             return files[0] if files else None
-        at = inodes.index(inode) + 1
-        return files[at] if at < len(files) else None
+        index = inodes.index(inode) + 1
+        return files[index] if index < len(files) else None
 
-    def _now_called(self, kernel_id: KernelId, inode: int) -> Path | None:
+    def _find_by_inode(self, kernel_id: KernelId, inode: int) -> Path | None:
         return next((path for path in self._files(kernel_id) if _inode(path) == inode), None)
 
     def prune(self, live: Collection[KernelId], keep: int = KEEP_KERNELS) -> None:
-        """Delete all but the newest ``keep`` logs of kernels that are no more."""
+        """Delete the logs of removed kernels except the newest ``keep``."""
         if not self.root.is_dir():
             return
-        dead = [path for path in self.root.iterdir() if path.name not in live]
-        for path in sorted(dead, key=_age, reverse=True)[keep:]:
+        removed = [path for path in self.root.iterdir() if path.name not in live]
+        for path in sorted(removed, key=_modified_at, reverse=True)[keep:]:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def tail_text(data: bytes, max_bytes: int) -> str:
-    """The last bytes of a log as ``Runtime.log_tail`` gives them. ``max_bytes`` or more: its beginning is
-    missing."""
+    """The end of a log in the form of ``Runtime.log_tail``. Data of ``max_bytes`` or more is taken as
+    truncated at its beginning."""
     if len(data) >= max_bytes:
-        # Its first line is probably cut; so is a character.
+        # The first line is probably incomplete, and so may be its first character.
         data = data.partition(b"\n")[2] or data
     text = data.decode(errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text.encode()[-max_bytes:].decode(errors="ignore")
 
 
-def _age(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -130,7 +134,7 @@ def _inode(path: Path) -> int:
         return -1
 
 
-def _end_of(path: Path, size: int) -> bytes:
+def _read_end(path: Path, size: int) -> bytes:
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
@@ -139,8 +143,9 @@ def _end_of(path: Path, size: int) -> bytes:
         return b""
 
 
-def _lines_back(path: Path, wanted: int) -> tuple[int, int]:
-    """Where the last ``wanted`` lines of a file begin, and how many lines were found on the way there."""
+def _find_last_lines(path: Path, count: int) -> tuple[int, int]:
+    """The offset of the last ``count`` lines of a file, and how many lines were found (fewer in a shorter
+    file)."""
     found = 0
     with path.open("rb") as file:
         end = position = file.seek(0, os.SEEK_END)
@@ -152,8 +157,8 @@ def _lines_back(path: Path, wanted: int) -> tuple[int, int]:
             at = len(data)
             while (at := data.rfind(b"\n", 0, at)) >= 0:
                 if position + at == end - 1:
-                    continue  # the newline that ends the last line begins none
+                    continue  # the newline at the end of the last line starts no other
                 found += 1
-                if found == wanted:
+                if found == count:
                     return position + at + 1, found
     return 0, found + (1 if end else 0)
