@@ -24,7 +24,7 @@ from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
-from tests.wire.agent_harness import Manager, manager
+from tests.wire.agent_harness import FakeManager, run_fake_manager
 
 from .engine import PrivateEngine, missing_requirement
 from .images import PYTHON_IMAGE, import_python
@@ -104,13 +104,15 @@ async def make_runtime(docker_engine: PrivateEngine, tmp_path: Path) -> AsyncIte
 
 
 @pytest_asyncio.fixture
-async def fake_manager() -> AsyncIterator[Manager]:
-    async with manager() as running:
+async def fake_manager() -> AsyncIterator[FakeManager]:
+    async with run_fake_manager() as running:
         yield running
 
 
 @pytest_asyncio.fixture
-async def node(fake_manager: Manager, tmp_path: Path, stoppable_engine: PrivateEngine) -> AsyncIterator[Node]:
+async def node(
+    fake_manager: FakeManager, tmp_path: Path, stoppable_engine: PrivateEngine
+) -> AsyncIterator[Node]:
     """A running agent. After the test its kernels are stopped by orders."""
     node = Node(fake_manager, tmp_path, stoppable_engine)
     fake_manager.order()
@@ -121,7 +123,7 @@ async def node(fake_manager: Manager, tmp_path: Path, stoppable_engine: PrivateE
     await node.kill()
     fake_manager.order()
     await node.start()
-    await fake_manager.until(
+    await fake_manager.wait_for_report(
         lambda report: report.orders_generation == fake_manager.generation and not report.kernels
     )
     await node.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.common.model.kernel import KernelSpec
-from tests.wire.agent_harness import TOKEN, Manager, kernel
+from tests.wire.agent_harness import TOKEN, FakeManager, kernel
 
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
@@ -36,7 +36,7 @@ asyncio.run(main())
 class Node:
     """Starts and kills the agent."""
 
-    def __init__(self, fake_manager: Manager, home: Path, engine: PrivateEngine) -> None:
+    def __init__(self, fake_manager: FakeManager, home: Path, engine: PrivateEngine) -> None:
         ports = 26000 + os.getpid() % 100 * 30
         self._arguments = [fake_manager.target, str(home), TOKEN, f"{ports}-{ports + 29}"]
         self._docker = f"unix://{engine.socket}"

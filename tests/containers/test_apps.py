@@ -13,7 +13,7 @@ import aiohttp
 
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState as S
-from tests.wire.agent_harness import Manager
+from tests.wire.agent_harness import FakeManager
 
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
@@ -60,13 +60,13 @@ async def ask(port: int) -> tuple[int, dict[str, str]]:
 
 
 async def test_service_ports_are_published_and_recovered_without_a_checkpoint(
-    fake_manager: Manager, node: Node, docker_engine: PrivateEngine, tmp_path: Path
+    fake_manager: FakeManager, node: Node, docker_engine: PrivateEngine, tmp_path: Path
 ) -> None:
     image = labelled(docker_engine, "moorage-test/lab:1", LABEL)
     declared = (ServicePort("web", 8080), ServicePort("free", guarded=True))
     spec = contained("python3", "-c", PROGRAM, image=image, ports=declared)
     fake_manager.order(spec)
-    running = await fake_manager.until_kernel(spec.kernel_id, S.RUNNING, timeout_s=40)
+    running = await fake_manager.wait_for_kernel(spec.kernel_id, S.RUNNING, timeout_s=40)
     web, free, lab, ssh = running.apps
     assert [(a.name, a.protocol, a.inner) for a in (web, lab, ssh)] == [
         ("web", "http", 8080),
@@ -88,19 +88,19 @@ async def test_service_ports_are_published_and_recovered_without_a_checkpoint(
             shutil.rmtree(tmp_path / "agent-one" / "ledger")
         before = fake_manager.streams
         await node.start()
-        await fake_manager.until(lambda _, before=before: fake_manager.streams > before)  # type: ignore[misc]
-        again = await fake_manager.until_kernel(spec.kernel_id, S.RUNNING, timeout_s=40)
+        await fake_manager.wait_for_report(lambda _, before=before: fake_manager.streams > before)  # type: ignore[misc]
+        again = await fake_manager.wait_for_kernel(spec.kernel_id, S.RUNNING, timeout_s=40)
         assert again.apps == running.apps
         assert (await ask(lab.port))[0] == 9000
     fake_manager.order()
-    await fake_manager.until(lambda report: not report.kernels, timeout_s=40)
+    await fake_manager.wait_for_report(lambda report: not report.kernels, timeout_s=40)
 
 
 async def test_invalid_label_does_not_prevent_a_start(
-    fake_manager: Manager, node: Node, docker_engine: PrivateEngine
+    fake_manager: FakeManager, node: Node, docker_engine: PrivateEngine
 ) -> None:
     image = labelled(docker_engine, "moorage-test/bad:1", "Bad!")
     spec = contained("python3", "-c", "print('fine')", image=image)
     fake_manager.order(spec)
-    exited = await fake_manager.until_kernel(spec.kernel_id, S.EXITED, timeout_s=40)
+    exited = await fake_manager.wait_for_kernel(spec.kernel_id, S.EXITED, timeout_s=40)
     assert (exited.exit_code, exited.apps) == (0, ())

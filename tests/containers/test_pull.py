@@ -15,7 +15,7 @@ import pytest
 from moorage.agent.runtimes import CreateFailed
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
-from tests.wire.agent_harness import Manager
+from tests.wire.agent_harness import FakeManager
 
 from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine
@@ -109,25 +109,27 @@ def log_in(folder: Path, address: str, login: str) -> None:
 
 
 async def test_kernel_is_preparing_during_a_pull_and_can_be_stopped(
-    fake_manager: Manager, node: Node, store: Registry
+    fake_manager: FakeManager, node: Node, store: Registry
 ) -> None:
     store.open.clear()
     spec = contained("true", image=f"{store.address}/team/tool:1")
     fake_manager.order(spec)
-    await fake_manager.until_kernel(spec.kernel_id, S.PREPARING)
+    await fake_manager.wait_for_kernel(spec.kernel_id, S.PREPARING)
     async with asyncio.timeout(10):
         while not any("/blobs/" in path for path in store.requests):
             await asyncio.sleep(0.02)
     # The engine decides how often it reports progress.
     half = re.compile(rf"pulling {re.escape(spec.image)}: [01]\.[0-9] of 2\.0 MB, 0 of 1 layers")
-    await fake_manager.until(lambda report: any(half.fullmatch(kernel.detail) for kernel in report.kernels))
+    await fake_manager.wait_for_report(
+        lambda report: any(half.fullmatch(kernel.detail) for kernel in report.kernels)
+    )
     fake_manager.order()
-    await fake_manager.until(
+    await fake_manager.wait_for_report(
         lambda r: not r.kernels and r.orders_generation == fake_manager.generation, timeout_s=5
     )
     # The next pull completes.
     store.open.set()
     again = contained("true", image=f"{store.address}/team/tool:1")
     fake_manager.order(again)
-    ended = await fake_manager.until_kernel(again.kernel_id, S.EXITED)
+    ended = await fake_manager.wait_for_kernel(again.kernel_id, S.EXITED)
     assert ended.exit_code == 127, "the image was pulled, and has no such program"

@@ -1,4 +1,4 @@
-"""A manager that says only what it is told, on a real gRPC server; and agents that attach to it."""
+"""A fake manager on a real gRPC server, and agents that connect to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moorage.common.model.status import ObservedState, SessionType
 
 TOKEN = "the-link-token"
 CLOCK = SystemClock()
-# All agents here have one name, so they try ports in one order: those of workers side by side must not share.
+# All agents here have the same name and so try ports in the same order; test workers need separate ranges.
 _FIRST = 23_000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PORTS = range(_FIRST, _FIRST + 100)
 OPTIONS = [
@@ -36,21 +36,24 @@ OPTIONS = [
 ]
 
 
-class Manager(agent_pb2_grpc.AgentLinkServicer):
+class FakeManager(agent_pb2_grpc.AgentLinkServicer):
+    """Sends only what a test tells it to, and keeps what agents report."""
+
     def __init__(self) -> None:
         self.reports: list[Report] = []
-        self.arrived_at: list[float] = []  # seconds, one for each of the reports
+        self.arrived_at: list[float] = []  # monotonic seconds, one per report
         self.report_rest_ms = 0
         self.arrived = asyncio.Condition()
         self.streams = 0
-        self.deltas = 0  # reports that came as deltas
+        self.deltas = 0  # reports received as deltas
         self.generation = 0
         self.orders: Orders | None = None
         self._outbox: asyncio.Queue[agent_pb2.ManagerMessage] = asyncio.Queue()
         self.logs: dict[str, bytearray] = {}
         self.log_errors: dict[str, str] = {}
         self.logs_ended: set[str] = set()
-        self.impatient: set[str] = set()  # requests whose reader leaves after the first words
+        # Log requests whose reader disconnects after the first data.
+        self.disconnecting_readers: set[str] = set()
         self.port = 0
         self._server: grpc.aio.Server | None = None
 
@@ -59,7 +62,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         return f"127.0.0.1:{self.port}"
 
     @property
-    def last(self) -> Report:
+    def last_report(self) -> Report:
         return self.reports[-1]
 
     async def start(self) -> None:
@@ -72,41 +75,41 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         assert self._server is not None
         await self._server.stop(grace=0)
 
-    def say(self, message: codec.ManagerMessage) -> None:
+    def send(self, message: codec.ManagerMessage) -> None:
         wire = codec.manager_message_to_wire(message)
         wire.report_rest_ms = self.report_rest_ms
         self._outbox.put_nowait(wire)
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
-        """Order exactly these, under the next generation unless one is given."""
+        """Order exactly these kernels, under the next generation unless one is given."""
         self.generation += 1
         orders = Orders(self.generation if generation is None else generation, kernels)
         if generation is None:
             self.orders = orders
-        self.say(orders)
+        self.send(orders)
         return orders
 
-    async def until(self, true: Callable[[Report], bool], timeout_s: float = 20) -> Report:
-        """The first report, from the newest so far on, of which ``true`` holds."""
-        seen = max(0, len(self.reports) - 1)
+    async def wait_for_report(self, condition: Callable[[Report], bool], timeout_s: float = 20) -> Report:
+        """The first report, from the newest one on, that fulfils ``condition``."""
+        checked = max(0, len(self.reports) - 1)
         try:
             async with asyncio.timeout(timeout_s), self.arrived:
                 while True:
-                    for report in self.reports[seen:]:
-                        if true(report):
+                    for report in self.reports[checked:]:
+                        if condition(report):
                             return report
-                    seen = len(self.reports)
+                    checked = len(self.reports)
                     await self.arrived.wait()
         except TimeoutError:
-            raise AssertionError(f"no such report; the last: {self.reports[-1:]}") from None
+            raise AssertionError(f"no such report; the latest: {self.reports[-1:]}") from None
 
-    async def until_kernel(
+    async def wait_for_kernel(
         self, kernel_id: str, *states: ObservedState, timeout_s: float = 20
     ) -> Observation:
-        report = await self.until(
-            lambda r: (k := seen(r, kernel_id)) is not None and k.state in states, timeout_s
+        report = await self.wait_for_report(
+            lambda r: (k := find_kernel(r, kernel_id)) is not None and k.state in states, timeout_s
         )
-        found = seen(report, kernel_id)
+        found = find_kernel(report, kernel_id)
         assert found is not None
         return found
 
@@ -116,15 +119,15 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
         self.streams += 1
         outbox = self._outbox = asyncio.Queue()
         if self.orders is not None:
-            self.say(self.orders)
+            self.send(self.orders)
         writer = asyncio.create_task(self._write(outbox, context))
-        listening = ReportReceiver()
+        receiver = ReportReceiver()
         try:
             async for wire in reports:
                 message = codec.report_from_wire(wire)
                 self.deltas += isinstance(message, ReportDelta)
-                report = listening.apply(message)
-                assert report is not None, "a delta that the agent made from what it said does not drift"
+                report = receiver.apply(message)
+                assert report is not None, "a delta of the agent must match what it sent before"
                 async with self.arrived:
                     self.reports.append(report)
                     self.arrived_at.append(CLOCK.monotonic())
@@ -133,7 +136,7 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
             writer.cancel()
 
     async def _write(self, outbox: asyncio.Queue[agent_pb2.ManagerMessage], context: Any) -> None:
-        """What is said from now on goes to the stream that came last; each begins with its orders."""
+        """Messages go to the latest stream; each stream begins with the orders."""
         while True:
             await context.write(await outbox.get())
 
@@ -145,34 +148,34 @@ class Manager(agent_pb2_grpc.AgentLinkServicer):
                     self.log_errors[chunk.request_id] = chunk.error
                 self.arrived.notify_all()
             request_id = chunk.request_id
-            if chunk.data and request_id in self.impatient:
+            if chunk.data and request_id in self.disconnecting_readers:
                 break
         async with self.arrived:
             self.logs_ended.add(request_id)
             self.arrived.notify_all()
         return agent_pb2.LogAck()
 
-    async def until_logs(self, true: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def wait_for_logs(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
         async with asyncio.timeout(timeout_s), self.arrived:
-            await self.arrived.wait_for(true)
+            await self.arrived.wait_for(condition)
 
 
-def seen(report: Report, kernel_id: str) -> Observation | None:
+def find_kernel(report: Report, kernel_id: str) -> Observation | None:
     return next((kernel for kernel in report.kernels if kernel.kernel_id == kernel_id), None)
 
 
 @contextlib.asynccontextmanager
-async def manager() -> AsyncIterator[Manager]:
-    boss = Manager()
-    await boss.start()
+async def run_fake_manager() -> AsyncIterator[FakeManager]:
+    manager = FakeManager()
+    await manager.start()
     try:
-        yield boss
+        yield manager
     finally:
-        await boss.stop()
+        await manager.stop()
 
 
-def make_agent(boss: Manager, home: Path, **settings: Any) -> Agent:
-    chosen = {"id": "one", "inventory": "fake:2xH100", "manager": boss.target, "report_interval_s": 0.5}
+def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
+    chosen = {"id": "one", "inventory": "fake:2xH100", "manager": manager.target, "report_interval_s": 0.5}
     chosen |= {"port_range": f"{PORTS[0]}-{PORTS[-1]}"} | settings
     return Agent(AgentSettings(**chosen), CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
 
@@ -194,23 +197,23 @@ def kernel(*command: str, **fields: Any) -> KernelSpec:
 
 
 def processes(kernel_id: str) -> Iterator[int]:
-    """Live processes that carry the kernel's mark, its supervisor included."""
+    """Live processes with the kernel's id in their environment, its supervisor included."""
     for pid in procfs.pids():
         now, env = procfs.stat(pid), procfs.environ(pid)
         if now is not None and now.alive and env and env.get("MOORAGE_KERNEL_ID") == kernel_id:
             yield pid
 
 
-async def until_no_processes(kernel_id: str, timeout_s: float = 10) -> None:
+async def wait_until_no_processes(kernel_id: str, timeout_s: float = 10) -> None:
     async with asyncio.timeout(timeout_s):
         while list(processes(kernel_id)):
             await asyncio.sleep(0.02)
 
 
-async def words_in(file: Path, least: int, timeout_s: float = 10) -> list[str]:
-    """What a kernel wrote, once that is at least so many words: one that runs may not have come to it yet."""
+async def wait_for_words(file: Path, at_least: int, timeout_s: float = 10) -> list[str]:
+    """The words of a file once there are ``at_least`` so many: a running kernel may not have written yet."""
     async with asyncio.timeout(timeout_s):
-        while len(words := file.read_text().split() if file.exists() else []) < least:
+        while len(words := file.read_text().split() if file.exists() else []) < at_least:
             await asyncio.sleep(0.02)
     return words
 
@@ -238,13 +241,13 @@ asyncio.run(main())
 
 
 @contextlib.asynccontextmanager
-async def agent_process(boss: Manager, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """An agent in a process of its own, which can be killed as if by a power cut."""
+async def agent_process(manager: FakeManager, home: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """An agent in a process of its own, which a test can kill."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
         AGENT_PROGRAM,
-        boss.target,
+        manager.target,
         str(home),
         TOKEN,
         f"{PORTS[0]}-{PORTS[-1]}",
@@ -263,9 +266,9 @@ import asyncio
 import agent_harness as h
 
 async def main():
-    async with h.manager() as boss:
-        boss.order()
-        print(boss.port, flush=True)
+    async with h.run_fake_manager() as manager:
+        manager.order()
+        print(manager.port, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -274,7 +277,7 @@ asyncio.run(main())
 
 @contextlib.asynccontextmanager
 async def manager_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A manager in a process of its own, which can be frozen; and its port."""
+    """A manager in a process of its own, which a test can freeze, and its port."""
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MANAGER_PROGRAM, env=env, stdout=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""Who an agent is: two under one id, by a slip of configuration, a cloned image or a reinstalled node."""
+"""Agent identity: two agents under one id, through misconfiguration, a cloned image or a reinstalled node."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ async def connected(client: Client, since: datetime | None = None) -> datetime:
             await asyncio.sleep(0.02)
 
 
-async def said(logs: list[Any], good: Callable[[Any], bool]) -> Any:
+async def wait_for_log(logs: list[Any], matches: Callable[[Any], bool]) -> Any:
     async with asyncio.timeout(10):
-        while not (found := [e for e in logs if good(e)]):
+        while not (found := [e for e in logs if matches(e)]):
             await asyncio.sleep(0.02)
     return found[0]
 
 
-def words(entry: Any) -> str:
+def cause(entry: Any) -> str:
     return str(entry.get("why"))
 
 
-async def test_another_agent_with_a_known_ones_id_is_refused_and_does_it_no_harm(
+async def test_second_agent_with_the_same_id_is_refused_without_harm(
     manager: Manager, client: Client, home: Path
 ) -> None:
     with capture_logs() as logs:
@@ -65,37 +65,37 @@ async def test_another_agent_with_a_known_ones_id_is_refused_and_does_it_no_harm
             await client.create_session(SPEC)
             await until(client, "job", lambda v: v.status is Status.RUNNING)
             async with twin(manager, home / "two"):
-                told = await said(logs, lambda e: "another state directory" in words(e))
+                entry = await wait_for_log(logs, lambda e: "another state directory" in cause(e))
                 for part in ("'twin'", "127.0.0.1", "agent.id", "moorage agents forget twin"):
-                    assert part in words(told)
+                    assert part in cause(entry)
             assert await connected(client) == since
             assert (await client.get_session("job")).status is Status.RUNNING
             await client.stop_session("job")
             await until(client, "job", lambda v: v.status is Status.TERMINATED)
 
 
-async def test_of_two_copies_of_one_agent_the_newer_works_and_they_do_not_take_turns(
+async def test_newer_of_two_copies_replaces_the_older_for_good(
     manager: Manager, client: Client, home: Path
 ) -> None:
     with capture_logs() as logs:
         async with twin(manager, home / "one"):
             first = await connected(client)
-            # What is being written has another name until it is whole.
+            # Files are written under another name until they are complete.
             shutil.copytree(home / "one", home / "two", ignore=shutil.ignore_patterns("*.tmp"))
             async with twin(manager, home / "two"):
                 second = await connected(client, since=first)
-                told = await said(logs, lambda e: "has replaced this one" in words(e))
-                assert "give each an agent.id of its own" in words(told)
+                entry = await wait_for_log(logs, lambda e: "has replaced this one" in cause(e))
+                assert "give each an agent.id of its own" in cause(entry)
                 await client.create_session(SPEC)
                 await until(client, "job", lambda v: v.status is Status.RUNNING)
-                assert await connected(client) == second, "they do not take turns"
+                assert await connected(client) == second, "the copies must not alternate"
                 await client.stop_session("job")
                 await until(client, "job", lambda v: v.status is Status.TERMINATED)
     [fenced] = [e for e in logs if e["event"].startswith("another process attaches under the same agent id")]
     assert "agent.id" in fenced["next_step"]
 
 
-async def test_a_node_that_was_reinstalled_is_taken_in_when_the_known_one_is_lost(
+async def test_reinstalled_node_is_admitted_once_the_known_agent_is_lost(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager, identity="known") as known:
@@ -108,17 +108,17 @@ async def test_a_node_that_was_reinstalled_is_taken_in_when_the_known_one_is_los
             assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS
         assert (await client.get_session("job")).status is Status.RUNNING
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
-    assert view.reason is Reason.AGENT_LOST, "not kernel-gone: nobody knows that"
+    assert view.reason is Reason.AGENT_LOST, "not kernel-gone, which is unknown"
     assert (await client.get_agent("node-1")).status is AgentStatus.LOST
     async with attach(manager, identity="newcomer") as newcomer:
         assert await newcomer.next() == newcomer.orders
         assert newcomer.orders.kernels == ()
         assert (await client.get_agent("node-1")).status is AgentStatus.ALIVE
         async with attach(manager, life="9", identity="known") as late:
-            assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, "now that one is the other one"
+            assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, "the old identity is refused now"
 
 
-def test_an_identity_is_made_once_and_kept(tmp_path: Path) -> None:
+def test_identity_is_created_once(tmp_path: Path) -> None:
     first = Checkpoint(tmp_path).record_start(SystemClock())
     again = Checkpoint(tmp_path).record_start(SystemClock())
     assert again.identity == first.identity
@@ -128,7 +128,7 @@ def test_an_identity_is_made_once_and_kept(tmp_path: Path) -> None:
     assert Checkpoint(tmp_path / "other").record_start(SystemClock()).identity != first.identity
 
 
-def test_a_clock_that_goes_back_takes_no_stream_back(tmp_path: Path) -> None:
+def test_clock_going_back_does_not_reuse_stream_numbers(tmp_path: Path) -> None:
     path = tmp_path / "identity.json"
     first = Checkpoint(tmp_path).record_start(SystemClock())
     path.write_text(json.dumps(json.loads(path.read_text()) | {"start": first.start + 3_600_000}))
@@ -136,8 +136,8 @@ def test_a_clock_that_goes_back_takes_no_stream_back(tmp_path: Path) -> None:
     assert again.start == first.start + 3_600_001
 
 
-def test_an_identity_that_cannot_be_read_is_not_made_anew(tmp_path: Path) -> None:
-    (tmp_path / "identity.json").write_text("{ this is not")
+def test_unreadable_identity_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text("{ not JSON")
     with pytest.raises(StartupError, match=r"identity\.json.*restore that file"):
         Checkpoint(tmp_path).record_start(SystemClock())
-    assert (tmp_path / "identity.json").read_text() == "{ this is not"
+    assert (tmp_path / "identity.json").read_text() == "{ not JSON"

@@ -1,4 +1,4 @@
-"""How an agent starts, or says why it does not."""
+"""Agent start and its errors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from moorage.common.model.errors import ConfigError, StartupError
 
 
 @pytest_asyncio.fixture
-async def boss() -> AsyncIterator[h.Manager]:
-    async with h.manager() as boss:
-        yield boss
+async def manager() -> AsyncIterator[h.FakeManager]:
+    async with h.run_fake_manager() as manager:
+        yield manager
 
 
-async def test_two_agents_do_not_share_a_state_directory(boss: h.Manager, tmp_path: Path) -> None:
-    async with h.make_agent(boss, tmp_path):
+async def test_two_agents_do_not_share_a_state_directory(manager: h.FakeManager, tmp_path: Path) -> None:
+    async with h.make_agent(manager, tmp_path):
         with pytest.raises(StartupError, match=f"process {os.getpid()}"):
-            async with h.make_agent(boss, tmp_path):
+            async with h.make_agent(manager, tmp_path):
                 pass
-    async with h.make_agent(boss, tmp_path):
+    async with h.make_agent(manager, tmp_path):
         pass
 
 
@@ -39,23 +39,23 @@ async def test_two_agents_do_not_share_a_state_directory(boss: h.Manager, tmp_pa
         ({"address": "192.0.2.1"}, StartupError),
     ],
 )
-async def test_bad_settings(
-    boss: h.Manager, tmp_path: Path, settings: dict[str, str], error: type[Exception]
+async def test_invalid_settings_are_rejected(
+    manager: h.FakeManager, tmp_path: Path, settings: dict[str, str], error: type[Exception]
 ) -> None:
     with pytest.raises(error, match=r"agent\."):
-        async with h.make_agent(boss, tmp_path, **settings):
+        async with h.make_agent(manager, tmp_path, **settings):
             pass
 
 
-async def test_a_wrong_token_is_said(
-    boss: h.Manager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_wrong_link_token_is_logged(
+    manager: h.FakeManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = AgentSettings(id="one", inventory="fake:1xL4", manager=boss.target)
+    settings = AgentSettings(id="one", inventory="fake:1xL4", manager=manager.target)
     agent = h.Agent(settings, CommonSettings(), clock=h.CLOCK, link_token="wrong", home=tmp_path)
     async with agent, asyncio.timeout(10):
-        said = ""
-        while "link token" not in said:
+        output = ""
+        while "link token" not in output:
             await asyncio.sleep(0.02)
             captured = capsys.readouterr()
-            said += captured.out + captured.err
-    assert boss.reports == []
+            output += captured.out + captured.err
+    assert manager.reports == []

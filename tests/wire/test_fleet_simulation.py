@@ -167,26 +167,26 @@ async def test_kernels_survive_a_lost_checkpoint_and_can_be_stopped(manager: Man
 
 
 async def test_connected_count_follows_the_manager() -> None:
-    async with h.manager() as boss:
-        boss.order()
-        async with fleet(boss.target, 3) as simulation:
+    async with h.run_fake_manager() as manager:
+        manager.order()
+        async with fleet(manager.target, 3) as simulation:
             await until(lambda: simulation.statistics.connected == 3)
-            await boss.stop()
+            await manager.stop()
             await until(lambda: simulation.statistics.connected == 0)
-            await boss.start()
+            await manager.start()
             await until(lambda: simulation.statistics.connected == 3)
 
 
 async def test_agents_reconnect_after_disconnects_and_deaths() -> None:
     faults = Faults(disconnect_every_s=0.05, die_every_s=0.05, reboot=1, down_s=Range(0.01, 0.02))
-    async with h.manager() as boss:
+    async with h.run_fake_manager() as manager:
         kernel = h.kernel("x", env={"SIM_RUN_S": "forever"})
-        boss.order(kernel)
-        async with fleet(boss.target, 1, faults=faults) as simulation:
-            gone = await boss.until_kernel(kernel.kernel_id, ObservedState.GONE)
+        manager.order(kernel)
+        async with fleet(manager.target, 1, faults=faults) as simulation:
+            gone = await manager.wait_for_kernel(kernel.kernel_id, ObservedState.GONE)
             assert gone.detail == "its node was restarted"
             await until(lambda: simulation.statistics.faults["disconnect"] > 0)
-            await until(lambda: len({report.incarnation for report in boss.reports}) > 2)
+            await until(lambda: len({report.incarnation for report in manager.reports}) > 2)
             assert simulation.statistics.created == 1, "a kernel is never created twice"
 
 
@@ -221,16 +221,16 @@ async def simulate(home: Path, *options: str) -> asyncio.subprocess.Process:
 
 
 async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None:
-    async with h.manager() as boss:
-        boss.order()
-        options = ["--manager", boss.target, "--link-token", h.TOKEN, "--output", "json"]
+    async with h.run_fake_manager() as manager:
+        manager.order()
+        options = ["--manager", manager.target, "--link-token", h.TOKEN, "--output", "json"]
         process = await simulate(tmp_path, "--agents", "3", "--prefix", "p-", "--mem", "1TiB", *options)
-        await boss.until(lambda report: report.info.agent_id == "p-2")
-        offers = {offer.slot: offer.capacity for offer in boss.last.info.offers}
+        await manager.wait_for_report(lambda report: report.info.agent_id == "p-2")
+        offers = {offer.slot: offer.capacity for offer in manager.last_report.info.offers}
         assert offers["mem"] == 2**40
-        assert Counter(offer.slot for offer in boss.last.info.offers)["cuda.device"] == 8
+        assert Counter(offer.slot for offer in manager.last_report.info.offers)["cuda.device"] == 8
         async with asyncio.timeout(10):
-            while boss.streams < 3:
+            while manager.streams < 3:
                 await asyncio.sleep(0.01)
         process.terminate()
         out, _ = await process.communicate()
@@ -264,8 +264,8 @@ async def test_command_names_the_invalid_option(
 
 
 async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None:
-    async with h.manager() as boss:
-        options = ["--manager", boss.target, "--link-token", "wrong", "--for", "1.5s", "--agents", "20"]
+    async with h.run_fake_manager() as manager:
+        options = ["--manager", manager.target, "--link-token", "wrong", "--for", "1.5s", "--agents", "20"]
         process = await simulate(tmp_path, *options)
         _, err = await process.communicate()
         assert err.decode().count("rejects this link token") == 1

@@ -24,16 +24,16 @@ __all__ = ["client", "manager"]  # fixtures
 
 
 async def test_an_agent_rests_between_reports_as_its_manager_asks(tmp_path: Path) -> None:
-    async with h.manager() as boss, h.make_agent(boss, tmp_path, report_interval_s=30):
-        boss.report_rest_ms = 600
+    async with h.run_fake_manager() as manager, h.make_agent(manager, tmp_path, report_interval_s=30):
+        manager.report_rest_ms = 600
         kernels = [h.kernel("true") for _ in range(6)]
         for n in range(1, len(kernels) + 1):
-            boss.order(*kernels[:n])
+            manager.order(*kernels[:n])
             await asyncio.sleep(0.15)  # each is news of its own: they are spread over more than one rest
-        await boss.until(
+        await manager.wait_for_report(
             lambda r: len(r.kernels) == len(kernels) and all(k.state is S.EXITED for k in r.kernels)
         )
-        gaps = [later - earlier for earlier, later in pairwise(boss.arrived_at)]
+        gaps = [later - earlier for earlier, later in pairwise(manager.arrived_at)]
         # The first reports came before the first orders did.
         rested = [gap for gap in gaps if gap > 0.5]
         assert len(rested) >= 2

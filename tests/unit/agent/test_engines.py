@@ -1,4 +1,4 @@
-"""How each engine is called, told its key, and asked whether it is ready."""
+"""Invocations of the engines: arguments, environment, readiness probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import SessionType
 
-SITE = NodeInfo(
+NODE = NodeInfo(
     python="/py", vllm_command="/opt/py -m vllm.main", cores=8, home="/agent-home", user_base="/ub"
 )
 BASE = KernelSpec(
@@ -31,12 +31,12 @@ BASE = KernelSpec(
 )
 
 
-def launch(spec: KernelSpec, port: int = 21000):  # type: ignore[no-untyped-def]
-    return ENGINES[spec.engine].invocation(spec, host="127.0.0.1", port=port, node=SITE)
+def invoke(spec: KernelSpec, port: int = 21000):  # type: ignore[no-untyped-def]
+    return ENGINES[spec.engine].invocation(spec, host="127.0.0.1", port=port, node=NODE)
 
 
-def test_vllm_is_called_so_that_it_stops_before_the_grace_ends() -> None:
-    invocation = launch(replace(BASE, args=("--max-model-len", "512", "--port", "1")))
+def test_vllm_invocation_stops_before_the_grace_period_ends() -> None:
+    invocation = invoke(replace(BASE, args=("--max-model-len", "512", "--port", "1")))
     assert invocation.argv == (
         *("/opt/py", "-m", "vllm.main", "serve", "org/weights", "--max-model-len", "512", "--port", "1"),
         *("--shutdown-timeout", "7", "--served-model-name", "my-model", "--host", "127.0.0.1"),
@@ -51,13 +51,13 @@ def test_vllm_is_called_so_that_it_stops_before_the_grace_ends() -> None:
     [(0, (), "1"), (4, (), "1"), (60, (), "57"), (60, ("--shutdown-timeout", "5"), "5")],
 )
 def test_vllm_shutdown_timeout(grace_s: float, args: tuple[str, ...], shutdown: str) -> None:
-    argv = launch(replace(BASE, stop_grace_s=grace_s, args=args)).argv
+    argv = invoke(replace(BASE, stop_grace_s=grace_s, args=args)).argv
     assert argv.count("--shutdown-timeout") == 1
     assert argv[argv.index("--shutdown-timeout") + 1] == shutdown
 
 
 def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
-    """So much of each, in 1/1000."""
+    """One grant per amount, in 1/1000 of a GPU."""
     slot = {1000: "cuda.device"}
     return tuple(
         DeviceGrant(slot.get(amount, "cuda.shares"), DeviceId(f"GPU-{number}"), amount)
@@ -66,7 +66,7 @@ def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
 
 
 @pytest.mark.parametrize(
-    ("granted", "args", "words"),
+    ("granted", "args", "options"),
     [
         ((), (), ()),
         (gpus(1000), (), ()),
@@ -74,25 +74,25 @@ def gpus(*amounts: int) -> tuple[DeviceGrant, ...]:
         (gpus(333), (), ("--gpu-memory-utilization", "0.299")),
         (gpus(1000, 1000), (), ("--tensor-parallel-size", "2")),
         (gpus(500, 250), (), ("--tensor-parallel-size", "2", "--gpu-memory-utilization", "0.225")),
-        (gpus(250) + gpus(250), (), ("--gpu-memory-utilization", "0.450")),  # twice of the same
+        (gpus(250) + gpus(250), (), ("--gpu-memory-utilization", "0.450")),  # two shares of one GPU
         ((DeviceGrant("cuda-1g10gb.device", DeviceId("MIG-1"), 1000),), (), ()),
         (tuple(DeviceGrant("cuda-1g10gb.device", DeviceId(f"MIG-{n}"), 1000) for n in range(2)), (), ()),
         ((DeviceGrant("rocm.shares", DeviceId("r"), 500), DeviceGrant("cpu", DeviceId(""), 500)), (), ()),
-        # What the user says himself is not said again.
+        # Options that the user sets are not added.
         (gpus(500), ("--gpu_memory_utilization=0.3",), ()),
         (gpus(500), ("--kv-cache-memory-bytes", "1000000000"), ()),
         (gpus(1000, 1000), ("-dp", "2"), ()),
         (gpus(1000, 1000), ("--pipeline-parallel-size=2",), ()),
     ],
 )
-def test_vllm_takes_all_its_gpus_and_of_shared_ones_its_part(
-    granted: tuple[DeviceGrant, ...], args: tuple[str, ...], words: tuple[str, ...]
+def test_vllm_uses_all_granted_gpus_and_its_memory_share(
+    granted: tuple[DeviceGrant, ...], args: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
     spec = replace(BASE, devices=granted, args=args)
-    plain = launch(replace(BASE, args=args)).argv
-    argv = launch(spec).argv
+    plain = invoke(replace(BASE, args=args)).argv
+    argv = invoke(spec).argv
     at = plain.index("--served-model-name")
-    assert argv == (*plain[:at], *words, *plain[at:])
+    assert argv == (*plain[:at], *options, *plain[at:])
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_vllm_takes_all_its_gpus_and_of_shared_ones_its_part(
         ("llamacpp", ("--embedding",), ["/v1/embeddings"]),
     ],
 )
-def test_ready_means_a_real_answer(engine: str, args: tuple[str, ...], paths: list[str]) -> None:
-    probes = launch(replace(BASE, engine=engine, args=args, model="/m.gguf")).probes
+def test_readiness_needs_generated_output(engine: str, args: tuple[str, ...], paths: list[str]) -> None:
+    probes = invoke(replace(BASE, engine=engine, args=args, model="/m.gguf")).probes
     assert [probe.path for probe in probes] == paths
     for probe in probes:
         body = json.loads(probe.body or b"")
@@ -131,7 +131,7 @@ def test_ready_means_a_real_answer(engine: str, args: tuple[str, ...], paths: li
     ],
 )
 def test_llamacpp_threads(slots: dict[str, int], args: tuple[str, ...], threads: str | None) -> None:
-    argv = launch(replace(BASE, engine="llamacpp", model="/m.gguf", slots=slots, args=args)).argv
+    argv = invoke(replace(BASE, engine="llamacpp", model="/m.gguf", slots=slots, args=args)).argv
     assert argv[:3] == ("/py", "-P", server.__file__)
     assert argv[-8:] == (
         *("--model", "/m.gguf", "--alias", "my-model", "--host", "127.0.0.1", "--port", "21000"),
@@ -140,20 +140,20 @@ def test_llamacpp_threads(slots: dict[str, int], args: tuple[str, ...], threads:
     assert "hush" not in argv
 
 
-def test_custom_replaces_its_words_and_nothing_else() -> None:
+def test_custom_engine_replaces_its_placeholders_only() -> None:
     spec = replace(
         BASE,
         engine="custom",
         command=("run", "{model}:{port}", "{host}", "{other}", "{{}}"),
         probe_path="/up",
     )
-    invocation = launch(spec)
+    invocation = invoke(spec)
     assert invocation.argv == ("run", "org/weights:21000", "127.0.0.1", "{other}", "{{}}")
     assert invocation.env == {"HOST": "127.0.0.1", "PORT": "21000", "MOORAGE_SECRET": "hush"}
     assert [(probe.method, probe.path) for probe in invocation.probes] == [("GET", "/up")]
-    assert launch(replace(spec, command=())).argv == ("sleep", "infinity"), "it idles for who works in it"
-    assert launch(replace(spec, probe_path=""), port=0).probes == ()
-    assert "PORT" not in launch(spec, port=0).env
+    assert invoke(replace(spec, command=())).argv == ("sleep", "infinity"), "an interactive session idles"
+    assert invoke(replace(spec, probe_path=""), port=0).probes == ()
+    assert "PORT" not in invoke(spec, port=0).env
     assert [ENGINES["custom"].ready(status, b"") for status in (200, 204, 301, 503)] == [
         True,
         True,
@@ -162,7 +162,7 @@ def test_custom_replaces_its_words_and_nothing_else() -> None:
     ]
 
 
-def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() -> None:
+def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None:
     agent = {
         "PATH": "/bin",
         "HF_TOKEN": "hf",
@@ -179,7 +179,7 @@ def test_environment_keeps_the_agent_s_secrets_and_lets_nobody_choose_devices() 
         "HOME": "/",
     }
     spec = replace(BASE, env=mine, devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),))
-    env = environment(agent, spec, launch(spec), work_dir="/work", node=SITE)
+    env = environment(agent, spec, invoke(spec), work_dir="/work", node=NODE)
     assert env == {
         "PATH": "/bin",
         "HF_TOKEN": "hf",
@@ -224,7 +224,9 @@ def test_visible_devices(grants: tuple[tuple[str, str, int], ...], visible: str)
         (SessionType.INFERENCE, (), "", True),
     ],
 )
-def test_who_gets_a_port(kind: SessionType, command: tuple[str, ...], probe: str, needed: bool) -> None:
+def test_kernels_that_need_a_port(
+    kind: SessionType, command: tuple[str, ...], probe: str, needed: bool
+) -> None:
     assert needs_port(replace(BASE, session_type=kind, command=command, probe_path=probe)) is needed
 
 
@@ -232,21 +234,21 @@ def test_who_gets_a_port(kind: SessionType, command: tuple[str, ...], probe: str
     ("model", "path"),
     [("/m", True), ("./m", True), ("m.GGUF", True), ("org/name", False), ("name", False)],
 )
-def test_paths_and_names(model: str, path: bool) -> None:
+def test_is_path(model: str, path: bool) -> None:
     assert is_path(model) is path
 
 
 @pytest.mark.parametrize("wrong", [("--parallel", "0"), ("--ctx-size", "x"), ("--thread", "1"), ("stray",)])
-def test_llamacpp_refuses_unknown_arguments(
+def test_llamacpp_server_rejects_invalid_arguments(
     wrong: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as exit_info:
         server.parse(("--model", "m", "--alias", "a", "--port", "1", *wrong), 4)
-    assert stopped.value.code == 2
+    assert exit_info.value.code == 2
     assert wrong[0] in capsys.readouterr().err
 
 
-def test_llamacpp_defaults_are_modest() -> None:
+def test_llamacpp_server_defaults() -> None:
     options = server.parse(("--model", "m", "--alias", "a", "--port", "1"), 8)
     assert (options.threads, options.parallel, options.ctx_size, options.embedding) == (4, 4, 0, False)
     assert server.parse(("--model", "m", "--alias", "a", "--port", "1"), 1).threads == 1

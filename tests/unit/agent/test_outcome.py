@@ -1,4 +1,4 @@
-"""How an end is told."""
+"""Outcome of a kernel from its exit status and the agent's own actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.common.model.status import ObservedState as S
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "more", "expected"),
+    ("state", "code", "overrides", "expected"),
     [
         (S.EXITED, 0, {}, (S.EXITED, 0, Reason.EXIT_ZERO)),
         (S.EXITED, 3, {}, (S.EXITED, 3, Reason.EXIT_NONZERO)),
@@ -37,9 +37,9 @@ from moorage.common.model.status import ObservedState as S
         ),
     ],
 )
-def test_judge(
-    state: S, code: int | None, more: dict[str, object], expected: tuple[S, int | None, Reason]
+def test_determine_outcome(
+    state: S, code: int | None, overrides: dict[str, object], expected: tuple[S, int | None, Reason]
 ) -> None:
-    given = {"oom": False, "refused": False, "detail": "", "cause": None} | more
-    outcome = determine_outcome(state, code, **given)  # type: ignore[arg-type]
+    arguments = {"oom": False, "refused": False, "detail": "", "cause": None} | overrides
+    outcome = determine_outcome(state, code, **arguments)  # type: ignore[arg-type]
     assert (outcome.state, outcome.exit_code, outcome.reason) == expected

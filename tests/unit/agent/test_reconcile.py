@@ -1,4 +1,4 @@
-"""The agent's brain: each case by name, then a model world in which anything may happen."""
+"""Reconciliation of an agent: a table of cases, then a model under random events."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ KNOWN = {A.kernel_id: A}
 
 CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId, S], list[Action]]] = [
     ("not connected: nothing is touched", None, KNOWN, {A.kernel_id: S.RUNNING, B.kernel_id: S.UNKNOWN}, []),
-    ("not connected: not even what has ended", None, KNOWN, {A.kernel_id: S.EXITED}, []),
+    ("not connected: an ended kernel is kept", None, KNOWN, {A.kernel_id: S.EXITED}, []),
     ("new", ORDERED, {}, {}, [Create(A)]),
     ("ordered twice in one order", Orders(1, (A, A)), {}, {}, [Create(A)]),
-    ("lost by the ledger, found by looking", ORDERED, {}, {A.kernel_id: S.UNKNOWN}, [Adopt(A)]),
-    ("found, and nobody wants it", WITHDRAWN, {}, {A.kernel_id: S.UNKNOWN}, [Destroy(A.kernel_id)]),
+    ("lost by the checkpoint, found by a runtime", ORDERED, {}, {A.kernel_id: S.UNKNOWN}, [Adopt(A)]),
+    ("found and not ordered", WITHDRAWN, {}, {A.kernel_id: S.UNKNOWN}, [Destroy(A.kernel_id)]),
     *((f"ordered and {state}: kept", ORDERED, KNOWN, {A.kernel_id: state}, []) for state in S),
     *(
         (f"withdrawn while {state}", WITHDRAWN, KNOWN, {A.kernel_id: state}, [Stop(A.kernel_id, 7)])
@@ -53,9 +53,9 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
         (f"withdrawn, {state}: wait", WITHDRAWN, KNOWN, {A.kernel_id: state}, [])
         for state in (S.STOPPING, S.UNKNOWN)
     ),
-    ("withdrawn and not observed is unknown", WITHDRAWN, KNOWN, {}, []),
+    ("withdrawn and not observed: unknown, wait", WITHDRAWN, KNOWN, {}, []),
     (
-        "what ends comes first",
+        "terminations come first",
         Orders(3, (B,)),
         KNOWN,
         {A.kernel_id: S.RUNNING},
@@ -65,16 +65,16 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
 
 
 @pytest.mark.parametrize(
-    ("name", "orders", "ledger", "observed", "actions"), CASES, ids=[c[0] for c in CASES]
+    ("name", "orders", "checkpoint", "observed", "actions"), CASES, ids=[c[0] for c in CASES]
 )
 def test_cases(
     name: str,
     orders: Orders | None,
-    ledger: dict[KernelId, KernelSpec],
+    checkpoint: dict[KernelId, KernelSpec],
     observed: dict[KernelId, S],
     actions: list[Action],
 ) -> None:
-    assert reconcile(orders, ledger, observed) == actions
+    assert reconcile(orders, checkpoint, observed) == actions
 
 
 def test_only_older_orders_are_refused() -> None:
@@ -86,7 +86,7 @@ Event = tuple[str, object]
 events = st.one_of(
     st.tuples(st.just("order"), st.frozensets(st.sampled_from(NAMES))),
     st.tuples(st.just("replay"), st.integers(0, 20)),
-    st.tuples(st.sampled_from(["exit", "lose", "stray", "mute", "answer"]), st.sampled_from(NAMES)),
+    st.tuples(st.sampled_from(["exit", "lose", "orphan", "mute", "answer"]), st.sampled_from(NAMES)),
     st.tuples(st.just("restart"), st.none()),
     st.tuples(st.just("step"), st.none()),
 )
@@ -94,10 +94,10 @@ events = st.one_of(
 
 @dataclass
 class World:
-    """A node with kernels, an agent with a ledger, and a manager whose messages may come late."""
+    """A node with kernels, an agent with a checkpoint, and a manager whose messages may be late."""
 
     alive: dict[KernelId, S] = field(default_factory=dict)
-    ledger: dict[KernelId, KernelSpec] = field(default_factory=dict)
+    checkpoint: dict[KernelId, KernelSpec] = field(default_factory=dict)
     mute: set[KernelId] = field(default_factory=set)
     created: list[KernelId] = field(default_factory=list)
     sent: list[Orders] = field(default_factory=list)
@@ -105,64 +105,64 @@ class World:
     newest: int = 0
 
     def observed(self) -> dict[KernelId, S]:
-        seen = {k: self.alive.get(k, S.GONE) for k in self.ledger} | self.alive
-        return {k: S.UNKNOWN if k in self.mute else state for k, state in seen.items()}
+        states = {k: self.alive.get(k, S.GONE) for k in self.checkpoint} | self.alive
+        return {k: S.UNKNOWN if k in self.mute else state for k, state in states.items()}
 
-    def take(self, orders: Orders) -> None:
+    def apply(self, orders: Orders) -> None:
         if accepts(self.newest, orders):
             self.orders, self.newest = orders, orders.generation
 
     def step(self) -> list[Action]:
-        actions = reconcile(self.orders, dict(self.ledger), self.observed())
+        actions = reconcile(self.orders, dict(self.checkpoint), self.observed())
         for action in actions:
             match action:
                 case Create(one):
-                    assert one.kernel_id not in self.alive, "created beside one that lives"
+                    assert one.kernel_id not in self.alive, "created although it is alive"
                     self.created.append(one.kernel_id)
-                    self.ledger[one.kernel_id] = one
+                    self.checkpoint[one.kernel_id] = one
                     self.alive[one.kernel_id] = S.RUNNING
                 case Adopt(one):
-                    self.ledger[one.kernel_id] = one
+                    self.checkpoint[one.kernel_id] = one
                 case Stop(kernel_id, _):
                     self.alive[kernel_id] = S.EXITED
                 case Destroy(kernel_id):
                     self.alive.pop(kernel_id, None)
                 case Remove(kernel_id):
                     self.alive.pop(kernel_id, None)
-                    del self.ledger[kernel_id]
+                    del self.checkpoint[kernel_id]
         return actions
 
     def order(self, names: frozenset[str], ids: dict[str, int]) -> None:
-        # The manager never orders a kernel again that it withdrew: a new try has a new id.
+        # The manager never orders a withdrawn kernel again: another attempt has another id.
         before = {k.session_name for k in self.sent[-1].kernels} if self.sent else set()
         for name in names - before:
             ids[name] = ids.get(name, 0) + 1
         kernels = tuple(replace(spec(f"{n}{ids[n]}"), session_name=n) for n in sorted(names))
         self.sent.append(Orders(len(self.sent) + 1, kernels))
-        self.take(self.sent[-1])
+        self.apply(self.sent[-1])
 
-    def happen(self, what: str, value: object, ids: dict[str, int]) -> None:
+    def apply_event(self, what: str, value: object, ids: dict[str, int]) -> None:
         match what, value:
             case "order", frozenset() as names:
                 self.order(names, ids)
             case "replay", int(at):
                 if self.sent:
-                    self.take(self.sent[at % len(self.sent)])
+                    self.apply(self.sent[at % len(self.sent)])
             case "restart", _:
-                self.orders = None  # the ledger and the newest generation stay
+                self.orders = None  # the checkpoint and the newest generation survive
             case "step", _:
                 self.step()
             case _, str(name):
-                self.befall(what, name, KernelId(f"{name}{ids.get(name, 0)}"))
+                self.apply_kernel_event(what, name, KernelId(f"{name}{ids.get(name, 0)}"))
 
-    def befall(self, what: str, name: str, kernel_id: KernelId) -> None:
+    def apply_kernel_event(self, what: str, name: str, kernel_id: KernelId) -> None:
         match what:
             case "exit" if kernel_id in self.alive:
                 self.alive[kernel_id] = S.EXITED
             case "lose":
-                self.ledger.pop(kernel_id, None)
-            case "stray":
-                self.alive[KernelId(f"stray-{name}")] = S.RUNNING
+                self.checkpoint.pop(kernel_id, None)
+            case "orphan":
+                self.alive[KernelId(f"orphan-{name}")] = S.RUNNING
             case "mute":
                 self.mute.add(kernel_id)
             case "answer":
@@ -171,21 +171,21 @@ class World:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events, max_size=30))
-def test_it_converges_and_never_creates_twice(story: list[Event]) -> None:
+def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> None:
     world, ids = World(), dict[str, int]()
-    for what, value in story:
-        world.happen(what, value, ids)
+    for what, value in history:
+        world.apply_event(what, value, ids)
         if world.orders is not None:
             assert world.orders.generation == max(o.generation for o in world.sent)
-    # At last all is quiet: the runtime answers, and the manager says what it wants once more.
+    # Finally no more events: the runtimes answer, and the manager sends its orders once more.
     world.mute.clear()
-    wanted = world.sent[-1] if world.sent else Orders(1, ())
-    world.take(wanted)
+    orders = world.sent[-1] if world.sent else Orders(1, ())
+    world.apply(orders)
     for _ in range(4):
         world.step()
-    assert world.step() == [], "it does not come to rest"
-    assert set(world.ledger) == {k.kernel_id for k in wanted.kernels}
-    assert set(world.alive) <= set(world.ledger)
-    lost = {KernelId(f"{name}{ids[name]}") for what, name in story if what == "lose" and name in ids}  # type: ignore[index]
+    assert world.step() == [], "it does not converge"
+    assert set(world.checkpoint) == {k.kernel_id for k in orders.kernels}
+    assert set(world.alive) <= set(world.checkpoint)
+    lost = {KernelId(f"{name}{ids[name]}") for what, name in history if what == "lose" and name in ids}  # type: ignore[index]
     for kernel_id in set(world.created) - lost:
         assert world.created.count(kernel_id) == 1

@@ -1,4 +1,4 @@
-"""Sessions' working directories on a node: what stays, what goes, and what nobody gets at."""
+"""Session workspaces on a node: lifetime, permissions, removal."""
 
 from __future__ import annotations
 
@@ -27,70 +27,70 @@ SPEC = KernelSpec(
 )
 
 
-def test_a_kept_one_is_the_same_for_the_next_kernel_and_stays(tmp_path: Path) -> None:
-    spaces = Workspaces(tmp_path)
-    works = [tmp_path / "kernels" / name / "work" for name in ("k1", "k2")]
-    spaces.create(SPEC, False, works[0])
-    (works[0] / "data").write_text("kept")
-    spaces.create(SPEC, False, works[0])  # an agent that died just after it did
-    spaces.remove_temporary(SPEC)
-    spaces.create(replace(SPEC, kernel_id=KernelId("k2")), False, works[1])
-    assert (works[1] / "data").read_text() == "kept"
-    [kept] = spaces.list_kept()
+def test_kept_workspace_is_shared_by_the_kernels_of_a_session(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
+    work_dirs = [tmp_path / "kernels" / name / "work" for name in ("k1", "k2")]
+    workspaces.create(SPEC, False, work_dirs[0])
+    (work_dirs[0] / "data").write_text("kept")
+    workspaces.create(SPEC, False, work_dirs[0])  # again, as after a crash of the agent
+    workspaces.remove_temporary(SPEC)
+    workspaces.create(replace(SPEC, kernel_id=KernelId("k2")), False, work_dirs[1])
+    assert (work_dirs[1] / "data").read_text() == "kept"
+    [kept] = workspaces.list_kept()
     assert (kept.session_id, kept.size) == ("s1", 4)
-    assert kept.changed_at == pytest.approx((works[1] / "data").stat().st_mtime, abs=5)
+    assert kept.changed_at == pytest.approx((work_dirs[1] / "data").stat().st_mtime, abs=5)
 
 
-def test_a_container_of_any_user_may_write_there_and_nobody_else_gets_there(tmp_path: Path) -> None:
-    spaces, before = Workspaces(tmp_path), os.umask(0o077)
+def test_container_of_any_user_may_write_and_other_users_have_no_access(tmp_path: Path) -> None:
+    workspaces, umask = Workspaces(tmp_path), os.umask(0o077)
     try:
-        for how in ("keep", "drop"):
-            spec = replace(SPEC, workspace=how)
-            spaces.create(spec, True, tmp_path / "unused")
-            path = spaces.path(spec, True)
+        for workspace in ("keep", "drop"):
+            spec = replace(SPEC, workspace=workspace)
+            workspaces.create(spec, True, tmp_path / "unused")
+            path = workspaces.path(spec, True)
             assert path is not None
             assert path.stat().st_mode & 0o777 == 0o777
             assert path.parent.stat().st_mode & 0o077 == 0
     finally:
-        os.umask(before)
+        os.umask(umask)
     assert not (tmp_path / "unused").exists()
-    spaces.remove_temporary(SPEC)
-    assert [kept.session_id for kept in spaces.list_kept()] == ["s1"]
+    workspaces.remove_temporary(SPEC)
+    assert [kept.session_id for kept in workspaces.list_kept()] == ["s1"]
     assert list((tmp_path / "workspaces" / "passing").iterdir()) == []
 
 
-def test_without_a_wish_or_for_a_process_that_drops_it_there_is_none(tmp_path: Path) -> None:
-    spaces = Workspaces(tmp_path)
+def test_no_workspace_by_default_and_none_for_a_process_that_drops_it(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path)
     for spec, contained in ((replace(SPEC, workspace=""), True), (replace(SPEC, workspace="drop"), False)):
-        assert spaces.path(spec, contained) is None
-        spaces.create(spec, contained, tmp_path / "work")
+        assert workspaces.path(spec, contained) is None
+        workspaces.create(spec, contained, tmp_path / "work")
     assert list(tmp_path.iterdir()) == []
-    assert spaces.list_kept() == []
+    assert workspaces.list_kept() == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../kept/s1", "s1/..", "s2", "/"])
-def test_only_what_is_kept_is_removed(tmp_path: Path, name: str) -> None:
-    spaces = Workspaces(tmp_path)
-    spaces.create(SPEC, False, tmp_path / "work")
-    assert spaces.remove_kept(SessionId(name)) is None
-    assert len(spaces.list_kept()) == 1
+def test_remove_kept_touches_kept_workspaces_only(tmp_path: Path, name: str) -> None:
+    workspaces = Workspaces(tmp_path)
+    workspaces.create(SPEC, False, tmp_path / "work")
+    assert workspaces.remove_kept(SessionId(name)) is None
+    assert len(workspaces.list_kept()) == 1
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "work" / "link").symlink_to(outside)
-    assert spaces.remove_kept(SessionId("s1")) is not None
-    assert spaces.list_kept() == []
+    assert workspaces.remove_kept(SessionId("s1")) is not None
+    assert workspaces.list_kept() == []
     assert outside.is_dir()
 
 
-async def test_one_in_use_is_not_removed(tmp_path: Path) -> None:
-    spaces, used = Workspaces(tmp_path), {SessionId("s1")}
-    spaces.create(SPEC, False, tmp_path / "work")
-    answers = WorkspaceRequestHandler(spaces, lambda: used)
-    refused = await answers.handle(WorkspaceRequest("r", "s1"))
+async def test_workspace_in_use_is_not_removed(tmp_path: Path) -> None:
+    workspaces, in_use = Workspaces(tmp_path), {SessionId("s1")}
+    workspaces.create(SPEC, False, tmp_path / "work")
+    handler = WorkspaceRequestHandler(workspaces, lambda: in_use)
+    refused = await handler.handle(WorkspaceRequest("r", "s1"))
     assert "stop it first" in refused.error
-    listed = await answers.handle(WorkspaceRequest("r"))
+    listed = await handler.handle(WorkspaceRequest("r"))
     assert [(one.session_id, one.in_use) for one in listed.workspaces] == [("s1", True)]
-    used.clear()
-    removed = await answers.handle(WorkspaceRequest("r", "s1"))
+    in_use.clear()
+    removed = await handler.handle(WorkspaceRequest("r", "s1"))
     assert (removed.request_id, [one.session_id for one in removed.workspaces]) == ("r", ["s1"])
-    assert list((await answers.handle(WorkspaceRequest("r"))).workspaces) == []
+    assert list((await handler.handle(WorkspaceRequest("r"))).workspaces) == []

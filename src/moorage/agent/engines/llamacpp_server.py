@@ -1,8 +1,8 @@
 """Server program of the llama.cpp engine: ``python -P llamacpp_server.py --model FILE ...``.
 
 It serves one model with llama.cpp's own OpenAI server. It runs as a file and imports nothing of ours, so that
-it starts as fast as llama.cpp does. The API key comes from the environment (``MOORAGE_SECRET``). Exit status 2:
-the arguments or the model file are invalid, and standard error says why.
+it starts as fast as llama.cpp does. The API key comes from the environment (``MOORAGE_SECRET``). Exit status
+2 means that the arguments or the model file are invalid; standard error says why.
 """
 
 from __future__ import annotations

@@ -46,14 +46,13 @@ class LogStore:
     async def read(
         self, kernel_id: KernelId, tail_lines: int, follow: bool, is_running: Callable[[], bool]
     ) -> AsyncGenerator[bytes, None]:
-        """The log from the last ``tail_lines`` lines on (0: all of it). With ``follow``, then what is appended
-        until ``is_running()`` is false. Rotation meanwhile loses nothing."""
+        """The log from the last ``tail_lines`` lines on (0: all of it), and with ``follow`` what is appended
+        until ``is_running()`` is false. Rotation in the meantime loses nothing."""
         path, offset = self._find_start(kernel_id, tail_lines)
         inode = -1
         while True:
-            goes_on = (
-                follow and is_running()
-            )  # asked before reading, so that nothing written earlier is missed
+            # Checked before reading, so that output written before the end is not missed.
+            goes_on = follow and is_running()
             while path is not None:
                 try:
                     file = path.open("rb")

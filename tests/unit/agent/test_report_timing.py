@@ -1,4 +1,4 @@
-"""Which news go at once, and which wait for company."""
+"""Coalescing windows of kernel state changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moorage.common.model.status import ObservedState
 
 
 @pytest.mark.parametrize(
-    ("state", "wait_s"),
+    ("state", "window_s"),
     [
         (ObservedState.PREPARING, TRANSIENT),
         (ObservedState.CREATING, TRANSIENT),
@@ -20,9 +20,9 @@ from moorage.common.model.status import ObservedState
         (ObservedState.UNKNOWN, IMMEDIATE),
     ],
 )
-def test_what_is_waited_for_goes_at_once(state: ObservedState, wait_s: float) -> None:
-    assert coalescing_window(state) == wait_s
+def test_window_by_state(state: ObservedState, window_s: float) -> None:
+    assert coalescing_window(state) == window_s
 
 
-def test_no_news_wait_as_long_as_people_notice() -> None:
+def test_windows_stay_below_what_users_notice() -> None:
     assert IMMEDIATE < TRANSIENT < HOUSEKEEPING <= 1.0

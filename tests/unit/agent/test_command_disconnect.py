@@ -1,4 +1,4 @@
-"""A user who leaves is noticed in several ways at once: his command is hung up whatever comes first."""
+"""A user's disconnect is noticed in several ways at once; the command is disconnected exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REQUEST = ExecRequest("r1", "k1", ("tool",), False, True, 0, 0, {})
 
 
 class Call:
-    """Of ``Exec``, as the agent sees it; ``leave`` is what the manager does when its user is gone."""
+    """The ``Exec`` call as the agent sees it; ``leave`` simulates the user's disconnect."""
 
     def __init__(self) -> None:
         self._left, self._done = asyncio.Event(), list[Callable[[Any], None]]()
@@ -44,18 +44,18 @@ class Call:
             done(self)
 
 
-class Silent:
-    """A command that says nothing and does not end, and takes input or not."""
+class SilentCommand:
+    """A command without output that does not end, and reads its input or not."""
 
-    hung_up, writing = 0, False
+    disconnects, writing = 0, False
 
-    def __init__(self, takes: bool) -> None:
-        self._takes = takes
+    def __init__(self, reads_input: bool) -> None:
+        self._reads_input = reads_input
 
     async def write(self, data: bytes) -> None:
-        self.writing = not self._takes
+        self.writing = not self._reads_input
         try:
-            await asyncio.sleep(0 if self._takes else 3600)
+            await asyncio.sleep(0 if self._reads_input else 3600)
         finally:
             self.writing = False
 
@@ -64,35 +64,35 @@ class Silent:
         return None
 
     def disconnect(self) -> None:
-        assert not self.writing, "what it was written to is closed now"
-        self.hung_up += 1
+        assert not self.writing, "its descriptors must not close while it is written to"
+        self.disconnects += 1
 
 
-@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("reads_input", [True, False])
 @pytest.mark.parametrize("turns", range(8))
 @pytest.mark.parametrize("last", ["the end of the call", "the agent closes"])
-async def test_a_command_is_hung_up_also_when_a_second_cancellation_follows(
-    turns: int, last: str, takes: bool
+async def test_command_is_disconnected_once_despite_a_second_cancellation(
+    turns: int, last: str, reads_input: bool
 ) -> None:
     call = Call()
-    execution: Any = Silent(takes)
+    execution: Any = SilentCommand(reads_input)
 
-    async def goes_on() -> str:
+    async def session_goes_on() -> str:
         return ""
 
-    async def opened(request: ExecRequest) -> RunningCommand:
-        return RunningCommand(execution, goes_on)
+    async def run_command(request: ExecRequest) -> RunningCommand:
+        return RunningCommand(execution, session_goes_on)
 
     stub: Any = SimpleNamespace(Exec=lambda metadata: call)
-    serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, opened))
+    serving = asyncio.ensure_future(serve_exec(stub, (), REQUEST, run_command))
     await asyncio.sleep(0.01)
-    assert execution.writing is not takes
+    assert execution.writing is not reads_input
     call.leave()
-    if not takes:
-        call.end()  # who is writing hears of it so
+    if not reads_input:
+        call.end()  # a pending write notices it
     for _ in range(turns):
         await asyncio.sleep(0)
     call.end() if last == "the end of the call" else serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
     await asyncio.sleep(0.01)
-    assert (execution.hung_up, call.cancelled) == (1, True)
+    assert (execution.disconnects, call.cancelled) == (1, True)

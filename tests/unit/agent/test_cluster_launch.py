@@ -1,4 +1,4 @@
-"""What a kernel of a cluster is told: names, ports, keys, and how a user may set it otherwise."""
+"""Launch of a cluster's kernel: environment, ports, SSH files, and what a user may override."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-PEERS = (
+MEMBERS = (
     ClusterMember("main1", "192.0.2.1"),
     ClusterMember("sub1", "192.0.2.2"),
     ClusterMember("sub2", "192.0.2.3"),
 )
 SUB2 = ClusterMembership(
-    "sub2", "sub", 2, "single-node", KernelId("k0"), PEERS, "PRIVATE KEY", "ssh-ed25519 AAAA comment"
+    "sub2", "sub", 2, "single-node", KernelId("k0"), MEMBERS, "PRIVATE KEY", "ssh-ed25519 AAAA comment"
 )
 
 
-def told(cluster: ClusterMembership | None, contained: bool, **env: str) -> Launch:
+def launch(cluster: ClusterMembership | None, contained: bool, **env: str) -> Launch:
     spec = KernelSpec(
         KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
         command=("x",), env=env, cluster=cluster,
     )  # fmt: skip
     context = LaunchContext(
-        contained, "192.0.2.3", NodeInfo(), "/work", {"MASTER_ADDR": "of the agent", "PATH": "/bin"}
+        contained, "192.0.2.3", NodeInfo(), "/work", {"MASTER_ADDR": "from the agent", "PATH": "/bin"}
     )
     return build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
 
 
-def test_alone_it_is_told_nothing() -> None:
-    alone = told(None, contained=True)
-    assert not [name for name in alone.env if "CLUSTER" in name or "MASTER" in name]
-    assert (alone.hostname, alone.network, alone.files, alone.hosts) == ("", "", (), {})
+def test_single_kernel_has_no_cluster_environment() -> None:
+    single = launch(None, contained=True)
+    assert not [name for name in single.env if "CLUSTER" in name or "MASTER" in name]
+    assert (single.hostname, single.network, single.files, single.hosts) == ("", "", (), {})
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,21 @@ def test_alone_it_is_told_nothing() -> None:
         ("multi-node", False, "", "192.0.2.1", "192.0.2.1,192.0.2.2,192.0.2.3"),
     ],
 )
-def test_what_it_is_told(mode: str, contained: bool, network: str, master: str, addresses: str) -> None:
+def test_cluster_environment(mode: str, contained: bool, network: str, master: str, addresses: str) -> None:
     cluster = replace(SUB2, mode=mode)  # type: ignore[arg-type]
-    made = told(cluster, contained)
-    env = made.env
+    launched = launch(cluster, contained)
+    env = launched.env
     names = ("SIZE", "MODE", "HOSTS", "ADDRESSES", "HOST", "ROLE", "IDX")
     values = [env[f"MOORAGE_CLUSTER_{name}"] for name in names]
     assert values == ["3", mode, "main1,sub1,sub2", addresses, "sub2", "sub", "2"]
     assert [env[name] for name in ("MASTER_ADDR", "NODE_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK")] == [
         master, "2", "2", "3", "0",
     ]  # fmt: skip
-    assert (made.network, made.hostname) == (network, "sub2")
-    assert made.hosts == {"main1": "192.0.2.1", "sub1": "192.0.2.2", "sub2": "192.0.2.3"}
+    assert (launched.network, launched.hostname) == (network, "sub2")
+    assert launched.hosts == {"main1": "192.0.2.1", "sub1": "192.0.2.2", "sub2": "192.0.2.3"}
 
 
-def test_ports_are_its_own_or_follow_from_the_cluster() -> None:
+def test_ports_are_fixed_on_private_networks_and_derived_on_shared_ones() -> None:
     assert (master_port(SUB2, True), ssh_port(SUB2, True, 2)) == (PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT)
     shared = replace(SUB2, mode="multi-node")
     ports = {master_port(shared, True), *(ssh_port(shared, True, rank) for rank in range(128))}
@@ -77,22 +77,22 @@ def test_ports_are_its_own_or_follow_from_the_cluster() -> None:
     assert len(others) > 80
 
 
-def test_a_user_sets_torch_otherwise_but_not_who_it_is() -> None:
-    env = told(SUB2, True, MASTER_PORT="1234", WORLD_SIZE="24").env
+def test_user_overrides_torch_variables() -> None:
+    env = launch(SUB2, True, MASTER_PORT="1234", WORLD_SIZE="24").env
     assert (env["MASTER_PORT"], env["WORLD_SIZE"], env["NODE_RANK"]) == ("1234", "24", "2")
 
 
 @pytest.mark.parametrize(("contained", "folder"), [(True, "/etc/moorage/ssh"), (False, "/work/.ssh")])
-def test_its_keys_are_files_that_ssh_takes(contained: bool, folder: str) -> None:
-    made = told(SUB2, contained)
-    files = {file.path: (file.mode, file.text) for file in made.files}
-    assert made.env["MOORAGE_CLUSTER_SSH"] == folder
+def test_ssh_files(contained: bool, folder: str) -> None:
+    launched = launch(SUB2, contained)
+    files = {file.path: (file.mode, file.text) for file in launched.files}
+    assert launched.env["MOORAGE_CLUSTER_SSH"] == folder
     assert files[f"{folder}/id_ed25519"] == (0o600, "PRIVATE KEY")
     assert files[f"{folder}/authorized_keys"] == (0o600, "ssh-ed25519 AAAA comment\n")
     mode, config = files[f"{folder}/config"]
     assert mode == 0o600
-    for peer in PEERS:
-        assert f"Host {peer.hostname}\n" in config
+    for member in MEMBERS:
+        assert f"Host {member.hostname}\n" in config
     assert f"IdentityFile {folder}/id_ed25519" in config
-    assert "PRIVATE" not in repr(made), "no log shows it"
+    assert "PRIVATE" not in repr(launched), "logs must not show it"
     assert "PRIVATE" not in repr(SUB2)

@@ -1,4 +1,4 @@
-"""What an agent remembers survives it, and damage to it is contained."""
+"""Agent checkpoint: round trip, format on disk, and recovery from damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def spec(kernel_id: str) -> KernelSpec:
     )
 
 
-ENTRIES = [
+RECORDS = [
     KernelRecord(spec("k1"), created_at=12.5),
     KernelRecord(spec("k2"), 1.0, port=21000, handle=Handle("process", {"shim_pid": 7}), ready=True),
     KernelRecord(
@@ -57,47 +57,61 @@ ENTRIES = [
         replace(spec("k3"), cluster=MEMBERSHIP),
         1.0,
         termination=TerminationCause(Reason.START_TIMEOUT, "late"),
-        outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by somebody"),
+        outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by a user"),
         log_tail="last\nwords",
     ),
 ]
 
 
-def test_what_had_just_started_when_it_was_written_is_looked_at_when_it_is_read(tmp_path: Path) -> None:
-    ledger = Checkpoint(tmp_path)
-    ledger.write(replace(ENTRIES[1], handle=Handle("process", {"shim_pid": 7}, started=True)))
-    handle = ledger.load()[KernelId("k2")].handle
+def test_started_flag_of_a_handle_is_not_restored(tmp_path: Path) -> None:
+    """A restarted agent must observe the kernel again."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(replace(RECORDS[1], handle=Handle("process", {"shim_pid": 7}, started=True)))
+    handle = checkpoint.load()[KernelId("k2")].handle
     assert handle is not None
     assert not handle.started
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    ledger = Checkpoint(tmp_path)
-    for entry in ENTRIES:
-        ledger.write(entry)
-    ledger.write_generation(41)
-    again = Checkpoint(tmp_path)
-    assert again.load() == {entry.kernel_id: entry for entry in ENTRIES}
-    assert again.generation() == 41
+def test_round_trip(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    for record in RECORDS:
+        checkpoint.write(record)
+    checkpoint.write_generation(41)
+    reopened = Checkpoint(tmp_path)
+    assert reopened.load() == {record.kernel_id: record for record in RECORDS}
+    assert reopened.generation() == 41
     for path in (tmp_path / "ledger").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again.remove(KernelId("k1"))
-    again.remove(KernelId("k1"))
-    assert set(again.load()) == {"k2", "k3", "k4"}
+    reopened.remove(KernelId("k1"))
+    reopened.remove(KernelId("k1"))
+    assert set(reopened.load()) == {"k2", "k3", "k4"}
 
 
-def test_what_an_agent_without_service_ports_wrote_is_read(tmp_path: Path) -> None:
-    ledger = Checkpoint(tmp_path)
-    ledger.write(ENTRIES[1])
+def test_field_names_on_disk(tmp_path: Path) -> None:
+    """Version 1 keeps its field names, so that an upgraded agent reads the files of its predecessor."""
+    checkpoint = Checkpoint(tmp_path)
+    for record in RECORDS:
+        checkpoint.write(record)
+    saved = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "ledger").glob("*.json")}
+    assert saved["k3"]["doom"] == {"reason": "start-timeout", "detail": "late"}
+    assert saved["k3"]["spec"]["cluster"]["peers"] == [{"hostname": "main1", "address": "here"}]
+    assert set(saved["k1"]) == {
+        *("version", "spec", "created_at", "port", "apps", "handle", "ready", "doom", "outcome", "log_tail"),
+    }
+
+
+def test_records_without_service_ports_are_readable(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(RECORDS[1])
     path = tmp_path / "ledger" / "k2.json"
-    kept = json.loads(path.read_text())
-    del kept["apps"], kept["handle"]["apps"], kept["spec"]["ports"]
-    path.write_text(json.dumps(kept))
-    assert ledger.load() == {"k2": ENTRIES[1]}
-    assert (ENTRIES[1].node_ports, ENTRIES[2].node_ports) == ((21000,), (21001, 21002))
+    saved = json.loads(path.read_text())
+    del saved["apps"], saved["handle"]["apps"], saved["spec"]["ports"]
+    path.write_text(json.dumps(saved))
+    assert checkpoint.load() == {"k2": RECORDS[1]}
+    assert (RECORDS[1].node_ports, RECORDS[2].node_ports) == ((21000,), (21001, 21002))
 
 
-def test_a_new_agent_remembers_nothing(tmp_path: Path) -> None:
+def test_new_checkpoint_is_empty(tmp_path: Path) -> None:
     assert (Checkpoint(tmp_path).load(), Checkpoint(tmp_path).generation()) == ({}, 0)
 
 
@@ -105,37 +119,35 @@ def test_a_new_agent_remembers_nothing(tmp_path: Path) -> None:
     "damage",
     ["", "{", "[]", "null", '{"version": 99}', '{"version": 1}', "\x00\x00", '{"version": 1, "spec": {}}'],
 )
-def test_a_damaged_file_is_moved_aside(
-    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ledger = Checkpoint(tmp_path)
-    for entry in ENTRIES:
-        ledger.write(entry)
+def test_damaged_file_is_renamed(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    for record in RECORDS:
+        checkpoint.write(record)
     (tmp_path / "ledger" / "k2.json").write_text(damage)
     (tmp_path / "agent.json").write_text(damage)
-    assert set(ledger.load()) == {"k1", "k3", "k4"}
-    assert ledger.generation() == 0
+    assert set(checkpoint.load()) == {"k1", "k3", "k4"}
+    assert checkpoint.generation() == 0
     assert (tmp_path / "ledger" / "k2.json.corrupt").read_text() == damage
     assert "k2.json.corrupt" in capsys.readouterr().out
-    assert set(ledger.load()) == {"k1", "k3", "k4"}
+    assert set(checkpoint.load()) == {"k1", "k3", "k4"}
 
 
-def test_a_file_about_another_kernel_is_not_believed(tmp_path: Path) -> None:
-    ledger = Checkpoint(tmp_path)
-    ledger.write(ENTRIES[0])
+def test_file_with_the_record_of_another_kernel_is_rejected(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(RECORDS[0])
     (tmp_path / "ledger" / "k1.json").rename(tmp_path / "ledger" / "k9.json")
-    assert ledger.load() == {}
+    assert checkpoint.load() == {}
 
 
-def test_a_write_cut_short_leaves_the_old(tmp_path: Path) -> None:
-    ledger = Checkpoint(tmp_path)
-    ledger.write(ENTRIES[0])
+def test_interrupted_write_leaves_the_old_record(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(RECORDS[0])
     (tmp_path / "ledger" / "k1.json.tmp").write_text(json.dumps({"half": 1})[:5])
-    assert ledger.load() == {KernelId("k1"): ENTRIES[0]}
+    assert checkpoint.load() == {KernelId("k1"): RECORDS[0]}
     assert not (tmp_path / "ledger" / "k1.json.tmp").exists()
 
 
 @pytest.mark.parametrize("kernel_id", ["", "../x", "a/b", ".hidden", "x" * 65, "a b", "a\n"])
-def test_an_id_that_must_not_become_a_file(tmp_path: Path, kernel_id: str) -> None:
+def test_ids_that_are_no_file_names_are_rejected(tmp_path: Path, kernel_id: str) -> None:
     with pytest.raises(InvalidInput):
         Checkpoint(tmp_path).write(KernelRecord(spec(kernel_id), 0.0))

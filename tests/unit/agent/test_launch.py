@@ -1,0 +1,87 @@
+"""Launch parameters of processes and containers, and cancellation of creation steps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.kernel.create import run_while_wanted
+from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.status import SessionType
+
+SPEC = KernelSpec(
+    KernelId("k1"),
+    SessionId("s1"),
+    "chat",
+    SessionType.INFERENCE,
+    "docker",
+    "vllm",
+    "chat",
+    model="/models/m",
+    env={"USER_VAR": "1"},
+    slots={"cpu": 2500, "mem": 1 << 30},
+    devices=(DeviceGrant("cuda.device", DeviceId("GPU-a"), 1000),),
+    image="img:1",
+)
+NODE = NodeInfo(python="/node/python", vllm_command="/node/vllm", cores=64, home="/home/user")
+
+
+def context(contained: bool) -> LaunchContext:
+    return LaunchContext(
+        contained, "192.0.2.1", NODE, "/node/work", {"AGENT_VAR": "secret", "PATH": "/node/bin"}
+    )
+
+
+def test_container_sees_nothing_of_the_node() -> None:
+    call = build_invocation(ENGINES["vllm"], SPEC, 4711, context(contained=True))
+    launch = build_launch(SPEC, call, 4711, context(contained=True))
+    text = " ".join((*launch.argv, *launch.env.values()))
+    assert "/node/" not in text
+    assert "192.0.2.1" not in text
+    assert "0.0.0.0" in launch.argv
+    assert {"AGENT_VAR", "PATH", "HOME"}.isdisjoint(launch.env)
+    assert launch.env["USER_VAR"] == "1"
+    assert launch.env["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert (launch.image, launch.devices, launch.paths) == ("img:1", ("GPU-a",), ("/models/m",))
+    assert (launch.slots, launch.port) == (SPEC.slots, 4711)
+
+
+def test_process_has_the_environment_and_address_of_the_node() -> None:
+    call = build_invocation(ENGINES["vllm"], SPEC, 4711, context(contained=False))
+    launch = build_launch(SPEC, call, 4711, context(contained=False))
+    assert launch.argv[0] == "/node/vllm"
+    assert "192.0.2.1" in launch.argv
+    assert (launch.env["AGENT_VAR"], launch.env["HOME"]) == ("secret", "/node/work")
+
+
+async def test_step_runs_until_the_kernel_is_unwanted() -> None:
+    wakeup, is_wanted = asyncio.Event(), [True]
+
+    async def step(blocked_on: asyncio.Event | None = None) -> str:
+        if blocked_on is not None:
+            await blocked_on.wait()
+        return "done"
+
+    assert await run_while_wanted("t", step(), wakeup, lambda: is_wanted[0]) == "done"
+    never = asyncio.Event()
+    waiting = asyncio.create_task(run_while_wanted("t", step(never), wakeup, lambda: is_wanted[0]))
+    wakeup.set()  # for an unrelated reason
+    done, _ = await asyncio.wait([waiting], timeout=0.05)
+    assert not done
+    is_wanted[0] = False
+    wakeup.set()
+    async with asyncio.timeout(2):
+        assert await waiting is None
+    assert await run_while_wanted("t", step(never), wakeup, lambda: False) is None
+
+
+async def test_exception_of_a_step_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await run_while_wanted("t", fail(), asyncio.Event(), lambda: True)
