@@ -1,1 +1,1 @@
-"""Real processes under load, killed, stopped and cut off by a seeded schedule; then we count."""
+"""Fault injection: real processes under load, killed, paused and disconnected on a seeded schedule."""

@@ -1,4 +1,4 @@
-"""What must hold when the faults are over, each with how much was looked at and what broke it."""
+"""Invariants after the faults, each with the number of objects that were checked and the violations."""
 
 from __future__ import annotations
 
@@ -16,110 +16,115 @@ from moorage.sdk import Client
 from tests.e2e.harness import kernels_below
 
 from .cluster import Cluster
-from .load import Asked, Load
+from .load import Load, Request
 
-# Ends that a fault may cause; each names its cause, and no program is said to have done what it did not do.
-EXCUSED = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
+# Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
+FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
 
 
 @dataclass
 class Invariant:
     name: str
-    looked_at: int
+    checked: int
     violations: list[str] = field(default_factory=list)
 
 
 async def all_sessions(client: Client) -> list[SessionView]:
-    found: list[SessionView] = []
+    sessions: list[SessionView] = []
     cursor: str | None = None
     while True:
         page = await client.list_sessions(cursor=cursor, limit=500)
-        found += page.items
+        sessions += page.items
         cursor = page.next
         if cursor is None:
-            return found
+            return sessions
 
 
-async def count(cluster: Cluster, load: Load) -> tuple[list[Invariant], Counter[str]]:
-    """Every invariant, and how sessions ended."""
+async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant], Counter[str]]:
+    """Every invariant, and the number of sessions by end."""
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
-        stories = {s.id: await client.history(s.id) for s in sessions}
+        histories = {s.id: await client.history(s.id) for s in sessions}
         agents = await client.list_agents()
-    ran = [line.split()[0] for line in load.lines.read_text().splitlines()]
-    known = {s.id: s for s in sessions}
+    started = [line.split()[0] for line in load.started_kernels.read_text().splitlines()]
+    session_ids = {s.id for s in sessions}
     names = Counter(s.name for s in sessions)
-    ours = [s for s in sessions if s.name in load.asked]
-    held = [f"{a.id} {o.slot} {o.device_id}: {o.used}" for a in agents for o in a.offers if o.used]
-    left = {} if not (k := kernels_below(cluster.home)) else k
-    told = [f"{s.name}: {broken}" for s in sessions if (broken := untold(s, stories[s.id]))]
-    lies = [f"{s.name}: {lie}" for s in ours if (lie := untrue(load.asked[s.name], s, frozenset(ran)))]
-    checks = await _db_check(cluster)
-    found = [
+    requested = [s for s in sessions if s.name in load.requests]
+    allocated = [f"{a.id} {o.slot} {o.device_id}: {o.used}" for a in agents for o in a.offers if o.used]
+    running = kernels_below(cluster.home)
+    gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
+    ran = frozenset(started)
+    wrong = [f"{s.name}: {e}" for s in requested if (e := wrong_result(load.requests[s.name], s, ran))]
+    drift = await _db_check(cluster)
+    invariants = [
         Invariant(
-            "an acknowledged session is there",
+            "an acknowledged session exists",
             len(load.acknowledged),
-            [f"{name} ({ref})" for ref, name in load.acknowledged.items() if ref not in known],
+            [f"{name} ({ref})" for ref, name in load.acknowledged.items() if ref not in session_ids],
         ),
         Invariant(
-            "a session is made once, and only if it was asked for",
+            "a session is created once, and only on request",
             len(sessions),
             [f"{name} x{n}" for name, n in names.items() if n > 1]
-            + [s.name for s in sessions if s.name not in load.asked and s.endpoint is None],
+            + [s.name for s in sessions if s.name not in load.requests and s.endpoint is None],
         ),
         Invariant(
-            "a session has ended", len(sessions), [s.name for s in sessions if s.status not in TERMINAL]
+            "every session has ended", len(sessions), [s.name for s in sessions if s.status not in TERMINAL]
         ),
         Invariant(
-            "a kernel runs once", len(ran), [f"{kernel} x{n}" for kernel, n in Counter(ran).items() if n > 1]
+            "a kernel is started at most once",
+            len(started),
+            [f"{kernel} x{n}" for kernel, n in Counter(started).items() if n > 1],
         ),
         Invariant(
-            "nothing runs that nobody wants", len(ran), [f"{pid}: {kernel}" for pid, kernel in left.items()]
+            "no kernel runs that is not wanted",
+            len(started),
+            [f"{pid}: {kernel}" for pid, kernel in running.items()],
         ),
-        Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), held),
-        Invariant("a history has no gap and ends at the status", len(sessions), told),
-        Invariant("results are true", len(ours), lies),
-        Invariant("`moorage db check` finds no drift", 1, checks),
+        Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), allocated),
+        Invariant("a history has no gap and ends at the status", len(sessions), gaps),
+        Invariant("results match the programs", len(requested), wrong),
+        Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
-            "a streamed answer is whole or broken off", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
+            "a streamed answer is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
         ),
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
-    return found, ends
+    return invariants, ends
 
 
-def untold(session: SessionView, story: list[HistoryEntry]) -> str:
-    """What is wrong with its history; "" if nothing is."""
-    if [e.revision for e in story] != list(range(1, session.revision + 1)):
-        return f"revisions {[e.revision for e in story]} of a session at {session.revision}"
-    if any(one.to_status is not two.from_status for one, two in pairwise(story)):
-        return "a step begins where the one before did not end"
-    return "" if story[-1].to_status is session.status else f"it ends at {story[-1].to_status}"
+def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
+    """The gap in a session's history; "" if there is none."""
+    if [e.revision for e in history] != list(range(1, session.revision + 1)):
+        return f"revisions {[e.revision for e in history]} of a session at {session.revision}"
+    if any(one.to_status is not two.from_status for one, two in pairwise(history)):
+        return "a transition does not start at the status before it"
+    return "" if history[-1].to_status is session.status else f"the history ends at {history[-1].to_status}"
 
 
-def untrue(asked: Asked, session: SessionView, ran: frozenset[str]) -> str:
-    """What the platform says of a session that its script contradicts; "" if nothing."""
+def wrong_result(request: Request, session: SessionView, ran: frozenset[str]) -> str:
+    """The reported result of a session, if it contradicts its script; else ""."""
     kernel, reason = session.kernels[-1], session.reason
-    said = f"{session.status} {reason} {session.result} exit {kernel.exit_code} ({session.detail})"
-    liars = [
+    reported = f"{session.status} {reason} {session.result} exit {kernel.exit_code} ({session.detail})"
+    not_started = [
         k.id for k in session.kernels if k.exit_code is not None and k.exit_code >= 0 and k.id not in ran
     ]
-    if liars:
-        return f"kernels {liars} have an exit code and never ran"
+    if not_started:
+        return f"kernels {not_started} have an exit code and were never started"
     if reason is Reason.USER_REQUESTED:
-        return "" if session.result is Result.UNDEFINED else said
-    if reason in EXCUSED:
-        return "" if session.status is Status.ERROR and session.result is not Result.SUCCESS else said
-    if asked.kind == "lifetime":
-        return "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else said
-    if asked.kind == "timeout":
-        true = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
-    elif asked.code == 0:
-        true = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
+        return "" if session.result is Result.UNDEFINED else reported
+    if reason in FAULT_REASONS:
+        return "" if session.status is Status.ERROR and session.result is not Result.SUCCESS else reported
+    if request.kind == "lifetime":
+        return "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else reported
+    if request.kind == "timeout":
+        correct = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
+    elif request.code == 0:
+        correct = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
     else:
-        true = (session.result, reason, kernel.exit_code) == (Result.FAILED, Reason.EXIT_NONZERO, asked.code)
-        true = true and session.requeues == asked.retries
-    return "" if true and session.status is Status.TERMINATED else said
+        failed = (Result.FAILED, Reason.EXIT_NONZERO, request.code, request.retries)
+        correct = (session.result, reason, kernel.exit_code, session.requeues) == failed
+    return "" if correct and session.status is Status.TERMINATED else reported
 
 
 async def _db_check(cluster: Cluster) -> list[str]:

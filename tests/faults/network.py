@@ -1,6 +1,6 @@
-"""A network namespace with one wire to us: pulled, or made too thin for what goes through it.
+"""Network namespace with one virtual link to this one, which can be unplugged or throttled.
 
-Nothing outside the namespace and its own wire is touched. Needs root, ``ip`` and (to choke it) ``tc``.
+Nothing outside the namespace and its link is changed. Needs root, ``ip`` and, for throttling, ``tc``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import shutil
 import subprocess
 
 
-class CannotCut(Exception):
-    """This machine lets us make no network namespace; the text says why."""
+class NetworkFaultsUnavailable(Exception):
+    """No network namespace can be created on this machine; the text says why."""
 
 
-class Wire:
-    """``prefix`` runs a command behind the wire; ``near`` and ``far`` are the addresses of its ends."""
+class NetworkLink:
+    """``prefix`` runs a command in the namespace. ``near`` and ``far``: the addresses of the link's ends."""
 
     def __init__(self) -> None:
         number = os.getpid() % 60_000
@@ -24,12 +24,12 @@ class Wire:
         low = number // 250 % 63 * 4
         self.near, self.far = f"{net}.{low + 1}", f"{net}.{low + 2}"
         self.prefix = ("ip", "netns", "exec", self.name)
-        self.can_choke = False
+        self.can_throttle = False
 
     def open(self) -> None:
-        """Raises ``CannotCut``."""
+        """Raises ``NetworkFaultsUnavailable``."""
         if os.geteuid() != 0 or shutil.which("ip") is None:
-            raise CannotCut("it needs root and the program `ip`")
+            raise NetworkFaultsUnavailable("it needs root and the program `ip`")
         try:
             _run("ip", "netns", "add", self.name)
             _run("ip", "link", "add", self._near_end, "type", "veth", "peer", "name", self._far_end)
@@ -38,22 +38,22 @@ class Wire:
             _run("ip", "link", "set", self._near_end, "up")
             _run("ip", "-n", self.name, "addr", "add", f"{self.far}/30", "dev", self._far_end)
             _run("ip", "-n", self.name, "link", "set", "lo", "up")
-            self.pull(False)
-        except CannotCut:
+            self.unplug(False)
+        except NetworkFaultsUnavailable:
             self.close()
             raise
         try:
-            self.choke(True)
-            self.choke(False)
-            self.can_choke = True
-        except CannotCut:
+            self.throttle(True)
+            self.throttle(False)
+            self.can_throttle = True
+        except NetworkFaultsUnavailable:
             pass
 
-    def pull(self, out: bool) -> None:
-        _run("ip", "-n", self.name, "link", "set", self._far_end, "down" if out else "up")
+    def unplug(self, down: bool) -> None:
+        _run("ip", "-n", self.name, "link", "set", self._far_end, "down" if down else "up")
 
-    def choke(self, on: bool) -> None:
-        """1 kB/s with room for two packets: the rest is dropped."""
+    def throttle(self, on: bool) -> None:
+        """1 kB/s with a queue of two packets; others are dropped."""
         tc = ("ip", "netns", "exec", self.name, "tc", "qdisc")
         if on:
             _run(
@@ -74,14 +74,14 @@ class Wire:
             _run(*tc, "del", "dev", self._far_end, "root")
 
     def close(self) -> None:
-        for words in (("netns", "del", self.name), ("link", "del", self._near_end)):
-            subprocess.run(("ip", *words), capture_output=True, check=False)
+        for arguments in (("netns", "del", self.name), ("link", "del", self._near_end)):
+            subprocess.run(("ip", *arguments), capture_output=True, check=False)
 
 
-def _run(*words: str) -> None:
+def _run(*command: str) -> None:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except OSError as error:
-        raise CannotCut(f"`{words[0]}` cannot be run: {error}") from error
+        raise NetworkFaultsUnavailable(f"`{command[0]}` cannot be run: {error}") from error
     if done.returncode != 0:
-        raise CannotCut(f"`{' '.join(words)}`: {done.stderr.strip() or done.stdout.strip()}")
+        raise NetworkFaultsUnavailable(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,4 +1,5 @@
-"""``python -m tests.faults.run --seconds 300``: the whole of it, and a table of what was counted."""
+"""Fault injection run: ``python -m tests.faults.run --seconds 300``. Prints the faults and a table of
+invariants."""
 
 from __future__ import annotations
 
@@ -18,158 +19,162 @@ from moorage.common.model.status import LIVE
 from tests.e2e.harness import kernels_below, until
 
 from .cluster import AGENTS, Cluster
-from .invariants import Invariant, all_sessions, count
+from .invariants import Invariant, all_sessions, check_invariants
 from .load import Load
-from .network import CannotCut, Wire
-from .schedule import Fault, lanes
+from .network import NetworkFaultsUnavailable, NetworkLink
+from .schedule import Fault, fault_sequences
 
-SETTLE_S = 150.0
+CONVERGE_S = 150.0
 
 
-async def strike(cluster: Cluster, fault: Fault) -> None:
-    """Do it, wait, and undo it: also when the time for faults is over in the middle of it."""
-    cut = {"pull": cluster.wire and cluster.wire.pull, "choke": cluster.wire and cluster.wire.choke}.get(
-        fault.kind
-    )
+async def inject(cluster: Cluster, fault: Fault) -> None:
+    """Apply the fault, wait, and undo it, also when cancelled in between."""
     if fault.kind == "kill":
-        cluster.kill(fault.part)
-    elif fault.kind == "halt":
-        cluster.halt(fault.part, signal.SIGSTOP)
-    elif cut:
-        cut(True)
+        cluster.kill(fault.component)
+    elif fault.kind == "pause":
+        cluster.send_signal(fault.component, signal.SIGSTOP)
+    else:
+        _set_network_fault(cluster, fault.kind, True)
     try:
-        await asyncio.sleep(fault.for_s)
+        await asyncio.sleep(fault.duration_s)
     finally:
-        if fault.kind == "halt":
-            cluster.halt(fault.part, signal.SIGCONT)
-        elif cut:
-            cut(False)
-        elif fault.part != "postgres":
-            cluster.start(fault.part)
+        if fault.kind == "pause":
+            cluster.send_signal(fault.component, signal.SIGCONT)
+        elif fault.kind != "kill":
+            _set_network_fault(cluster, fault.kind, False)
+        elif fault.component != "postgres":
+            cluster.start(fault.component)
 
 
-async def lane(cluster: Cluster, faults: Iterator[Fault], done: Counter[str], began: float) -> None:
+def _set_network_fault(cluster: Cluster, kind: str, active: bool) -> None:
+    assert cluster.network is not None, "network faults are scheduled only if there is a link"
+    change = cluster.network.unplug if kind == "unplug" else cluster.network.throttle
+    change(active)
+
+
+async def inject_all(
+    cluster: Cluster, faults: Iterator[Fault], injected: Counter[str], started: float
+) -> None:
     for fault in faults:
-        await asyncio.sleep(fault.after_s)
-        print(f"{time.monotonic() - began:6.1f} s  {fault}", flush=True)
-        done[f"{fault.kind} {fault.part}"] += 1
-        await strike(cluster, fault)
+        await asyncio.sleep(fault.delay_s)
+        print(f"{time.monotonic() - started:6.1f} s  {fault}", flush=True)
+        injected[f"{fault.kind} {fault.component}"] += 1
+        await inject(cluster, fault)
 
 
-async def settle(cluster: Cluster, load: Load) -> None:
-    """No more faults: what has an end of its own ends, the rest is stopped, and nothing is left."""
+async def converge(cluster: Cluster, load: Load) -> None:
+    """After the faults: sessions with an end of their own end, the others are stopped, and nothing
+    remains."""
 
     async def all_alive() -> bool:
         async with cluster.client() as client:
             return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(AGENTS)
 
-    async def live() -> list[str]:
+    async def all_ended() -> bool:
         async with cluster.client(30) as client:
-            return [s.id for s in await all_sessions(client) if s.status in LIVE and s.endpoint is None]
-
-    async def ended() -> bool:
-        async with cluster.client(30) as client:
-            endless = {n for n, a in load.asked.items() if a.kind == "interactive"}
+            interactive = {name for name, r in load.requests.items() if r.kind == "interactive"}
             for session in await all_sessions(client):
-                if session.name in endless and session.status in LIVE:
+                if session.name in interactive and session.status in LIVE:
                     await client.stop_session(session.id)
-        return not await live()
+            sessions = await all_sessions(client)
+        return not [s for s in sessions if s.status in LIVE and s.endpoint is None]
 
-    async def empty() -> bool:
+    async def nothing_remains() -> bool:
         async with cluster.client() as client:
             used = [o for a in await client.list_agents() for o in a.offers if o.used]
         return not used and not await asyncio.to_thread(kernels_below, cluster.home)
 
-    await until("all agents are alive again", all_alive, SETTLE_S)
-    await until("every session has ended", ended, SETTLE_S)
+    await until("all agents are alive again", all_alive, CONVERGE_S)
+    await until("every session has ended", all_ended, CONVERGE_S)
     async with cluster.client(30) as client:
         await client.delete_endpoint("words")
-    await until("nothing runs and nothing is held", empty, SETTLE_S)
+    await until("nothing runs and nothing is allocated", nothing_remains, CONVERGE_S)
 
 
-async def play(home: Path, seed: int, seconds: float, per_s: float) -> list[Invariant]:
-    """Everything, once. Prints what happens; returns the invariants."""
-    wire, cuttable = _wire()
-    cluster = Cluster(home, wire)
-    load, done = Load(cluster, seed, per_s), Counter[str]()
+async def run(home: Path, seed: int, seconds: float, sessions_per_s: float) -> list[Invariant]:
+    """One run. Prints the faults and a report; returns the invariants."""
+    network, network_faults = _open_network()
+    cluster = Cluster(home, network)
+    load, injected = Load(cluster, seed, sessions_per_s), Counter[str]()
     try:
         await cluster.start_all()
-        await load.serve()
-        began = time.monotonic()
-        upper, lower = lanes(seed, cuttable)
-        striking = [asyncio.create_task(lane(cluster, row, done, began)) for row in (upper, lower)]
+        await load.create_endpoint()
+        started = time.monotonic()
+        sequences = fault_sequences(seed, network_faults)
+        tasks = [asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences]
         await load.run(seconds)
-        for task in striking:
+        for task in tasks:
             task.cancel()
-        for result in await asyncio.gather(*striking, return_exceptions=True):
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
             if not isinstance(result, asyncio.CancelledError):
-                raise RuntimeError("the faults ended before their time") from result
-        freeze_startup_objects = time.monotonic()
+                raise RuntimeError("fault injection failed before the end of the run") from result
+        faults_ended = time.monotonic()
         try:
-            await settle(cluster, load)
+            await converge(cluster, load)
         except AssertionError as error:
-            print(f"NOT SETTLED: {error}")
-        took = time.monotonic() - freeze_startup_objects
-        found, ends = await count(cluster, load)
-        dead = cluster.dead()
-        found.append(Invariant("no part ended by itself", len(AGENTS) + 2, dead))
-        _report(seed, seconds, took, load, done, ends, found)
-        return found
+            print(f"NOT CONVERGED: {error}")
+        converged_s = time.monotonic() - faults_ended
+        invariants, ends = await check_invariants(cluster, load)
+        invariants.append(Invariant("no component exits on its own", len(AGENTS) + 2, cluster.exited()))
+        _print_report(seed, seconds, converged_s, load, injected, ends, invariants)
+        return invariants
     finally:
         cluster.close()
-        if wire is not None:
-            wire.close()
+        if network is not None:
+            network.close()
 
 
-def _wire() -> tuple[Wire | None, frozenset[str]]:
-    wire = Wire()
+def _open_network() -> tuple[NetworkLink | None, frozenset[str]]:
+    """The link and the faults that it supports; no link where none can be created."""
+    network = NetworkLink()
     try:
-        wire.open()
-    except CannotCut as error:
-        print(f"SKIPPED: no connection is cut on this machine, since {error}", flush=True)
+        network.open()
+    except NetworkFaultsUnavailable as error:
+        print(f"SKIPPED: no network faults on this machine: {error}", flush=True)
         return None, frozenset()
-    if not wire.can_choke:
-        print("SKIPPED: the wire is pulled but not choked: `tc` has no tbf here", flush=True)
-    return wire, frozenset({"pull", "choke"} if wire.can_choke else {"pull"})
+    if not network.can_throttle:
+        print("SKIPPED: the network is unplugged but not throttled: `tc` has no tbf here", flush=True)
+    return network, frozenset({"unplug", "throttle"} if network.can_throttle else {"unplug"})
 
 
-def _report(
+def _print_report(
     seed: int,
     seconds: float,
-    settled_s: float,
+    converged_s: float,
     load: Load,
-    done: Counter[str],
+    injected: Counter[str],
     ends: Counter[str],
-    found: list[Invariant],
+    invariants: list[Invariant],
 ) -> None:
-    print(f"\nseed {seed}, {seconds:g} s of faults, settled {settled_s:.1f} s after the last")
-    for title, counter in (("faults", done), ("calls", load.calls), ("streams", load.chats), ("ends", ends)):
+    print(f"\nseed {seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last")
+    counters = (("faults", injected), ("calls", load.calls), ("streams", load.chats), ("ends", ends))
+    for title, counter in counters:
         print(f"{title:<8} {counter.total():>5}: " + ", ".join(f"{k} x{n}" for k, n in counter.most_common()))
-    print(f"\n{'invariant':<55} {'looked at':>9} {'violations':>10}")
-    for one in found:
-        print(f"{one.name:<55} {one.looked_at:>9} {len(one.violations):>10}")
-        for violation in one.violations[:10]:
+    print(f"\n{'invariant':<55} {'checked':>9} {'violations':>10}")
+    for invariant in invariants:
+        print(f"{invariant.name:<55} {invariant.checked:>9} {len(invariant.violations):>10}")
+        for violation in invariant.violations[:10]:
             print(f"    {violation}")
-    print(f"{sum(len(one.violations) for one in found)} violations", flush=True)
+    print(f"{sum(len(invariant.violations) for invariant in invariants)} violations", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--per-second", type=float, default=2.6, help="sessions created")
-    parser.add_argument("--keep", action="store_true", help="keep the state directory, with all logs")
-    given = parser.parse_args()
+    parser.add_argument("--per-second", type=float, default=2.6, help="rate of new sessions")
+    parser.add_argument("--keep", action="store_true", help="keep the state directory with all logs")
+    options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="moorage-faults-"))
     home.chmod(0o711)
     try:
-        found = asyncio.run(play(home, given.seed, given.seconds, given.per_second))
+        invariants = asyncio.run(run(home, options.seed, options.seconds, options.per_second))
     finally:
-        if given.keep:
+        if options.keep:
             print(f"state and logs: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
-    return 1 if any(one.violations for one in found) else 0
+    return 1 if any(invariant.violations for invariant in invariants) else 0
 
 
 if __name__ == "__main__":

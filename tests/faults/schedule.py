@@ -1,4 +1,4 @@
-"""Which fault comes when, and for how long: the same seed gives the same schedule. Pure."""
+"""Fault schedule: which faults happen, when and for how long, for a seed. Pure."""
 
 from __future__ import annotations
 
@@ -8,41 +8,45 @@ from dataclasses import dataclass
 
 from .cluster import AGENTS
 
-# At most one fault of each lane at a time, so that two parts may be down together, but never all of them.
-_UPPER = [("kill", "manager"), ("halt", "manager"), ("kill", "postgres"), ("halt", "postgres")]
-_LOWER = [
-    *((kind, part) for part in (*AGENTS, "proxy") for kind in ("kill", "halt")),
-    ("pull", "wire"),
-    ("choke", "wire"),
+# One fault of each group at a time: two components may be down together, but never all of them.
+_CONTROL_PLANE = [("kill", "manager"), ("pause", "manager"), ("kill", "postgres"), ("pause", "postgres")]
+_NODES = [
+    *((kind, component) for component in (*AGENTS, "proxy") for kind in ("kill", "pause")),
+    ("unplug", "network"),
+    ("throttle", "network"),
 ]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``kill`` (down for ``for_s``), ``halt`` (SIGSTOP), ``pull`` and ``choke`` (the wire). Seconds."""
+    """``kill``: SIGKILL, and a restart after ``duration_s``. ``pause``: SIGSTOP. ``unplug``, ``throttle``: of
+    the network link. ``delay_s``: since the end of the fault before."""
 
     kind: str
-    part: str
-    after_s: float
-    for_s: float
+    component: str
+    delay_s: float
+    duration_s: float
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.part} for {self.for_s:.1f} s"
+        return f"{self.kind} {self.component} for {self.duration_s:.1f} s"
 
 
-def lanes(seed: int, cuttable: frozenset[str]) -> tuple[Iterator[Fault], Iterator[Fault]]:
-    """Two endless rows of faults. ``cuttable``: what can be done to the wire."""
-    lower = [(kind, part) for kind, part in _LOWER if part != "wire" or kind in cuttable]
-    # A manager judges silence only after it has listened for as long: between its faults it needs some time.
-    upper = _row(random.Random(f"{seed}-upper"), _UPPER, (3, 16))
-    return upper, _row(random.Random(f"{seed}-lower"), lower, (1, 4))
+def fault_sequences(seed: int, network_faults: frozenset[str]) -> tuple[Iterator[Fault], Iterator[Fault]]:
+    """Two endless sequences: faults of the control plane, and of nodes, proxy and network.
+    ``network_faults``: the kinds that this machine supports."""
+    nodes = [(kind, name) for kind, name in _NODES if name != "network" or kind in network_faults]
+    # A manager declares an agent LOST only after it has run for as long: its faults are further apart.
+    control_plane = _sequence(random.Random(f"{seed}-upper"), _CONTROL_PLANE, (3, 16))
+    return control_plane, _sequence(random.Random(f"{seed}-lower"), nodes, (1, 4))
 
 
-def _row(dice: random.Random, deck: list[tuple[str, str]], calm_s: tuple[float, float]) -> Iterator[Fault]:
+def _sequence(
+    rng: random.Random, faults: list[tuple[str, str]], delay_s: tuple[float, float]
+) -> Iterator[Fault]:
     while True:
-        for kind, part in dice.sample(deck, len(deck)):
-            # Connections are given up after some nine seconds of silence, agents after twelve.
-            for_s = dice.uniform(0, 3) if kind == "kill" else dice.uniform(3, 16)
-            if kind == "kill" and part in AGENTS and dice.random() < 0.3:
-                for_s = dice.uniform(12, 18)
-            yield Fault(kind, part, dice.uniform(*calm_s), for_s)
+        for kind, component in rng.sample(faults, len(faults)):
+            # Connections time out after about nine seconds of silence, agents after twelve.
+            duration_s = rng.uniform(0, 3) if kind == "kill" else rng.uniform(3, 16)
+            if kind == "kill" and component in AGENTS and rng.random() < 0.3:
+                duration_s = rng.uniform(12, 18)
+            yield Fault(kind, component, rng.uniform(*delay_s), duration_s)

@@ -1,7 +1,8 @@
-"""A disk of Postgres is full: the API says so, what was acknowledged stays, and it goes on by itself.
+"""Full disks of Postgres: the API reports it, acknowledged sessions survive, and the platform recovers on its
+own.
 
-Where its data have no room, Postgres refuses a statement. Where its write-ahead log has none it gives up,
-all of it, and cannot even start again before there is room.
+With a full data disk Postgres refuses a statement. With a full disk of the write-ahead log it panics, and
+cannot start before there is space.
 """
 
 from __future__ import annotations
@@ -23,40 +24,38 @@ from moorage.common.model.status import Result, Status
 from moorage.sdk import ApiError
 from tests.e2e.harness import Platform, until
 
-from .invariants import all_sessions, untold
+from .invariants import all_sessions, history_gap
 
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 
 
 @contextmanager
-def small_disk(place: Path, size: str) -> Iterator[Path]:
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "moorage-test", str(place)]
+def small_disk(path: Path, size: str) -> Iterator[Path]:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "moorage-test", str(path)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(
-            f"SKIPPED, a full disk was not tried: no tmpfs can be mounted here: {done.stderr.strip()}"
-        )
+        pytest.skip(f"SKIPPED: no full disk, as no tmpfs can be mounted here: {done.stderr.strip()}")
     try:
-        yield place
+        yield path
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.fixture
 def data_disk(home: Path) -> Iterator[Path]:
-    """Where the manager will put its Postgres: 192 MiB, of which a fresh one takes a third."""
-    place = home / "postgres"
-    place.mkdir(mode=0o711)
-    with small_disk(place, "192m"):
-        yield place
+    """The directory of the manager's Postgres: 192 MiB, of which a new database takes a third."""
+    path = home / "postgres"
+    path.mkdir(mode=0o711)
+    with small_disk(path, "192m"):
+        yield path
 
 
 @pytest.fixture
 def platform(home: Path) -> Iterator[Platform]:
-    made = Platform(home)
-    made.env["MOORAGE_AGENT__INVENTORY"] = "fake:1xH100"
-    yield made
-    made.close()
+    platform = Platform(home)
+    platform.env["MOORAGE_AGENT__INVENTORY"] = "fake:1xH100"
+    yield platform
+    platform.close()
 
 
 def fill(disk: Path) -> None:
@@ -66,8 +65,8 @@ def fill(disk: Path) -> None:
     assert os.statvfs(disk).f_bavail == 0
 
 
-class Asking:
-    """Somebody who creates sessions, and remembers what was answered."""
+class SessionClient:
+    """Creates sessions, and keeps the responses."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
@@ -88,67 +87,68 @@ class Asking:
         async with self.platform.client() as client:
             return all([(await client.get_session(name)).status is status for name in names])
 
-    async def begin(self) -> None:
-        """One has ended, and one runs that will end meanwhile."""
+    async def start_sessions(self) -> None:
+        """One that has ended, and one that will end while the disk is full."""
         self.platform.start("agent")
-        await until("the manager takes sessions", lambda: self.create("before", "exit 0"))
-        assert await self.create("meanwhile", "sleep 5; exit 3")
-        await until("it runs", lambda: self.has(Status.RUNNING, "meanwhile"))
+        await until("the manager accepts sessions", lambda: self.create("before", "exit 0"))
+        assert await self.create("running", "sleep 5; exit 3")
+        await until("the session runs", lambda: self.has(Status.RUNNING, "running"))
 
-    async def until_full(self) -> None:
-        """Create sessions until that is refused, and is again."""
+    async def create_until_refused(self) -> None:
+        """Create sessions until they are refused repeatedly."""
         self.refused.clear()
         text = "x" * 30_000  # each takes several pages
         for n in range(3000):
             try:
-                made = await self.create(f"full-{n}", f"exit 0 # {n} {text}")
+                created = await self.create(f"full-{n}", f"exit 0 # {n} {text}")
             except MoorageError:
-                continue  # the answer was lost: neither acknowledged nor refused
-            if not made and len(self.refused) > 5:
+                continue  # the response was lost: neither acknowledged nor refused
+            if not created and len(self.refused) > 5:
                 break
         assert self.refused, "the disk was never full"
         for error in self.refused:
             assert error.status == 503, f"{error.status} {error}"
             assert error.problem.code == "store-unavailable"
 
-    async def end(self) -> None:
-        """There is room again."""
-        await until("it takes sessions again by itself", lambda: self.create("after", "exit 0"))
-        await until("all of them end", lambda: self.has(Status.TERMINATED, "before", "meanwhile", "after"))
+    async def check_recovery(self) -> None:
+        """After there is space again."""
+        await until("it accepts sessions again on its own", lambda: self.create("after", "exit 0"))
+        await until("all sessions end", lambda: self.has(Status.TERMINATED, "before", "running", "after"))
         async with self.platform.client() as client:
             sessions = {s.id: s for s in await all_sessions(client)}
-            assert self.acknowledged.keys() <= sessions.keys(), "nothing that was acknowledged is lost"
-            meanwhile = await client.get_session("meanwhile")
-            assert (meanwhile.result, meanwhile.kernels[0].exit_code) == (Result.FAILED, 3)
+            assert self.acknowledged.keys() <= sessions.keys(), "no acknowledged session is lost"
+            running = await client.get_session("running")
+            assert (running.result, running.kernels[0].exit_code) == (Result.FAILED, 3)
 
-            async def told(id_: str) -> bool:
-                # Some are still on their way: their history may be a step behind what was read before it.
-                return untold(await client.get_session(id_), await client.history(id_)) == ""
+            async def complete(id_: str) -> bool:
+                # Some sessions are still active: the history may be newer than the session that was read
+                # before it.
+                return history_gap(await client.get_session(id_), await client.history(id_)) == ""
 
             for id_ in sessions:
-                await until(f"the history of {id_} is whole", partial(told, id_), timeout_s=20)
+                await until(f"the history of {id_} is complete", partial(complete, id_), timeout_s=20)
 
 
 async def start_manager(platform: Platform) -> None:
     platform.start("manager")
     key = platform.home / "admin-key"
-    await until("the first key is there", lambda: asyncio.to_thread(key.exists))
+    await until("the first key exists", lambda: asyncio.to_thread(key.exists))
 
 
 @pytest.mark.timeout(180)
-async def test_a_full_disk_is_told_and_survived(platform: Platform, data_disk: Path) -> None:
-    asking = Asking(platform)
+async def test_full_data_disk_is_reported_and_survived(platform: Platform, data_disk: Path) -> None:
+    client = SessionClient(platform)
     await start_manager(platform)
-    await asking.begin()
+    await client.start_sessions()
     await asyncio.to_thread(fill, data_disk)
-    await asking.until_full()
-    assert any("disk" in str(e) and "full" in str(e) for e in asking.refused), str(asking.refused[0])
+    await client.create_until_refused()
+    assert any("disk" in str(e) and "full" in str(e) for e in client.refused), str(client.refused[0])
     (data_disk / "filler").unlink()
-    await asking.end()
+    await client.check_recovery()
 
 
-def _move_log(data: Path, to: Path) -> None:
-    """Postgres' write-ahead log to a place of its own, as administrators do it."""
+def _move_wal(data: Path, to: Path) -> None:
+    """Move the write-ahead log to a disk of its own, as administrators do."""
     old, new = data / "pg_wal", to / "pg_wal"
     owner = old.stat()
     shutil.copytree(old, new)
@@ -160,28 +160,26 @@ def _move_log(data: Path, to: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-async def test_a_write_ahead_log_without_room_is_told_and_survived(platform: Platform, home: Path) -> None:
-    log_disk = home / "wal"
-    log_disk.mkdir(mode=0o711)
-    with small_disk(log_disk, "96m"):
-        asking = Asking(platform)
+async def test_full_wal_disk_is_reported_and_survived(platform: Platform, home: Path) -> None:
+    wal_disk = home / "wal"
+    wal_disk.mkdir(mode=0o711)
+    with small_disk(wal_disk, "96m"):
+        client = SessionClient(platform)
         await start_manager(platform)
         platform.stop("manager")
-        await asyncio.to_thread(_move_log, home / "postgres" / "data", log_disk)
+        await asyncio.to_thread(_move_wal, home / "postgres" / "data", wal_disk)
         await start_manager(platform)
-        await asking.begin()
-        await asyncio.to_thread(fill, log_disk)
-        await asking.until_full()
-        said = (home / "postgres" / "postgres.log").read_text()
-        assert "PANIC" in said, "Postgres had room for its log"
-        assert "No space left on device" in said
-        await until(
-            "every restart fails meanwhile", lambda: _says(platform, "postgres could not be restarted")
-        )
-        (log_disk / "filler").unlink()
-        await asking.end()
-        platform.close()  # before its disk goes
+        await client.start_sessions()
+        await asyncio.to_thread(fill, wal_disk)
+        await client.create_until_refused()
+        log = (home / "postgres" / "postgres.log").read_text()
+        assert "PANIC" in log, "Postgres had space for its log"
+        assert "No space left on device" in log
+        await until("restarts fail", lambda: _logged(platform, "postgres could not be restarted"))
+        (wal_disk / "filler").unlink()
+        await client.check_recovery()
+        platform.close()  # before its disk is unmounted
 
 
-async def _says(platform: Platform, words: str) -> bool:
-    return words in await asyncio.to_thread(platform.output, "manager")
+async def _logged(platform: Platform, text: str) -> bool:
+    return text in await asyncio.to_thread(platform.output, "manager")

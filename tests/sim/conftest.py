@@ -1,4 +1,4 @@
-"""A database in virtual time for all seeds, and the log switched off: a seed tells its own story."""
+"""A database in virtual time for all seeds. Logging is off: a simulation keeps its own log."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .database import Postgres
 
 @pytest_asyncio.fixture
 async def postgres(empty_database: str) -> AsyncIterator[Postgres]:
-    made = await Postgres.prepare(empty_database)
-    yield made
-    await made.close()
+    postgres = await Postgres.prepare(empty_database)
+    yield postgres
+    await postgres.close()
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def no_logging() -> Iterator[None]:
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     yield

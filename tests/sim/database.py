@@ -1,7 +1,7 @@
 """Postgres in virtual time, with faults between any two statements.
 
-One real connection per world. ``now()`` is the world's clock: a schema ``sim`` before ``pg_catalog`` in the
-search path holds a function of that name, so the statements and the column defaults are the shipped ones.
+One real connection per simulation. ``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in
+the search path has a function of that name, so statements and column defaults are the shipped ones.
 """
 
 from __future__ import annotations
@@ -19,27 +19,33 @@ from moorage.manager.store import migrate
 from moorage.manager.store.database import Database, Line, _init
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-# Faults at one statement of one operation: before it, or after it took effect and before its answer came.
-DIE_BEFORE, DIE_AFTER, CUT_BEFORE, CUT_AFTER, PARK_BEFORE, PARK_AFTER = range(6)
-DIE, CUT, PARK = (DIE_BEFORE, DIE_AFTER), (CUT_BEFORE, CUT_AFTER), (PARK_BEFORE, PARK_AFTER)
+# Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
+CRASH_BEFORE, CRASH_AFTER, DISCONNECT_BEFORE, DISCONNECT_AFTER, PAUSE_BEFORE, PAUSE_AFTER = range(6)
+CRASH, DISCONNECT = (CRASH_BEFORE, CRASH_AFTER), (DISCONNECT_BEFORE, DISCONNECT_AFTER)
+PAUSE = (PAUSE_BEFORE, PAUSE_AFTER)
+FAULT_NAMES = (
+    "crashes before", "crashes after", "disconnected before", "disconnected after", "paused before",
+    "paused after",
+)  # fmt: skip
 
 
-class Died(Exception):
-    """The manager process is no more: nothing of it runs on."""
+class ManagerCrashed(Exception):
+    """The manager process is gone: none of its operations continues."""
 
 
 class Operation:
-    """One thing that a manager does. ``fault`` strikes at statement ``at``; a parked one waits for
-    ``resume``: the manager was stopped there (SIGSTOP, a long pause), and goes on later with what it knew."""
+    """One operation of a manager, such as a loop's run. ``fault`` happens at statement ``at``. A paused
+    operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with what it had
+    read."""
 
     def __init__(self, label: str, fault: int | None = None, at: int = 0) -> None:
         self.label, self.fault, self.at, self.count = label, fault, at, 0
         self.task: asyncio.Task[Any] | None = None
-        self.parked, self.resume = asyncio.Event(), asyncio.Event()
+        self.paused, self.resume = asyncio.Event(), asyncio.Event()
 
-    async def park(self) -> None:
-        if asyncio.current_task() is self.task:  # a shared writer is never stopped alone
-            self.parked.set()
+    async def pause(self) -> None:
+        if asyncio.current_task() is self.task:  # a shared batch writer is never paused alone
+            self.paused.set()
             await self.resume.wait()
 
 
@@ -50,12 +56,12 @@ class Postgres:
     """The connection and the virtual clock, in seconds since ``EPOCH``."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection, self.time, self._told = connection, 0.0, -1.0
+        self._connection, self.time, self._time_set = connection, 0.0, -1.0
         self._lock = asyncio.Lock()
 
     @classmethod
     async def prepare(cls, dsn: str) -> Postgres:
-        """Migrate an empty database into virtual time."""
+        """Migrate an empty database, and put it into virtual time."""
         connection = await asyncpg.connect(dsn)
         name = await connection.fetchval("SELECT current_database()")
         await connection.execute(f"""
@@ -73,10 +79,10 @@ class Postgres:
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         async with self._lock:
-            if self._told != self.time:
+            if self._time_set != self.time:
                 now = EPOCH + timedelta(seconds=self.time)
                 await self._connection.execute(f"SET \"sim.now\" = '{now.isoformat()}'")
-                self._told = self.time
+                self._time_set = self.time
             rows: list[Any] = await self._connection.fetch(sql, *args)
             return rows
 
@@ -92,14 +98,14 @@ class Postgres:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
-        self.time, self._told = 0.0, -1.0
+        self.time, self._time_set = 0.0, -1.0
 
     async def close(self) -> None:
         await self._connection.close()
 
 
-class WorldLine(Line):
-    def __init__(self, database: WorldDatabase) -> None:
+class SimulatedLine(Line):
+    def __init__(self, database: SimulatedDatabase) -> None:
         self._database = database
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
@@ -109,15 +115,15 @@ class WorldLine(Line):
         pass
 
 
-class WorldDatabase(Database):
-    """The connections of one manager's life."""
+class SimulatedDatabase(Database):
+    """The connections of one manager process."""
 
     def __init__(self, postgres: Postgres) -> None:
         super().__init__("postgresql://nobody@nowhere/nothing")
-        self._postgres, self.dead = postgres, False
+        self._postgres, self.crashed = postgres, False
 
     def line(self, *, durable: bool = True) -> Line:
-        return WorldLine(self)
+        return SimulatedLine(self)
 
     async def __aenter__(self) -> Database:
         return self
@@ -127,34 +133,38 @@ class WorldDatabase(Database):
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         operation = CURRENT.get()
-        strikes = operation is not None and operation.fault is not None and operation.count == operation.at
+        faulty = operation is not None and operation.fault is not None and operation.count == operation.at
         if operation is not None:
             operation.count += 1
-        if strikes:
+        if faulty:
             assert operation is not None
-            await self._strike(operation, {DIE_BEFORE: DIE, CUT_BEFORE: CUT, PARK_BEFORE: PARK})
-        if self.dead:
-            raise Died
+            await self._inject(
+                operation, {CRASH_BEFORE: CRASH, DISCONNECT_BEFORE: DISCONNECT, PAUSE_BEFORE: PAUSE}
+            )
+        if self.crashed:
+            raise ManagerCrashed
         rows = await self._postgres.fetch(sql, *args)
-        if strikes:
+        if faulty:
             assert operation is not None
-            await self._strike(operation, {DIE_AFTER: DIE, CUT_AFTER: CUT, PARK_AFTER: PARK})
-        if self.dead:
-            raise Died
+            await self._inject(
+                operation, {CRASH_AFTER: CRASH, DISCONNECT_AFTER: DISCONNECT, PAUSE_AFTER: PAUSE}
+            )
+        if self.crashed:
+            raise ManagerCrashed
         return rows
 
-    async def _strike(self, operation: Operation, here: dict[int, tuple[int, int]]) -> None:
-        kind = here.get(operation.fault if operation.fault is not None else -1)
-        if kind is DIE:
-            self.dead = True
-            raise Died
-        if kind is CUT:
+    async def _inject(self, operation: Operation, faults: dict[int, tuple[int, int]]) -> None:
+        kind = faults.get(operation.fault if operation.fault is not None else -1)
+        if kind is CRASH:
+            self.crashed = True
+            raise ManagerCrashed
+        if kind is DISCONNECT:
             raise StoreUnavailable
-        if kind is PARK:
-            await operation.park()
+        if kind is PAUSE:
+            await operation.pause()
 
 
 def draw_fault(rng: random.Random) -> tuple[int | None, int]:
-    """Most operations meet no fault."""
-    kind = rng.choices([None, DIE, CUT, PARK], [74, 6, 5, 15])[0]
+    """Fault and statement number; no fault for most operations."""
+    kind = rng.choices([None, CRASH, DISCONNECT, PAUSE], [74, 6, 5, 15])[0]
     return (None, 0) if kind is None else (rng.choice(kind), rng.choice([0, 0, 1, 1, 1, 2, 3, 4]))

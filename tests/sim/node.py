@@ -1,7 +1,9 @@
-"""An agent and its node in virtual time: the real ``agent.reconcile`` over a model of what runs.
+"""Node of the deterministic simulation: an agent's real ``reconcile`` over simulated kernels, in virtual
+time.
 
-It keeps the promises of ``agent/kernel``: intent in the ledger before anything is
-started, a kernel of the ledger is never started again, its end is told until its order is withdrawn.
+The agent follows the rules of ``agent/kernel``: it writes the checkpoint before it starts anything, never
+starts a kernel of the checkpoint again, and reports an end until the order is withdrawn. Unlike the fleet
+simulator's agent it is killed between these steps, and sees its kernels only when it is stepped.
 """
 
 from __future__ import annotations
@@ -13,146 +15,126 @@ from dataclasses import dataclass, field, replace
 
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.runtimes.simulated import KernelScript, SimulatedKernel
 from moorage.common.link.messages import AgentInfo, Observation, Orders, Report, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import ObservedState as Seen
+from moorage.common.model.status import ObservedState
 
 GIB = 1024**3
-STOP_MARGIN_S = 3.0
+KILL_MARGIN_S = 3.0
 
 
 class Violation(AssertionError):
-    """Something that must never be."""
-
-
-@dataclass(frozen=True)
-class Script:
-    """How a kernel behaves, in seconds; part of its command. ``stubborn``: it does not end when it is told
-    to, nor when it is killed (a hanging driver), before the world is calm again."""
-
-    starts_in: float = 1.0
-    runs_for: float | None = None
-    exit_code: int = 0
-    refused: bool = False
-    ends_in: float = 0.5
-    stubborn: bool = False
-
-    def command(self) -> list[str]:
-        return ["script", json.dumps(self.__dict__)]
+    """A broken invariant."""
 
 
 @dataclass
-class Running:
-    """What the node runs. It needs no agent."""
+class NodeKernel:
+    """A kernel that the node runs, with or without an agent."""
 
     spec: KernelSpec
-    script: Script
-    begun: float
-    ends_at: float | None = None  # told to end
-    exit_code: int | None = None  # ended, and not cleared away yet
+    simulated: SimulatedKernel
 
+    @property
     def alive(self) -> bool:
-        return self.exit_code is None
+        return self.simulated.alive
 
 
 @dataclass
 class Entry:
-    """What the agent remembers over its own death. ``started``: the runtime was asked."""
+    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was called."""
 
     spec: KernelSpec
     created_at: float
     started: bool = False
     ready: bool = False
     withdrawn: bool = False
-    doom: TerminationCause | None = None
+    cause: TerminationCause | None = None
     outcome: Outcome | None = None
 
 
 @dataclass
 class Node:
+    """``on_start`` is called before a kernel is started."""
+
     name: str
     gpus: int
     now: Callable[[], float]
     new_id: Callable[[], str]
-    note_start: Callable[[KernelId, str], None]
+    on_start: Callable[[KernelId, str], None]
     up: bool = True
-    calm: bool = False
-    blind_until: float = 0.0  # the runtime does not answer
+    faults: bool = True
+    unresponsive_until: float = 0.0  # the runtime does not answer
     cpu: int = 8000
     incarnation: str = ""
     identity: str = ""
-    stream: int = 0  # the number of its newest stream, kept with its identity
-    taken: int = 0
-    newest: int = 0
+    stream: int = 0  # the number of its newest stream, stored with its identity
+    applied_generation: int = 0  # by this process
+    newest_generation: int = 0  # seen, in the checkpoint
     orders: Orders | None = None
-    ledger: dict[KernelId, Entry] = field(default_factory=dict)
-    runtime: dict[KernelId, Running] = field(default_factory=dict)
-    strays: set[KernelId] = field(default_factory=set)
+    checkpoint: dict[KernelId, Entry] = field(default_factory=dict)
+    runtime: dict[KernelId, NodeKernel] = field(default_factory=dict)
+    unknown: set[KernelId] = field(default_factory=set)  # in the runtime, and not in the checkpoint
 
     def __post_init__(self) -> None:
         self.incarnation, self.identity = self.new_id(), self.new_id()
 
-    # -- what befalls it --
+    # Faults.
 
-    def die(self) -> None:
-        """The agent process is killed; kernels run on."""
-        self.up, self.orders, self.taken = False, None, 0
-        self.strays.clear()
+    def crash(self) -> None:
+        """The agent process is killed; its kernels keep running."""
+        self.up, self.orders, self.applied_generation = False, None, 0
+        self.unknown.clear()
 
     def reboot(self) -> None:
-        """The node goes down with all that runs."""
-        self.die()
+        """The node restarts; its kernels are gone."""
+        self.crash()
         self.runtime.clear()
 
-    def forget_all(self) -> None:
-        """Its disk is lost, ledger and generation with it."""
-        self.die()
-        self.ledger.clear()
-        self.newest = 0
+    def lose_checkpoint(self) -> None:
+        """The agent process is killed, and the checkpoint is lost with the newest generation."""
+        self.crash()
+        self.checkpoint.clear()
+        self.newest_generation = 0
 
     def lose_disk(self) -> None:
-        """All that was in its state directory is lost: it comes back as another agent."""
-        self.forget_all()
+        """The state directory is lost: the node comes back as another agent."""
+        self.lose_checkpoint()
         self.identity, self.stream = self.new_id(), 0
 
-    def come_back(self) -> None:
+    def restart(self) -> None:
+        """The agent process starts again."""
         self.up, self.incarnation = True, self.new_id()
-        for kernel_id, entry in self.ledger.items():
+        for kernel_id, entry in self.checkpoint.items():
             entry.withdrawn = False
-            there = kernel_id in self.runtime
-            if entry.outcome is None and not there:
-                why = (
-                    "its node restarted"
-                    if entry.started
-                    else "the agent was killed just before it started it"
+            exists = kernel_id in self.runtime
+            if entry.outcome is None and not exists:
+                detail = (
+                    "its node restarted" if entry.started else "the agent was killed before it started it"
                 )
-                entry.outcome = Outcome(Seen.GONE, None, Reason.KERNEL_GONE, why)
-            entry.started = entry.started or there
-        self.strays = {kernel_id for kernel_id in self.runtime if kernel_id not in self.ledger}
+                entry.outcome = Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, detail)
+            entry.started = entry.started or exists
+        self.unknown = self.runtime.keys() - self.checkpoint.keys()
 
-    # -- what it does --
+    def end_faults(self) -> None:
+        """The runtime answers, and hung kernels react to stops and kills."""
+        self.faults, self.unresponsive_until = False, 0
+        for kernel in self.runtime.values():
+            kernel.simulated.hung = False
+
+    # The agent's interface to the link.
 
     def take(self, orders: Orders) -> bool:
-        if not policy.accepts(self.newest, orders):
+        if not policy.accepts(self.newest_generation, orders):
             return False
-        self.taken = self.newest = orders.generation
+        self.applied_generation = self.newest_generation = orders.generation
         self.orders = orders
         self._reconcile()
         return True
 
-    def step(self) -> None:
-        """Time has passed: kernels go their way, and the agent looks at them."""
-        for kernel in self.runtime.values():
-            self._age(kernel)
-        if not self.up:
-            return
-        for kernel_id, entry in self.ledger.items():
-            self._live(kernel_id, entry)
-        self._reconcile()
-
-    def dial(self) -> int:
+    def next_stream(self) -> int:
         """The number of a new stream."""
         self.stream += 1
         return self.stream
@@ -166,108 +148,107 @@ class Node:
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
             (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices), identity=self.identity,
         )  # fmt: skip
-        return Report(info, self.incarnation, self.taken, self.observations())
+        return Report(info, self.incarnation, self.applied_generation, self.observations())
 
     def observations(self) -> tuple[Observation, ...]:
-        told = [self._observation(kernel_id, entry) for kernel_id, entry in self.ledger.items()]
-        strays = [Observation(k, SessionId(""), Seen.UNKNOWN) for k in self.strays]
-        return (*told, *strays)
+        known = [self._observation(kernel_id, entry) for kernel_id, entry in self.checkpoint.items()]
+        unknown = [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self.unknown]
+        return (*known, *unknown)
 
-    # -- inside --
+    # Progress.
 
-    def _age(self, kernel: Running) -> None:
-        script, now = kernel.script, self.now()
-        if not kernel.alive():
+    def step(self) -> None:
+        """Time has passed: kernels advance, and the agent looks at them and reconciles."""
+        for kernel in self.runtime.values():
+            kernel.simulated.advance(self.now())
+        if not self.up:
             return
-        if kernel.ends_at is not None and now >= kernel.ends_at and (not script.stubborn or self.calm):
-            kernel.exit_code = -15
-        elif script.runs_for is not None and now >= kernel.begun + script.starts_in + script.runs_for:
-            kernel.exit_code = script.exit_code
+        for kernel_id, entry in self.checkpoint.items():
+            self._advance(kernel_id, entry)
+        self._reconcile()
 
-    def _state(self, kernel_id: KernelId, entry: Entry) -> Seen:
+    def _state(self, entry: Entry) -> ObservedState:
         if entry.outcome is not None:
             return entry.outcome.state
         if not entry.started:
-            return Seen.CREATING
-        if self.now() < self.blind_until:
-            return Seen.UNKNOWN
-        if entry.withdrawn or entry.doom:
-            return Seen.STOPPING
-        return Seen.RUNNING if entry.ready else Seen.CREATING
+            return ObservedState.CREATING
+        if self.now() < self.unresponsive_until:
+            return ObservedState.UNKNOWN
+        if entry.withdrawn or entry.cause:
+            return ObservedState.STOPPING
+        return ObservedState.RUNNING if entry.ready else ObservedState.CREATING
 
-    def _live(self, kernel_id: KernelId, entry: Entry) -> None:
+    def _advance(self, kernel_id: KernelId, entry: Entry) -> None:
         if entry.outcome is not None:
             return
         if not entry.started:
             if entry.withdrawn:
-                entry.outcome = determine_outcome(
-                    Seen.GONE,
-                    None,
-                    oom=False,
-                    refused=False,
-                    detail="",
-                    cause=entry.doom or TerminationCause(),
-                )
+                entry.outcome = _outcome(ObservedState.GONE, None, entry.cause or TerminationCause())
             else:
                 self._start(kernel_id, entry)
             return
-        if self.now() < self.blind_until:
+        if self.now() < self.unresponsive_until:
             return
-        kernel, now = self.runtime[kernel_id], self.now()
-        if not kernel.alive():
-            doom = entry.doom or (TerminationCause() if entry.withdrawn else None)
-            entry.outcome = determine_outcome(
-                Seen.EXITED, kernel.exit_code, oom=False, refused=False, detail="", cause=doom
-            )
+        simulated, now = self.runtime[kernel_id].simulated, self.now()
+        if not simulated.alive:
+            cause = entry.cause or (TerminationCause() if entry.withdrawn else None)
+            entry.outcome = _outcome(ObservedState.EXITED, simulated.exit_code, cause)
             return
-        if not entry.ready and now >= kernel.begun + kernel.script.starts_in:
-            entry.ready = True
-        if not entry.ready and now >= entry.created_at + entry.spec.start_timeout_s and entry.doom is None:
-            entry.doom = TerminationCause(Reason.START_TIMEOUT, "it was not ready in time")
-        if (entry.withdrawn or entry.doom) and kernel.ends_at is None:
-            kernel.ends_at = now + min(kernel.script.ends_in, entry.spec.stop_grace_s + STOP_MARGIN_S)
+        entry.ready = entry.ready or simulated.state is ObservedState.RUNNING
+        late = not entry.ready and now >= entry.created_at + entry.spec.start_timeout_s
+        if late and entry.cause is None:
+            entry.cause = TerminationCause(Reason.START_TIMEOUT, "it was not ready in time")
+        if entry.withdrawn or entry.cause:
+            simulated.stop(now, entry.spec.stop_grace_s + KILL_MARGIN_S)
 
     def _start(self, kernel_id: KernelId, entry: Entry) -> None:
-        script = Script(**json.loads(entry.spec.command[1]))
-        if script.refused:
-            entry.outcome = Outcome(Seen.EXITED, None, Reason.CREATE_FAILED, "no such program")
+        script = KernelScript(**json.loads(entry.spec.command[1]))
+        if script.refusal:
+            entry.outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal)
             return
         entry.started = True
-        self.note_start(kernel_id, self.name)
-        self.runtime[kernel_id] = Running(entry.spec, script, self.now())
-        held: Counter[str] = Counter()
+        self.on_start(kernel_id, self.name)
+        script = replace(script, hangs=script.hangs and self.faults)
+        self.runtime[kernel_id] = NodeKernel(entry.spec, SimulatedKernel(script, self.now()))
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        granted: Counter[str] = Counter()
         for kernel in self.runtime.values():
-            if kernel.alive():
+            if kernel.alive:
                 for grant in kernel.spec.devices:
-                    held[grant.device_id] += grant.amount
-        for device, amount in held.items():
+                    granted[grant.device_id] += grant.amount
+        for device, amount in granted.items():
             if amount > 1000:
-                holders = [k for k, r in self.runtime.items() if r.alive()]
-                raise Violation(f"device {device} is held {amount} of 1000 by kernels among {holders}")
+                alive = [kernel_id for kernel_id, kernel in self.runtime.items() if kernel.alive]
+                raise Violation(f"{amount} of 1000 shares of device {device} are granted, to some of {alive}")
 
     def _reconcile(self) -> None:
-        states = {kernel_id: self._state(kernel_id, entry) for kernel_id, entry in self.ledger.items()}
-        states |= dict.fromkeys(self.strays, Seen.UNKNOWN)
-        specs = {kernel_id: entry.spec for kernel_id, entry in self.ledger.items()}
+        states = {kernel_id: self._state(entry) for kernel_id, entry in self.checkpoint.items()}
+        states |= dict.fromkeys(self.unknown, ObservedState.UNKNOWN)
+        specs = {kernel_id: entry.spec for kernel_id, entry in self.checkpoint.items()}
         for action in policy.reconcile(self.orders, specs, states):
             match action:
                 case policy.Create(spec):
-                    self.ledger[spec.kernel_id] = Entry(spec, self.now())
+                    self.checkpoint[spec.kernel_id] = Entry(spec, self.now())
                 case policy.Adopt(spec):
-                    self.strays.discard(spec.kernel_id)
-                    self.ledger[spec.kernel_id] = Entry(spec, self.now(), started=True)
+                    self.unknown.discard(spec.kernel_id)
+                    self.checkpoint[spec.kernel_id] = Entry(spec, self.now(), started=True)
                 case policy.Stop(kernel_id):
-                    self.ledger[kernel_id].withdrawn = True
+                    self.checkpoint[kernel_id].withdrawn = True
                 case policy.Remove(kernel_id):
                     self.runtime.pop(kernel_id, None)
-                    del self.ledger[kernel_id]
+                    del self.checkpoint[kernel_id]
                 case policy.Destroy(kernel_id):
-                    kernel = self.runtime[kernel_id]
-                    if not kernel.script.stubborn or self.calm:
-                        self.strays.discard(kernel_id)
+                    if not self.runtime[kernel_id].simulated.hung:
+                        self.unknown.discard(kernel_id)
                         del self.runtime[kernel_id]
 
     def _observation(self, kernel_id: KernelId, entry: Entry) -> Observation:
-        outcome = entry.outcome or Outcome(self._state(kernel_id, entry))
+        outcome = entry.outcome or Outcome(self._state(entry))
         base = Observation(kernel_id, entry.spec.session_id, outcome.state, "127.0.0.1", 21000)
         return replace(base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail)
+
+
+def _outcome(state: ObservedState, exit_code: int | None, cause: TerminationCause | None) -> Outcome:
+    return determine_outcome(state, exit_code, oom=False, refused=False, detail="", cause=cause)

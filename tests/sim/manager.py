@@ -1,4 +1,7 @@
-"""A manager in the world: the real loops over the real store, called by hand, dead between any statements."""
+"""Manager of the deterministic simulation: the real loops over the real store, run one at a time.
+
+A manager can crash, lose its database connection or be paused at any statement.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, _Refused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
 
-from .database import CURRENT, EPOCH, Died, Operation, Postgres, WorldDatabase
+from .database import CURRENT, EPOCH, ManagerCrashed, Operation, Postgres, SimulatedDatabase
 from .node import Node
 
 SUSPECT_AFTER_S, LOST_GRACE_S = 12.0, 30.0
@@ -28,7 +31,7 @@ _METRICS = Metrics()
 
 
 class SkewedClock(ManualClock):
-    """The world's time, ``skew`` seconds off."""
+    """The virtual time, off by ``skew`` seconds."""
 
     def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
         super().__init__(EPOCH, rng.getrandbits(32))
@@ -47,45 +50,47 @@ class SkewedClock(ManualClock):
 
 @dataclass(eq=False)
 class Stream:
-    """One connection of an agent to a manager, with what is under way in it. ``open``: as the agent sees it.
-    Each end keeps its own books, as shipped; what is written to a broken stream may still arrive."""
+    """One connection of an agent to a manager, with the messages in flight. ``open``: from the agent's view.
+    Messages of a broken stream may still arrive. Each end has its own synchronization state, as in
+    production.
+    """
 
     node: Node
-    manager: ManagerLife
+    manager: ManagerProcess
     open: bool = True
-    attached: AgentStream | None = None
+    agent_stream: AgentStream | None = None
     up: deque[Report | ReportDelta] = field(default_factory=deque)
     down: deque[Orders | OrdersDelta | WholeReportWanted] = field(default_factory=deque)
     reports: ReportSender = field(default_factory=ReportSender)
     orders: OrdersReceiver = field(default_factory=OrdersReceiver)
     orders_wanted: bool = False
     number: int = 0
-    held_until: float = 0.0  # what is on its way up is held up for so long
-    served: bool = False  # its first report was taken in: it may be written to
-    busy: bool = False  # its reader is at work: a stream's reports are taken in one by one
+    delayed_until: float = 0.0  # reports in flight arrive no earlier
+    served: bool = False  # its first report was applied: orders may be sent
+    busy: bool = False  # a report is being applied; a stream applies one at a time
 
-    def tell(self) -> None:
-        """The agent sends its report."""
+    def send_report(self) -> None:
+        """The agent sends its state."""
         report = replace(self.node.report(), orders_wanted=self.orders_wanted, stream=self.number)
         self.up.append(self.reports.next_message(report))
 
-    def obey(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
-        """The agent hears the manager."""
+    def receive(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
+        """The agent receives a message of the manager."""
         if isinstance(message, WholeReportWanted):
             self.reports.force_full()
             return
-        whole = self.orders.apply(message)
-        self.orders_wanted = whole is None
-        if whole is not None:
-            self.node.take(whole)
+        orders = self.orders.apply(message)
+        self.orders_wanted = orders is None
+        if orders is not None:
+            self.node.take(orders)
 
 
-class ManagerLife:
-    """A manager from its start to its death."""
+class ManagerProcess:
+    """One manager process, from its start to its crash."""
 
     def __init__(self, name: str, postgres: Postgres, rng: random.Random) -> None:
         self.name = name
-        self.database = WorldDatabase(postgres)
+        self.database = SimulatedDatabase(postgres)
         self.clock = SkewedClock(lambda: postgres.time, rng)
         self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
         self.leader = Leader(self.store, self.clock)
@@ -96,94 +101,95 @@ class ManagerLife:
             self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
         )
         self.links = AgentLinks(self.store, _METRICS, self.clock)
-        self.parked: list[Operation] = []
+        self.paused: list[Operation] = []
 
     @property
-    def dead(self) -> bool:
-        return self.database.dead
+    def crashed(self) -> bool:
+        return self.database.crashed
 
-    async def do(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run until it is done, parked or dead. The answer, or None: whoever asked does not know."""
+    async def execute(self, operation: Operation, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run until the operation is done, paused or crashed. Its result; None if the caller does not learn
+        it."""
         token = CURRENT.set(operation)
         operation.task = asyncio.get_running_loop().create_task(work, name=operation.label)
         CURRENT.reset(token)
-        return await self.follow(operation)
+        return await self._wait(operation)
 
-    async def follow(self, operation: Operation) -> Any:
+    async def _wait(self, operation: Operation) -> Any:
         task = operation.task
         assert task is not None
-        parked = asyncio.get_running_loop().create_task(operation.parked.wait())
-        await asyncio.wait({task, parked}, return_when=asyncio.FIRST_COMPLETED)
-        parked.cancel()
+        paused = asyncio.get_running_loop().create_task(operation.paused.wait())
+        await asyncio.wait({task, paused}, return_when=asyncio.FIRST_COMPLETED)
+        paused.cancel()
         if not task.done():
-            self.parked.append(operation)
+            self.paused.append(operation)
             return None
         try:
             return task.result()
-        except (Died, MoorageError):
+        except (ManagerCrashed, MoorageError):
             return None
         except asyncio.CancelledError:
-            # A writer that died with the manager cancels those who wait for it.
-            if not self.dead:
+            # A batch writer that crashed with the manager cancels its callers.
+            if not self.crashed:
                 raise
             return None
 
     async def resume(self, operation: Operation) -> None:
-        """What was stopped goes on with what it knew then."""
-        self.parked.remove(operation)
+        """A paused operation continues."""
+        self.paused.remove(operation)
         operation.fault = None
-        operation.parked.clear()
+        operation.paused.clear()
         operation.resume.set()
-        await self.follow(operation)
+        await self._wait(operation)
 
-    async def die(self) -> None:
-        self.database.dead = True
-        while self.parked:
-            await self.resume(self.parked[0])
+    async def crash(self) -> None:
+        self.database.crashed = True
+        while self.paused:
+            await self.resume(self.paused[0])
 
-    # -- the link: what rpc/link.py does around its bookkeeping --
+    # The link: what ``rpc/agent_link.py`` does between gRPC and its own state.
 
-    async def hear(self, stream: Stream, message: Report | ReportDelta) -> None:
+    async def apply_report(self, stream: Stream, message: Report | ReportDelta) -> None:
         stream.busy = True
         try:
-            if stream.attached is None:
+            if stream.agent_stream is None:
                 await self._attach(stream, message)
-            elif (report := stream.attached.take(message)) is not None:
-                if not await self.links._observe(stream.attached, report):
-                    self.hang_up(stream)
+            elif (report := stream.agent_stream.take(message)) is not None:
+                if not await self.links._observe(stream.agent_stream, report):
+                    self.disconnect(stream)
                 elif report.orders_wanted:
-                    self.links._heard([stream.attached.agent_id])
+                    self.links._heard([stream.agent_stream.agent_id])
         except (StoreUnavailable, _Refused):
-            self.hang_up(stream)
+            self.disconnect(stream)
         finally:
             stream.busy = False
 
     async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
         if not isinstance(first, Report):
-            return self.hang_up(stream)  # its beginning was lost
-        attached = stream.attached = self.links._admit(first, Caller())
-        attached.take(first)
-        await self.links._observe(attached, first)
-        self.links._heard([attached.agent_id])
+            return self.disconnect(stream)  # the first report was lost
+        agent_stream = stream.agent_stream = self.links._admit(first, Caller())
+        agent_stream.take(first)
+        await self.links._observe(agent_stream, first)
+        self.links._heard([agent_stream.agent_id])
         stream.served = True
         return None
 
-    def write(self, stream: Stream) -> None:
-        """What was offered goes out."""
-        attached = stream.attached
+    def send_orders(self, stream: Stream) -> None:
+        """Send what was offered to the stream."""
+        agent_stream = stream.agent_stream
         if (
-            attached is None
+            agent_stream is None
             or not stream.served
-            or self.links._attached.get(attached.agent_id) is not attached
+            or self.links._attached.get(agent_stream.agent_id) is not agent_stream
         ):
             return
-        requests, attached.requests = attached.requests, []
+        requests, agent_stream.requests = agent_stream.requests, []
         stream.down.extend(r for r in requests if isinstance(r, WholeReportWanted))
-        if (message := attached.sending()) is not None:
+        if (message := agent_stream.sending()) is not None:
             stream.down.append(message)
 
-    def hang_up(self, stream: Stream) -> None:
+    def disconnect(self, stream: Stream) -> None:
         stream.open = False
         stream.up.clear()
-        if stream.attached is not None:
-            self.links._leave(stream.attached)
+        if stream.agent_stream is not None:
+            self.links._leave(stream.agent_stream)

@@ -1,0 +1,104 @@
+"""Invariants of the deterministic simulation. Each check raises ``Violation``."""
+
+from __future__ import annotations
+
+import random
+
+from moorage.common.model.status import WANTED, Status
+
+from .database import Postgres
+from .manager import ManagerProcess
+from .node import Node, Violation
+
+
+class Invariants:
+    """``lost_node``: a node that never comes back. ``acknowledged``: ids of the sessions whose creation was
+    confirmed."""
+
+    postgres: Postgres
+    id_rng: random.Random
+    managers: list[ManagerProcess]
+    nodes: list[Node]
+    lost_node: Node | None
+    acknowledged: set[str]
+
+    async def check_always(self, grace_s: float) -> None:
+        """Checks that hold at any time, faults included."""
+        # A manager process of its own: no fault injection, and no crash.
+        observer = ManagerProcess("observer", self.postgres, self.id_rng)
+        discrepancies = await observer.store.check(grace_s=grace_s)
+        if discrepancies:
+            raise Violation("; ".join(f"{d.check}: {d.subject}: {d.detail}" for d in discrepancies))
+        rows = await self.postgres.fetch("SELECT id FROM sessions")
+        missing = self.acknowledged - {row["id"] for row in rows}
+        if missing:
+            raise Violation(f"acknowledged sessions are missing: {missing}")
+        await self.check_gone_kernels()
+        await self.check_clusters()
+
+    async def check_gone_kernels(self) -> None:
+        """A kernel that is stored as GONE does not run: no outdated report ends a kernel."""
+        rows = await self.postgres.fetch("SELECT id, agent_id, reason FROM kernels WHERE observed = 'GONE'")
+        gone = {row["id"]: f"{row['agent_id']} ({row['reason']})" for row in rows}
+        for node in self.nodes:
+            for kernel_id, kernel in node.runtime.items():
+                if kernel.alive and kernel_id in gone:
+                    raise Violation(
+                        f"kernel {kernel_id} runs on {node.name}, and is stored as GONE by {gone[kernel_id]}"
+                    )
+
+    async def check_clusters(self) -> None:
+        """All kernels of an attempt are placed or none: on one agent, or each on its own."""
+        rows = await self.postgres.fetch(
+            "SELECT s.name, k.attempt, s.spec #>> '{cluster,mode}' AS mode, "
+            "(s.spec #>> '{cluster,size}')::int AS size, count(k.agent_id) AS placed, "
+            "count(DISTINCT k.agent_id) AS agents FROM kernels k "
+            "JOIN sessions s ON s.id = k.session_id WHERE s.spec ? 'cluster' GROUP BY s.id, k.attempt"
+        )
+        for row in rows:
+            agents = row["size"] if row["mode"] == "multi-node" else 1
+            if row["placed"] and (row["placed"], row["agents"]) != (row["size"], agents):
+                raise Violation(f"a cluster is partly placed: {dict(row)}")
+
+    async def check_kernels(self) -> None:
+        """After the faults: kernels that run are wanted, and kernels that are RUNNING run."""
+        rows = await self.postgres.fetch("SELECT id, status FROM kernels WHERE status <> 'PENDING'")
+        statuses = {row["id"]: Status(row["status"]) for row in rows}
+        alive = {k: node.name for node in self.nodes for k, kernel in node.runtime.items() if kernel.alive}
+        for kernel_id, node_name in alive.items():
+            if statuses.get(kernel_id) not in (*WANTED, Status.TERMINATING):
+                raise Violation(f"kernel {kernel_id} runs on {node_name} and is {statuses.get(kernel_id)}")
+        for kernel_id, status in statuses.items():
+            if status is Status.RUNNING and kernel_id not in alive:
+                raise Violation(f"kernel {kernel_id} is RUNNING, and runs on no node")
+
+    async def check_sessions(self) -> None:
+        """After the faults: no session waits for what cannot happen, and every end has a reason."""
+        rows = await self.postgres.fetch(
+            "SELECT s.name, s.status, s.hold, s.reason, s.attempt, s.deadline_at FROM sessions s "
+            "WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
+        )
+        for row in rows:
+            if row["status"] == Status.PENDING and row["hold"] is not None and row["deadline_at"] is None:
+                refusals = row["hold"]["refusals"]
+                if refusals and all("avoided" in refusal for refusal in refusals):
+                    raise Violation(f"session {row['name']} waits forever: {refusals}")
+        ended = await self.postgres.fetch(
+            "SELECT name FROM sessions WHERE status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND reason = ''"
+        )
+        if ended:
+            raise Violation(f"sessions ended without a reason: {[row['name'] for row in ended]}")
+
+    async def check_nothing_remains(self) -> None:
+        """After everything was stopped: no session is live and nothing is allocated. Allocations of an agent
+        that never comes back stay: it is fenced."""
+        live = await self.postgres.fetch(
+            "SELECT name, status FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
+        )
+        allocated = await self.postgres.fetch(
+            "SELECT agent_id, slot, device_id, used FROM agent_slots WHERE used <> 0 AND agent_id <> $1",
+            self.lost_node.name if self.lost_node is not None else "",
+        )
+        running = {node.name: list(node.runtime) for node in self.nodes if node.runtime}
+        if live or allocated or running:
+            raise Violation(f"remaining: sessions {live}, slots {allocated}, kernels {running}")

@@ -1,0 +1,383 @@
+"""Deterministic simulation: managers, nodes and users over one database, in virtual time, with faults.
+
+The same seed gives the same run. ``run`` takes ``STEPS`` random steps and checks the invariants between them;
+then the faults end, time passes, and every session must have reached a correct state; then everything is
+stopped, and nothing may remain.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from moorage.common.model.ids import KernelId
+
+from .database import FAULT_NAMES, Operation, Postgres, draw_fault
+from .invariants import Invariants
+from .manager import ManagerProcess, Stream
+from .node import Node, Violation
+from .workload import Workload
+
+STEPS = 45
+CHECK_EVERY = 9
+FOREVER_S = 1e9
+
+
+class Simulation(Workload, Invariants):
+    """``log`` is the run in words: the same for the same seed."""
+
+    def __init__(self, seed: int, postgres: Postgres) -> None:
+        self.seed, self.postgres, self.rng = seed, postgres, random.Random(seed)
+        self.scheduling_rng = random.Random(seed + 2) if seed % 3 == 0 else None
+        self.log: list[str] = []
+        self.id_rng = random.Random(seed + 1)
+        self.manager_count = 0
+        self.managers = [self.new_manager(n) for n in range(self.rng.choice([1, 2, 2]))]
+        self.started_on: dict[KernelId, str] = {}
+        self.forgotten: set[KernelId] = set()  # their node can no longer know that they ran
+        self.nodes = [self.new_node(n) for n in range(self.rng.choice([1, 2, 2, 3]))]
+        self.streams: list[Stream] = []
+        self.acknowledged: set[str] = set()
+        self.sessions: list[str] = []
+        self.endpoints: list[str] = []
+        self.faults = True
+        self.lost_node: Node | None = None
+        self.new_identities = False  # after a lost disk: the node waits until its old identity is LOST
+
+    def new_node(self, n: int) -> Node:
+        return Node(
+            f"node-{n}", self.rng.choice([1, 2, 2]), lambda: self.postgres.time,
+            lambda: f"inc-{self.id_rng.getrandbits(64):016x}", self.note_start,
+        )  # fmt: skip
+
+    def new_manager(self, n: int) -> ManagerProcess:
+        self.manager_count += 1
+        return ManagerProcess(f"manager-{n}.{self.manager_count}", self.postgres, self.id_rng)
+
+    def note_start(self, kernel_id: KernelId, node: str) -> None:
+        if kernel_id in self.started_on and kernel_id not in self.forgotten:
+            raise Violation(
+                f"kernel {kernel_id} was started on {self.started_on[kernel_id]}, and again on {node}"
+            )
+        self.started_on[kernel_id] = node
+
+    def record(self, text: str) -> None:
+        self.log.append(f"{self.postgres.time:8.1f} s  {text}")
+
+    # The run.
+
+    async def run(self, steps: int = STEPS) -> None:
+        actions = {
+            self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
+            self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
+            self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
+            self.expire_silent_agents: 1,
+        }  # fmt: skip
+        for node in self.nodes:
+            self.connect(node)
+        for n in range(steps):
+            await self.rng.choices(list(actions), list(actions.values()))[0]()
+            await self.restart_crashed()
+            for manager in self.managers:
+                if manager.paused and self.rng.random() < 0.15:
+                    await self.resume(manager)
+            if n % CHECK_EVERY == CHECK_EVERY - 1:
+                await self.check_always(FOREVER_S)
+        await self.end_faults()
+        await self.converge()
+        await self.stop_everything()
+
+    async def end(self) -> None:
+        """Crash all managers: nothing keeps running."""
+        for manager in self.managers:
+            await manager.crash()
+
+    async def restart_crashed(self) -> None:
+        """The service manager starts crashed managers again."""
+        for n, manager in enumerate(self.managers):
+            if manager.crashed:
+                await manager.crash()
+                self.managers[n] = self.new_manager(n)
+                self.record(f"{manager.name} crashed; {self.managers[n].name} starts")
+
+    async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
+        if any(operation.label == label for operation in manager.paused):
+            return None  # a loop does not overlap with itself
+        fault, at = draw_fault(self.rng) if self.faults else (None, 0)
+        operation = Operation(label, fault, at)
+        result = await manager.execute(operation, work())
+        happened = fault is not None and operation.count > at
+        suffix = f", {FAULT_NAMES[fault]} statement {at}" if fault is not None and happened else ""
+        self.record(f"{manager.name}: {label}{suffix}")
+        return result
+
+    # The links.
+
+    def connect(self, node: Node, avoid: ManagerProcess | None = None) -> None:
+        others = [m for m in self.managers if m is not avoid]
+        stream = Stream(node, self.rng.choice(others or self.managers), number=node.next_stream())
+        self.streams.append(stream)
+        stream.send_report()
+        self.record(f"{node.name} connects to {stream.manager.name}")
+
+    def open_streams(self) -> list[Stream]:
+        return [s for s in self.streams if s.open and s.node.up and not s.manager.crashed]
+
+    def reconnect_if_broken(self, node: Node) -> None:
+        if not any(s.node is node for s in self.open_streams()):
+            for stream in self.streams:
+                if stream.node is node:
+                    stream.open = False
+            self.connect(node)
+
+    async def send_node_report(self) -> None:
+        node = self.rng.choice(self.nodes)
+        node.step()
+        if not node.up:
+            return
+        self.reconnect_if_broken(node)
+        for stream in self.open_streams():
+            if stream.node is node:
+                stream.send_report()
+                states = {o.kernel_id[-4:]: o.state.value for o in node.observations()}
+                self.record(f"{node.name} reports {states} at generation {node.applied_generation}")
+
+    async def deliver_report(self, chosen: Stream | None = None) -> None:
+        busy = {(s.manager, s.node.name) for s in self.streams if s.busy}
+        ready = [
+            s for s in self.streams
+            if s.up and not s.manager.crashed and (s.manager, s.node.name) not in busy
+            and s.delayed_until <= self.postgres.time
+        ]  # fmt: skip
+        if chosen is None and ready:
+            chosen = self.rng.choice(ready)
+        if chosen is None:
+            return
+        stream, manager, message = chosen, chosen.manager, chosen.up.popleft()
+        label = f"report of {stream.node.name}"
+        await self.operate(manager, label, lambda: manager.apply_report(stream, message))
+        if not stream.open:
+            await self.check_gone_kernels()
+
+    async def prepare_orders(self) -> None:
+        manager = self.rng.choice(self.managers)
+        await self.operate(manager, "orders", manager.links.run_once)
+
+    async def deliver_orders(self, chosen: Stream | None = None) -> None:
+        for stream in self.open_streams():
+            stream.manager.send_orders(stream)
+        ready = [s for s in self.open_streams() if s.down]
+        if chosen is None and ready:
+            chosen = self.rng.choice(ready)
+        if chosen is None:
+            return
+        chosen.receive(chosen.down.popleft())
+        node = chosen.node
+        ordered = [k.kernel_id[-4:] for k in node.orders.kernels] if node.orders else None
+        generation = node.newest_generation
+        self.record(f"{node.name} receives orders: newest generation {generation}, kernels {ordered}")
+        if self.rng.random() < 0.7:
+            node.step()
+
+    # Managers and time.
+
+    async def run_loop(self) -> None:
+        manager = self.rng.choice(self.managers)
+        names = ["scheduler", "sessions", "replicas", "collector"]
+        name = self.rng.choices(names, [8, 10, 3, 2])[0]
+        if name != "sessions" and manager.leader.term is None and self.rng.random() < 0.9:
+            await self.operate(manager, "leader", manager.leader.run_once)
+            if manager.crashed:
+                return
+        await self.operate(manager, name, getattr(manager, name).run_once)
+
+    async def advance_time(self) -> None:
+        self.postgres.time += self.rng.choice([0.1, 0.5, 1, 3, 5, 9, 20, 65])
+
+    async def expire_silent_agents(self) -> None:
+        """A manager runs for long enough without faults to declare silent agents LOST."""
+        manager = self.rng.choice(self.managers)
+        self.record("no faults while silent agents expire")
+        self.faults = False
+        for _ in range(8):
+            self.postgres.time += 8
+            await self.operate(manager, "leader", manager.leader.run_once)
+            await self.operate(manager, "collector", manager.collector.run_once)
+        await self.operate(manager, "sessions", manager.sessions.run_once)
+        self.faults = True
+
+    async def run_most(self) -> None:
+        """Most components run, in random order."""
+        self.postgres.time += self.rng.choice([0.2, 1, 2, 4])
+        manager = self.rng.choice(self.managers)
+        work: list[Callable[[], Awaitable[None]]] = [self.send_node_report] * len(self.nodes)
+        work += [self.deliver_report] * 3 + [self.deliver_orders] * 3
+        if manager.leader.term is None:
+            await self.operate(manager, "leader", manager.leader.run_once)
+        work += [
+            lambda run=run, name=name: self.operate(manager, name, run)  # type: ignore[misc]
+            for name, run in (
+                ("scheduler", manager.scheduler.run_once),
+                ("sessions", manager.sessions.run_once),
+                ("replicas", manager.replicas.run_once),
+                ("beats", manager.store.write_beats),
+            )
+        ]
+        work += [lambda m=m: self.operate(m, "orders", m.links.run_once) for m in self.managers]  # type: ignore[misc]
+        self.rng.shuffle(work)
+        for action in work:
+            if self.rng.random() < 0.8:
+                await action()
+                await self.restart_crashed()
+                if manager.crashed:
+                    return
+
+    # Faults.
+
+    async def fault_node(self) -> None:
+        node = self.rng.choice(self.nodes)
+        if not node.up:
+            node.restart()
+            self.record(f"{node.name} restarts as {node.incarnation}")
+            return
+        fault = self.rng.choice(
+            ["crash", "crash", "reboot", "lose_checkpoint", "lose_disk", "unresponsive", "resize"]
+        )
+        self.record(f"{node.name}: {fault}")
+        if fault == "unresponsive":
+            node.unresponsive_until = self.postgres.time + self.rng.choice([5, 60])
+        elif fault == "resize":
+            node.cpu, node.gpus = self.rng.choice([2000, 8000]), self.rng.choice([1, 2])
+        else:
+            # A node that lost both a kernel and its checkpoint entry cannot know that the kernel ever ran.
+            if fault in ("lose_checkpoint", "lose_disk"):
+                self.forgotten |= {k for k in node.checkpoint if k not in node.runtime}
+            self.new_identities |= fault == "lose_disk"
+            if fault == "reboot":
+                self.forgotten |= {k for k in node.runtime if k not in node.checkpoint}
+            getattr(node, fault)()
+            for stream in self.streams:  # they break; reports in flight may still arrive
+                if stream.node is node:
+                    stream.open = False
+            if self.rng.random() < 0.5:
+                node.restart()
+                self.record(f"{node.name} restarts as {node.incarnation}")
+
+    async def fault_stream(self) -> None:
+        if not self.streams:
+            return
+        stream = self.rng.choice(self.streams[-4:])
+        faults = ["break"] * 2 + ["move"] * 3
+        faults += ["lose report", "lose orders", "duplicate report", "duplicate orders"]
+        fault = self.rng.choice(faults)
+        self.record(f"stream of {stream.node.name} to {stream.manager.name}: {fault}")
+        messages: Any = stream.up if "report" in fault else stream.down
+        if fault == "break":
+            stream.open = False
+            stream.down.clear()
+            if self.rng.random() < 0.7:
+                stream.up.clear()
+        elif fault == "move" and stream.open and stream.node.up:
+            # This report is delayed: by then another manager serves the agent, and newer reports were
+            # applied.
+            stream.send_report()
+            stream.open = False
+            stream.delayed_until = self.postgres.time + self.rng.choice([5, 10, 20])
+            stream.down.clear()
+            self.connect(stream.node, avoid=stream.manager)
+        elif messages and "lose" in fault:
+            messages.popleft()
+        elif messages:
+            messages.append(messages[-1])
+
+    async def fault_manager(self) -> None:
+        manager = self.rng.choice(self.managers)
+        if manager.paused:
+            await self.resume(manager)
+        elif self.rng.random() < 0.5:
+            manager.clock.skew = self.rng.choice([0, 3600, -3600])
+            self.record(f"{manager.name}: its clock is {manager.clock.skew} s off")
+        else:
+            manager.database.crashed = True
+
+    async def resume(self, manager: ManagerProcess) -> None:
+        operation = self.rng.choice(manager.paused)
+        self.record(f"{manager.name} resumes: {operation.label}")
+        await manager.resume(operation)
+
+    # After the faults.
+
+    async def end_faults(self) -> None:
+        """Paused operations resume, and crashed processes restart."""
+        self.record("-- faults end --")
+        self.faults = False
+        for manager in self.managers:
+            manager.clock.skew = 0
+            while manager.paused:
+                await manager.resume(manager.paused[0])
+        await self.restart_crashed()
+        for node in self.nodes:
+            node.end_faults()
+        if len(self.nodes) > 1 and self.rng.random() < 0.3:
+            # The node with most kernels: every session that ran there must report the loss.
+            self.lost_node = max(self.nodes, key=lambda n: sum(k.alive for k in n.runtime.values()))
+            self.nodes.remove(self.lost_node)
+            self.lost_node.crash()
+            self.record(f"{self.lost_node.name} never restarts")
+        for stream in self.streams:
+            if stream.node is self.lost_node:
+                stream.open = False
+        for node in self.nodes:
+            if not node.up:
+                node.restart()
+
+    async def run_all(self, seconds: float) -> None:
+        """Time passes, and every component runs once. In reality each would run many times."""
+        self.postgres.time += seconds
+        for node in self.nodes:
+            node.step()
+            self.reconnect_if_broken(node)
+            for stream in [s for s in self.open_streams() if s.node is node]:
+                stream.send_report()
+        for stream in list(self.streams):
+            while stream.up and not stream.manager.crashed:
+                await self.deliver_report(stream)
+            if not stream.open:
+                stream.manager.disconnect(stream)  # its keepalives time out
+        for manager in self.managers:
+            await self.operate(manager, "leader", manager.leader.run_once)
+            await self.operate(manager, "beats", manager.store.write_beats)
+        manager = next((m for m in self.managers if m.leader.term is not None), self.managers[0])
+        for loop in (manager.collector, manager.sessions, manager.replicas, manager.scheduler):
+            await self.operate(manager, loop.loop.name, loop.run_once)
+        for manager in self.managers:
+            await self.operate(manager, "orders", manager.links.run_once)
+        for stream in self.open_streams():
+            stream.manager.send_orders(stream)
+            while stream.down:
+                await self.deliver_orders(stream)
+        self.streams = self.open_streams()
+
+    async def converge(self) -> None:
+        # Short steps first: only a manager that has run for long enough may declare an agent LOST.
+        silence = (8,) * 7 if self.lost_node is not None or self.new_identities else (4, 8, 25)
+        for seconds in (1, *silence, 40, 65, 65, 65, 5, 5):
+            await self.run_all(seconds)
+        await self.check_always(60)
+        await self.check_kernels()
+        await self.check_sessions()
+
+    async def stop_everything(self) -> None:
+        self.record("-- stop everything --")
+        store = self.managers[0].store
+        for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
+            await store.delete_endpoint(row["name"], actor="user")
+        for row in await self.postgres.fetch(
+            "SELECT id FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
+        ):
+            await store.stop_session(row["id"], actor="user")
+        for seconds in (1, 3, 8, 25, 65, 1, 1):
+            await self.run_all(seconds)
+        await self.check_always(10)
+        await self.check_nothing_remains()

@@ -1,0 +1,174 @@
+"""Deterministic simulation of a thousand seeds, and mutations that it must detect.
+
+A failing seed prints its log, and the command that reproduces it. ``make sim SEEDS=1000``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from moorage.agent.kernel import reconcile
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
+from moorage.manager.store import reports
+from moorage.manager.store.queries import SQL
+
+from .database import Postgres
+from .node import Violation
+from .simulation import Simulation
+
+SEEDS = int(os.environ.get("MOORAGE_SEEDS", "1000"))
+# Many seeds run in parts, which can run in parallel.
+COUNT = 4 if SEEDS >= 400 else 1
+PARTS = [range(SEEDS * part // COUNT, SEEDS * (part + 1) // COUNT) for part in range(COUNT)]
+TRUNCATE_EVERY = 50
+
+
+async def run_seed(seed: int, postgres: Postgres) -> Simulation:
+    """Raises ``Violation`` with the log and the command that reproduces it."""
+    await postgres.clear(truncate=seed % TRUNCATE_EVERY == 0)
+    simulation = Simulation(seed, postgres)
+    try:
+        await simulation.run()
+    except Exception as error:
+        log = "\n".join(simulation.log)
+        raise Violation(
+            f"seed {seed}:\n{log}\n{type(error).__name__}: {error}\n"
+            f"reproduce: MOORAGE_SEED={seed} .venv/bin/pytest tests/sim -k replay"
+        ) from error
+    finally:
+        await simulation.end()
+    return simulation
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seeds", PARTS, ids=lambda part: f"{part.start}-{part.stop - 1}")
+async def test_seeds(postgres: Postgres, seeds: range) -> None:
+    steps = kernels = 0
+    for seed in seeds:
+        simulation = await run_seed(seed, postgres)
+        kernels += len(simulation.started_on)
+        steps += len(simulation.log)
+    print(f"\n{len(seeds)} seeds, {steps} steps, {kernels} kernels started, 0 violations")
+    assert kernels > len(seeds), "a simulation in which nothing happens proves nothing"
+
+
+async def test_replay(postgres: Postgres) -> None:
+    """Print the log of the seed in ``MOORAGE_SEED``. A second run must give the same log."""
+    seed = int(os.environ.get("MOORAGE_SEED", "7"))
+    first = await run_seed(seed, postgres)
+    print("\n".join(first.log))
+    assert (await run_seed(seed, postgres)).log == first.log
+
+
+# Mutations: one rule broken at a time. The simulation must detect each of them.
+
+RELEASE_AT_END = """), freed AS (
+    UPDATE allocations a SET released_at = now() FROM moved m, kernels k
+    WHERE k.session_id = m.id AND a.kernel_id = k.id AND a.released_at IS NULL
+      AND m.new IN ('TERMINATED', 'ERROR')
+    RETURNING a.agent_id, a.slot, a.device_id, a.amount
+), uncounted AS (
+    UPDATE agent_slots c SET used = c.used - x.amount
+    FROM (SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3) x
+    WHERE (c.agent_id, c.slot, c.device_id) = (x.agent_id, x.slot, x.device_id)
+), fresh AS ("""
+
+# Mutations of SQL: the statement, a part of it, and its replacement.
+SQL_MUTATIONS = {
+    "devices are released when a session ends": ("session_move", "), fresh AS (", RELEASE_AT_END),
+    "a transition sets no deadline": (
+        "session_move", "now() + make_interval(secs => i.deadline_s)", "NULL::timestamptz",
+    ),
+    "kernels of lost agents are ignored": ("kernels_lost", "a.status = 'LOST'", "a.status = 'NEVER'"),
+}  # fmt: skip
+
+
+async def first_failure(postgres: Postgres, seeds: int = 600, *, start: int = 0) -> str:
+    for seed in range(start, start + seeds):
+        try:
+            await run_seed(seed, postgres)
+        except Violation as violation:
+            return str(violation)
+    return ""
+
+
+@pytest.mark.parametrize("mutation", SQL_MUTATIONS)
+async def test_sql_mutation_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, mutation: str
+) -> None:
+    name, part, replacement = SQL_MUTATIONS[mutation]
+    assert part in SQL[name], "the statement has changed: adapt the mutation"
+    monkeypatch.setitem(SQL, name, SQL[name].replace(part, replacement))
+    assert "reproduce: MOORAGE_SEED=" in await first_failure(postgres)
+
+
+# The fence in each statement: the report came through the newest stream of its agent.
+STREAM_FENCES = {
+    "agent_upsert": "excluded.stream = 0",
+    "agent_beat": "a.stream = i.stream",
+    "agent_slots_put": "a.stream = s.stream",
+    "kernel_observe": "a.stream = i.stream",
+    "allocation_release": "a.stream = i.stream",
+}
+
+
+async def test_applying_reports_of_an_older_stream_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, fence in STREAM_FENCES.items():
+        assert fence in SQL[name], "the statement has changed: adapt the mutation"
+        monkeypatch.setitem(SQL, name, SQL[name].replace(fence, "TRUE"))
+    # Reports of two streams of one agent must overtake each other, which happens in one seed of two hundred:
+    # start shortly before such a seed.
+    assert "is stored as GONE" in await first_failure(postgres, start=330)
+
+
+async def test_treating_unknown_as_gone_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = reports.kernel_changes
+
+    def mutated(stored: Any, seen: Mapping[KernelId, Observation], accepted: Any) -> Any:
+        gone = {k: v for k, v in seen.items() if v.state is not ObservedState.UNKNOWN}
+        return real(stored, gone, frozenset(k for k, _, _ in stored))
+
+    monkeypatch.setattr(reports, "kernel_changes", mutated)
+    assert await first_failure(postgres)
+
+
+async def test_treating_an_omitted_kernel_as_gone_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = reports.kernel_changes
+
+    def mutated(stored: Any, seen: Mapping[KernelId, Observation], accepted: Any) -> Any:
+        omitted = {
+            k: Observation(k, s, ObservedState.GONE, reason=Reason.KERNEL_GONE)
+            for k, s, _ in stored
+            if k not in seen
+        }
+        return real(stored, {**seen, **omitted}, accepted)
+
+    monkeypatch.setattr(reports, "kernel_changes", mutated)
+    assert await first_failure(postgres)
+
+
+async def test_recreating_an_exited_kernel_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that creates a kernel again although its checkpoint has it."""
+    real = reconcile.reconcile
+
+    def mutated(orders: Any, checkpoint: Any, observed: Any) -> Any:
+        known = {k: v for k, v in checkpoint.items() if observed.get(k) is not ObservedState.EXITED}
+        return real(orders, known, {k: v for k, v in observed.items() if k in known})
+
+    monkeypatch.setattr(reconcile, "reconcile", mutated)
+    assert "was started on" in await first_failure(postgres)

@@ -1,0 +1,131 @@
+"""Workload of the deterministic simulation: users and administrators who call the API at random."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from moorage.agent.runtimes.simulated import KernelScript
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+
+from .manager import ManagerProcess
+
+
+class Workload:
+    rng: random.Random
+    scheduling_rng: random.Random | None  # set in a third of the seeds
+    managers: list[ManagerProcess]
+    acknowledged: set[str]
+    sessions: list[str]
+    endpoints: list[str]
+
+    async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
+        raise NotImplementedError
+
+    async def create_session(self) -> None:
+        rng, manager = self.rng, self.rng.choice(self.managers)
+        name = f"s{len(self.sessions)}"
+        kind = rng.choice(["batch", "batch", "interactive"])
+        script = KernelScript(
+            start_s=rng.choice([0, 1, 5, 50]),
+            run_s=rng.choice([0, 3, 60] if kind == "batch" else [None, 0, 3, 60]),
+            exit_code=rng.choice([0, 0, 1]),
+            refusal="no such program" if rng.random() < 0.1 else "",
+            stop_s=rng.choice([0, 2, 60]),
+            hangs=rng.random() < 0.1,
+        )
+        options: dict[str, Any] = {"timeout_s": rng.choice([None, 20])} if kind == "batch" else {}
+        if rng.random() < 0.3:
+            options["max_lifetime_s"] = 40
+        if rng.random() < 0.2:
+            options["pending_timeout_s"] = 25
+        if kind == "batch" and rng.random() < 0.3:
+            options |= {"retries": 2, "retry_backoff_s": 3}
+        options |= self.draw_scheduling_options(manager, kind)
+        gpu = rng.choice([0, 1, 1, 1, 2])
+        spec = SessionSpec(
+            name=name, type=kind, command=_command(script), start_timeout_s=20, stop_grace_s=5,
+            resources={"cpu": rng.choice([1, 2, 6]), "cuda.device": gpu},
+            max_attempts=rng.choice([1, 2, 3]), **options,
+        )  # fmt: skip
+        view = await self.operate(manager, f"create {name} ({kind}, {gpu} gpu, {script})", lambda: (
+            manager.store.create_session(spec, actor="user")))  # fmt: skip
+        self.sessions.append(name)
+        if view is not None:
+            self.acknowledged.add(view.id)
+
+    def draw_scheduling_options(self, manager: ManagerProcess, kind: str) -> dict[str, Any]:
+        """Dependencies, start times, clusters and priorities, in the seeds that have them."""
+        rng, options = self.scheduling_rng, dict[str, Any]()
+        if rng is None:
+            return options
+        if self.sessions and rng.random() < 0.2:
+            on = rng.choice(["any", "failure"])
+            options["depends_on"] = [{"session": rng.choice(self.sessions), "on": on}]
+        elif kind == "batch" and rng.random() < 0.1:
+            options["starts_at"] = manager.clock.now() + timedelta(seconds=rng.choice([-5, 5, 30]))
+        if rng.random() < 0.3:
+            options["cluster"] = {
+                "size": rng.choice([2, 2, 3]), "mode": rng.choice(["single-node", "multi-node"]),
+                "on_kernel_loss": rng.choice(["end", "degrade"]),
+            }  # fmt: skip
+        return options | {"priority": rng.choice([10, 10, 50])}
+
+    async def act_as_administrator(self, rng: random.Random) -> None:
+        manager, how = rng.choice(self.managers), rng.choice(["requeue", "end"])
+        options = GroupOptions(
+            hol=rng.choice(["strict", "skip", "backfill"]), strategy=rng.choice(["fifo", "lifo", "drf"]),
+            agent_selection=rng.choice(["concentrated", "dispersed", "round-robin"]),
+            preemption=rng.choice([None, PreemptionOptions(how=how), PreemptionOptions(how=how)]),
+        )  # fmt: skip
+        await self.operate(
+            manager, f"options {options.model_dump(exclude_defaults=True)}",
+            lambda: manager.store.put_group("default", options, actor="root"),
+        )  # fmt: skip
+
+    async def act_as_user(self) -> None:
+        if self.scheduling_rng is not None and self.scheduling_rng.random() < 0.3:
+            await self.act_as_administrator(self.scheduling_rng)
+        rng, manager = self.rng, self.rng.choice(self.managers)
+        action = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
+        if action == "stop" and self.sessions:
+            name = rng.choice(self.sessions)
+            await self.operate(
+                manager, f"stop {name}", lambda: manager.store.stop_session(name, actor="user")
+            )
+        elif action == "endpoint" or not self.endpoints:
+            name = f"e{len(self.endpoints)}"
+            script = KernelScript(
+                start_s=rng.choice([0, 3]),
+                refusal="no such program" if rng.random() < 0.2 else "",
+                stop_s=rng.choice([0, 10]),
+            )
+            spec = EndpointSpec(
+                name=name, command=_command(script), probe={"path": "/"}, replicas=rng.choice([0, 1, 2]),
+                resources={"cpu": 1, "cuda.device": rng.choice([0, 1])}, start_timeout_s=20, stop_grace_s=5,
+            )  # fmt: skip
+            self.endpoints.append(name)
+            await self.operate(
+                manager, f"endpoint {name}", lambda: manager.store.create_endpoint(spec, actor="user")
+            )
+        elif action == "scale":
+            name, count = rng.choice(self.endpoints), rng.choice([0, 1, 3])
+            await self.operate(
+                manager, f"scale {name} to {count}",
+                lambda: manager.store.scale_endpoint(name, count, actor="user"),
+            )  # fmt: skip
+        else:
+            name = rng.choice(self.endpoints)
+            await self.operate(
+                manager, f"delete {name}", lambda: manager.store.delete_endpoint(name, actor="user")
+            )
+
+
+def _command(script: KernelScript) -> list[str]:
+    """A command from which the simulated node reads the script."""
+    return ["script", json.dumps(asdict(script))]
