@@ -1,4 +1,4 @@
-"""The manager: keeps sessions in Postgres as a state machine, schedules them, tells agents and proxies."""
+"""Manager: stores sessions in Postgres, schedules them, and sends orders to agents and routes to proxies."""
 
 from moorage.manager.service import Manager
 

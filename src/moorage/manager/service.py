@@ -1,4 +1,4 @@
-"""The manager's parts list: built, started in order, stopped in reverse."""
+"""Composition of the manager: builds its components, starts them in order, stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ log = structlog.get_logger("moorage.manager")
 
 
 class Manager:
-    """The whole manager. ``home`` is its state directory, ``link_token`` the secret of agents and proxies
-    where the links have no TLS: see ``common.link_tls``.
+    """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of agents and
+    proxies for links without TLS; see ``common.link_tls``.
 
-    After entering: ``api_address``, ``link_address`` (the real ones, if port 0 was asked for), ``dsn``, and
-    ``first_key``: the first admin key in plain, the one time that it is made; else None.
-    Raises ``StartupError`` for a taken port, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
+    Available after entering: ``api_address`` and ``link_address`` with the actual ports, ``dsn``, and
+    ``first_key``: the first admin key in plain text if this start created it, else None. Raises
+    ``StartupError`` for a port in use, ``ConfigError`` or ``StoreUnavailable`` for a wrong DSN.
     """
 
     def __init__(
@@ -67,11 +67,12 @@ class Manager:
         link_tls: Literal["auto", "on", "off"] = "auto",
     ) -> None:
         self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
-        # Nobody else reaches a loopback address; what leaves the machine is encrypted, unless asked not to.
+        # A loopback address is reachable from this machine only. All other links use TLS unless it is turned
+        # off.
         loopback = is_loopback(split_address(settings.link_listen)[0])
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
         self._stack = AsyncExitStack()
-        self._enrolment: Registration | None = None
+        self._registration: Registration | None = None
         self._loops: (
             tuple[Leader, Scheduler, SessionController, ReplicaController, GarbageCollector] | None
         ) = None
@@ -103,23 +104,23 @@ class Manager:
         store = await enter(Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s))
         self.first_key = await store.first_key()
         if self.first_key is not None:
-            keep_secret(self._home / "admin-key", self.first_key)
+            write_secret(self._home / "admin-key", self.first_key)
         leader = await enter(Leader(store, clock))
         links = AgentLinks(store, metrics, clock)
         logs, execs = LogBroker(store, links, clock), CommandBroker(links, clock)
         workspaces = WorkspaceBroker(links, clock)
         feed = RouteFeed(store, clock)
         usage = UsageWriter(store, metrics, clock)
-        keeps_s = settings.decisions_kept_days * 86_400
-        recorder = await enter(DecisionRecorder(store, metrics, clock)) if keeps_s else None
-        keeps = keeps_s, settings.decisions_max_bytes
-        graces = settings.suspect_after_s, settings.lost_grace_s
+        retention_s = settings.decisions_kept_days * 86_400
+        recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
+        retention = retention_s, settings.decisions_max_bytes
+        silence = settings.suspect_after_s, settings.lost_grace_s
         loops = (
             Scheduler(store, leader, metrics, clock, recorder).loop,
             SessionController(store, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, clock).loop,
             GarbageCollector(
-                store, leader, metrics, clock, *graces, keeps, settings.stats_kept_days * 86_400
+                store, leader, metrics, clock, *silence, retention, settings.stats_kept_days * 86_400
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             usage.loop,
@@ -128,15 +129,18 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        self._enrolment = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
+        self._registration = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
         self.api_address = await self._serve_api(store, logs, execs, workspaces, metrics)
-        log.info("manager is up", api=self.api_address, link=self.link_address, embedded=settings.dsn is None)
+        log.info(
+            "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
+        )
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:
-        """Its secret: for what runs in this process, too. Raises ``ConfigError`` without TLS."""
-        if self._enrolment is None:
-            raise ConfigError("the links of this manager have no TLS: there is nothing to join")
-        return (await self._enrolment.create_token(spec, actor="manager")).secret
+        """The secret of a new join token, for components in the same process. Raises ``ConfigError`` without
+        TLS."""
+        if self._registration is None:
+            raise ConfigError("the links of this manager have no TLS, so registration is not available")
+        return (await self._registration.create_token(spec, actor="manager")).secret
 
     async def _serve_links(
         self,
@@ -148,7 +152,7 @@ class Manager:
         feed: RouteFeed,
         usage: UsageWriter,
     ) -> Registration | None:
-        """Returns who joins and renews; None without TLS, where nothing needs a certificate."""
+        """Serve the links. Returns the registration; None without TLS, where peers need no certificate."""
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
         authority = await self._authority(store) if self.has_tls else None
         registration = certificate = None
@@ -178,7 +182,8 @@ class Manager:
         self.link_address = (await enter(server)).address
         if not (authority or is_loopback(split_address(self.link_address)[0])):
             log.warning(
-                "the links have no TLS: whoever can listen in can take them over", link=server.address
+                "the links have no TLS: anyone on the network path can read and take over the connections",
+                link=server.address,
             )
         return registration
 
@@ -206,7 +211,7 @@ class Manager:
         runner = build_runner(
             ApiServices(
                 store=store,
-                joins=self._enrolment,
+                registration=self._registration,
                 logs=logs,
                 execs=execs,
                 workspaces=workspaces,
@@ -227,14 +232,14 @@ class Manager:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise
             raise StartupError(
-                f"manager.listen = {self._settings.listen} cannot be listened on: {os.strerror(error.errno)}",
-                next_step="stop what listens there, or set MOORAGE_MANAGER__LISTEN to another address",
+                f"cannot listen on manager.listen = {self._settings.listen}: {os.strerror(error.errno)}",
+                next_step="stop the process that uses it, or set MOORAGE_MANAGER__LISTEN to another address",
             ) from error
         return f"{host}:{runner.addresses[0][1]}"
 
 
-def keep_secret(path: Path, secret: str) -> None:
-    """Write a secret that only its owner may read; the old one, if any, is replaced whole."""
+def write_secret(path: Path, secret: str) -> None:
+    """Write a secret that only its owner can read. An existing file is replaced atomically."""
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""The REST API: one table of routes, from which the handlers, their validation and the description come."""
+"""REST API: a route table from which handlers, validation and the OpenAPI description are generated."""
 
 from moorage.manager.api.app import build_runner
 from moorage.manager.api.dependencies import ApiServices, ApiStore, LogSource

@@ -9,7 +9,7 @@ from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
 
 
-class _Named(Model):
+class _GroupPath(Model):
     name: Name
 
 
@@ -26,9 +26,9 @@ async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
 
 
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
-    asked = call.body
+    cordon = call.body
     return await call.deps.store.cordon_agent(
-        call.path("id"), actor=call.actor, drain=asked.drain, stop_after_s=asked.stop_after_s
+        call.path("id"), actor=call.actor, drain=cordon.drain, stop_after_s=cordon.stop_after_s
     )
 
 
@@ -49,6 +49,6 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
-    name = read_path({"name": call.path("name")}, _Named).name
+    name = read_path({"name": call.path("name")}, _GroupPath).name
     selector_plugins.check(call.body)
     return await call.deps.store.put_group(name, call.body, actor=call.actor)

@@ -1,7 +1,8 @@
-"""Who may see what, and who may change it.
+"""Authorization: which sessions and endpoints an API key may read and change.
 
-An administrator: everything. A member sees the sessions of its project, and changes those of its user; models
-are seen by all who may ask them. What a member may not see is not found, whatever it is.
+Administrators may do everything. A member reads the sessions of its project and changes those of its user.
+Endpoints are visible to every key that may send requests to them. A session that a member may not read is
+reported as not found.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ AnyCall = Call[Any, Any]
 
 
 def project_of(call: AnyCall) -> str | None:
-    """The project whose sessions the asker sees; None: of all."""
+    """The project whose sessions the caller may read; None: all projects."""
     return None if call.key is None or call.key.role == "admin" else call.key.owner.project
 
 
-async def seen(call: AnyCall) -> SessionView:
-    """The session of the path's ``ref``, for somebody who may look at it. Raises ``NotFound``."""
+async def readable_session(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not read it."""
     return await call.deps.store.get_session(call.path("ref"), project=project_of(call))
 
 
-async def seen_ref(call: AnyCall) -> str:
-    """The same as a reference, without a look where everything may be seen."""
-    return call.path("ref") if project_of(call) is None else (await seen(call)).id
+async def readable_ref(call: AnyCall) -> str:
+    """A reference to that session. Administrators may read everything, so no query is needed for them."""
+    return call.path("ref") if project_of(call) is None else (await readable_session(call)).id
 
 
-async def changed(call: AnyCall) -> SessionView:
-    """The session of the path's ``ref``, for somebody who may do something to it: stop it, work in it, reach
-    its ports. Raises ``NotFound`` or ``Forbidden``."""
-    view = await seen(call)
+async def changeable_session(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``, if the caller may change it: stop it, run commands in it,
+    use its service ports. Raises ``NotFound`` or ``Forbidden``."""
+    view = await readable_session(call)
     _check_owner(call, f"session {view.name!r}", view.user)
     return view
 
 
-async def changed_ref(call: AnyCall) -> str:
-    """The same as a reference, without a look where everything may be changed."""
-    return call.path("ref") if project_of(call) is None else (await changed(call)).id
+async def changeable_ref(call: AnyCall) -> str:
+    """A reference to that session. Administrators may change everything, so no query is needed for them."""
+    return call.path("ref") if project_of(call) is None else (await changeable_session(call)).id
 
 
-async def changed_endpoint(call: AnyCall) -> str:
-    """The name of the endpoint of the path, for somebody who may do something to it. Raises ``NotFound`` or
+async def changeable_endpoint(call: AnyCall) -> str:
+    """The name of the endpoint in the path, if the caller may change it. Raises ``NotFound`` or
     ``Forbidden``."""
     name = call.path("name")
     if project_of(call) is not None:
@@ -53,11 +54,11 @@ async def changed_endpoint(call: AnyCall) -> str:
     return name
 
 
-def _check_owner(call: AnyCall, what: str, user: str, project: str | None = None) -> None:
-    mine, seen_project = call.owner, project_of(call)
-    if seen_project is None or (user == mine.user and project in (None, mine.project)):
+def _check_owner(call: AnyCall, resource: str, user: str, project: str | None = None) -> None:
+    caller = call.owner
+    if project_of(call) is None or (user == caller.user and project in (None, caller.project)):
         return
     raise Forbidden(
-        f"{what} belongs to {user!r}, and this key is one of {mine.user!r}",
+        f"{resource} belongs to user {user!r}; this API key belongs to {caller.user!r}",
         next_step=f"ask {user!r}, or use an administrator's key",
     )

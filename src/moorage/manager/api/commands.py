@@ -33,44 +33,46 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
 
 
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
-    """Errors before the upgrade get a status of their own; later ones come as ``ExecEnd``."""
+    """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MESSAGE_MAX, compress=False)
-    session = await authorization.changed(call)
+    session = await authorization.changeable_session(call)
     call.deps.execs.check(session)
     if not ws.can_prepare(call.request):
         raise InvalidInput(
-            "this is a WebSocket, and the request is none",
-            next_step=f"`moorage exec` speaks it; the subprotocol is {PROTOCOL}",
+            "this route requires a WebSocket upgrade",
+            next_step=f"use `moorage exec`, or a WebSocket client with the subprotocol {PROTOCOL}",
         )
     await ws.prepare(call.request)
     call.request[STREAM] = ws
-    _notice_the_dead(call.request)
+    _set_user_timeout(call.request)
     pinging = spawn("api.exec.ping", _ping(ws))
     try:
-        spec = _parsed(ExecSpec, await _first(ws))
-        async with call.deps.execs.open(session, spec, actor=call.actor) as conversation:
-            end = await _converse(ws, conversation)
+        spec = _parse(ExecSpec, await _first_message(ws))
+        async with call.deps.execs.open(session, spec, actor=call.actor) as command:
+            end = await _relay(ws, command)
     except MoorageError as error:
         end = ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
     finally:
         await cancel_and_wait(pinging)
-    with suppress(ConnectionError):  # the user has left
+    with suppress(ConnectionError):  # the client has disconnected
         await ws.send_bytes(frame(Channel.STATUS, end.model_dump_json().encode()))
         await ws.close()
     return ws
 
 
-async def _first(ws: web.WebSocketResponse) -> str:
+async def _first_message(ws: web.WebSocketResponse) -> str:
     try:
         message = await ws.receive(timeout=_FIRST_MESSAGE_S)
     except TimeoutError:
         message = None
     if message is None or message.type is not WSMsgType.TEXT:
-        raise InvalidInput("the first message must say what to run", next_step="send an ExecSpec as text")
+        raise InvalidInput(
+            "the first message must describe the command", next_step="send an ExecSpec as a text message"
+        )
     return str(message.data)
 
 
-def _parsed(model: type[Any], text: str | bytes) -> Any:
+def _parse(model: type[Any], text: str | bytes) -> Any:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
@@ -78,67 +80,67 @@ def _parsed(model: type[Any], text: str | bytes) -> Any:
         raise invalid_fields(error, kind, "message") from None
 
 
-async def _converse(ws: web.WebSocketResponse, conversation: RunningCommand) -> ExecEnd:
-    """Until the command has ended, or its user has left."""
-    hearing = spawn("api.exec.hear", _hear(ws, conversation))
-    saying = spawn("api.exec.say", _say(ws, conversation))
+async def _relay(ws: web.WebSocketResponse, command: RunningCommand) -> ExecEnd:
+    """Relay both directions until the command ends or the client disconnects."""
+    receiver = spawn("api.exec.receive", _receive(ws, command))
+    sender = spawn("api.exec.send", _send(ws, command))
     try:
-        await asyncio.wait({hearing, saying}, return_when=asyncio.FIRST_COMPLETED)
-        if hearing.done() and isinstance(failure := hearing.result(), MoorageError):
+        await asyncio.wait({receiver, sender}, return_when=asyncio.FIRST_COMPLETED)
+        if receiver.done() and isinstance(failure := receiver.result(), MoorageError):
             raise failure
     finally:
-        await cancel_and_wait(hearing, saying)
-    return conversation.end or ExecEnd(
+        await cancel_and_wait(receiver, sender)
+    return command.end or ExecEnd(
         code="agent-unreachable",
-        detail="the connection to the session's node broke off, and what ran in it was hung up",
-        next_step="try again in a moment; `moorage agents` shows who is there",
+        detail="the connection to the session's node was lost, and the command was terminated",
+        next_step="try again in a moment; `moorage agents` lists the connected agents",
     )
 
 
-async def _hear(ws: web.WebSocketResponse, conversation: RunningCommand) -> MoorageError | None:
-    """What the user sends. An error is an answer: it is not logged as that of a task."""
+async def _receive(ws: web.WebSocketResponse, command: RunningCommand) -> MoorageError | None:
+    """Handle the client's messages. Errors are returned, so that the task runner does not log them."""
     while True:
         message: WSMessage = await ws.receive()
         if message.type in _CLOSING:
             return None
         try:
-            await _obey(message, conversation)
+            await _handle(message, command)
         except MoorageError as error:
             return error
 
 
-async def _obey(message: WSMessage, conversation: RunningCommand) -> None:
+async def _handle(message: WSMessage, command: RunningCommand) -> None:
     try:
         channel, data = unframe(message.data if message.type is WSMsgType.BINARY else b"")
     except ValueError as error:
-        raise InvalidInput(f"a message is not understood: {error}") from None
+        raise InvalidInput(f"the message has no valid channel: {error}") from None
     if channel is Channel.STDIN:
-        await conversation.send(data)
+        await command.send(data)
     elif channel is Channel.RESIZE:
-        await conversation.resize(_parsed(Size, data))
+        await command.resize(_parse(Size, data))
     elif channel is Channel.CLOSE and data == bytes((Channel.STDIN,)):
-        await conversation.end_input()
+        await command.end_input()
     else:
-        raise InvalidInput(f"channel {channel.name} is not for clients to send on")
+        raise InvalidInput(f"clients cannot send on channel {channel.name}")
 
 
-async def _say(ws: web.WebSocketResponse, conversation: RunningCommand) -> None:
+async def _send(ws: web.WebSocketResponse, command: RunningCommand) -> None:
     with suppress(ConnectionError):
-        while (said := await conversation.read()) is not None:
-            await ws.send_bytes(frame(*said))
+        while (output := await command.read()) is not None:
+            await ws.send_bytes(frame(*output))
 
 
 async def _ping(ws: web.WebSocketResponse) -> None:
-    """A user who sent more than the command takes is not read from, and so not seen to leave: what is sent to
-    him shows it. Answers are not waited for: they would stand behind what is not read."""
+    """Detect a client that disconnected while its input is not being read, because the command does not
+    consume it: sending fails then. Pongs are not awaited, since they queue behind the unread input."""
     with suppress(ConnectionError):
         while True:
             await asyncio.sleep(_PING_S)
             await ws.ping()
 
 
-def _notice_the_dead(request: web.Request) -> None:
-    """A machine that went away without a word is given up long before the system would."""
+def _set_user_timeout(request: web.Request) -> None:
+    """Close the connection to an unreachable client long before the system default would."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_AFTER_MS)

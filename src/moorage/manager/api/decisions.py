@@ -1,4 +1,4 @@
-"""Handlers for what the scheduler decided."""
+"""Handlers for the scheduler's decisions and the sessions that ran."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from moorage.manager.api.route import Call
 from moorage.manager.api.sessions import PageQuery
 
 
-class SpanQuery(PageQuery):
+class TimeRangeQuery(PageQuery):
     group: NoNul = Field("default", description="A resource group.")
     from_: Annotated[AwareDatetime, Field(alias="from", description="RFC 3339 with its offset.")]
     to: AwareDatetime
 
     @model_validator(mode="after")
-    def _in_order(self) -> SpanQuery:
+    def _in_order(self) -> TimeRangeQuery:
         if self.from_ > self.to:
             raise ValueError(f"from = {self.from_.isoformat()} is after to = {self.to.isoformat()}")
         return self
 
 
-async def list_decisions(call: Call[None, SpanQuery]) -> DecisionPage:
-    asked, store = call.query, call.deps.store
-    await store.get_group(asked.group)
+async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
+    query, store = call.query, call.deps.store
+    await store.get_group(query.group)
     return await store.list_decisions(
-        asked.group, asked.from_, asked.to, cursor=asked.cursor, limit=asked.limit
+        query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
     )
 
 
-async def list_runs(call: Call[None, SpanQuery]) -> Page[RunView]:
-    asked, store = call.query, call.deps.store
-    await store.get_group(asked.group)
-    return await store.list_runs(asked.group, asked.from_, asked.to, cursor=asked.cursor, limit=asked.limit)
+async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
+    query, store = call.query, call.deps.store
+    await store.get_group(query.group)
+    return await store.list_runs(query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit)

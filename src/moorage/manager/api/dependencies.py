@@ -1,4 +1,4 @@
-"""What the API needs from the rest of the manager, and nothing more."""
+"""Interfaces through which the API uses the rest of the manager."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
 
 class ApiStore(Protocol):
-    """The store as the API sees it. All may raise ``StoreUnavailable``; unknown names raise ``NotFound``.
+    """The store as the API sees it. Every method may raise ``StoreUnavailable``; unknown names raise
+    ``NotFound``.
 
     A ``ref`` is a session's id, else the name of a live session, else the newest session of that name.
-    ``actor`` goes into the history; ``owner`` is whose it is. A ``cursor`` is what the page before gave as
-    ``next``.
+    ``actor`` is recorded in the history; ``owner`` owns what is created. A ``cursor`` is the ``next`` of the
+    previous page.
     """
 
     async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView: ...
@@ -54,16 +55,16 @@ class ApiStore(Protocol):
     async def create_session_once(
         self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
     ) -> tuple[SessionView, bool]:
-        """The same; asked for again under ``once`` it gives the first one's session, and True. Raises
-        ``Conflict`` if something else was asked for under it."""
+        """The same. Repeating ``idempotency_key`` returns the first request's session, and True. Raises
+        ``Conflict`` if the key was used for a different request."""
         ...
 
     async def never_fits(self, spec: SessionSpec) -> list[str]:
-        """Why no agent of its group could ever hold it, line by line; nothing if one could."""
+        """The reasons why no agent of the group could ever hold it; empty if one could."""
         ...
 
     async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
-        """``project``: only one of that."""
+        """``project``: only sessions of this project."""
         ...
 
     async def list_sessions(
@@ -84,7 +85,7 @@ class ApiStore(Protocol):
     async def why(self, ref: str) -> WhyView: ...
 
     async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
-        """Where it would go now, or what is missing. Nothing is written."""
+        """Where it would be placed now, or what is missing. Creates nothing."""
         ...
 
     async def history(self, ref: str) -> list[HistoryEntry]: ...
@@ -162,8 +163,8 @@ class ApiStore(Protocol):
         self, session_id: str, app: str, access_token_id: str, *, actor: str
     ) -> AccessTokenView: ...
 
-    def on_keys(self, heard: Callable[[], None]) -> object:
-        """Call ``heard`` when a key was made or revoked, here or by another manager."""
+    def on_keys(self, changed: Callable[[], None]) -> object:
+        """Call ``changed`` when this or another manager creates or revokes a key."""
         ...
 
     async def list_join_tokens(self) -> list[JoinTokenView]: ...
@@ -190,15 +191,16 @@ class LogSource(Protocol):
         hostname: str,
     ) -> AsyncIterator[bytes]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
-        ``tail_lines`` lines (0: all that is kept), then what is to come.
+        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output.
 
-        Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the reader leaves.
+        Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the client
+        disconnects.
         """
         ...
 
 
-class Joins(Protocol):
-    """Who joins the links. Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
+class RegistrationSource(Protocol):
+    """Registration of agents and proxies. Raises ``Forbidden``, ``Conflict`` or ``InvalidInput``."""
 
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView: ...
 
@@ -206,7 +208,7 @@ class Joins(Protocol):
 
 
 class RunningCommand(Protocol):
-    """A command that runs in a session. ``end``: how it ended, None while it is not known."""
+    """A command that runs in a session. ``end``: its outcome, or None while it is not known."""
 
     end: ExecEnd | None
 
@@ -215,33 +217,33 @@ class RunningCommand(Protocol):
     async def resize(self, size: Size) -> None: ...
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next of what it said; None: it has ended."""
+        """The next chunk of output; None after the end."""
         ...
 
 
 class CommandSource(Protocol):
     def check(self, session: SessionView) -> None:
-        """Raises ``Conflict`` or ``AgentUnreachable`` when no command can be run in it now."""
+        """Raises ``Conflict`` or ``AgentUnreachable`` if the session cannot run commands now."""
         ...
 
     def open(
         self, session: SessionView, spec: ExecSpec, *, actor: str
     ) -> AbstractAsyncContextManager[RunningCommand]:
-        """Run it; leaving hangs it up. Raises as ``check``."""
+        """Run the command; leaving the context terminates it. Raises the errors of ``check``."""
         ...
 
 
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """What all attached agents keep; or what was removed of session ``remove``. Without the names. Raises
-        ``Conflict`` where it is in use."""
+        """The workspaces of all connected agents, or those of session ``remove`` that were deleted; without
+        the names of the sessions. Raises ``Conflict`` if the workspace is in use."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServices:
-    """``joins`` is None where the links have no TLS. ``checks`` answers ``/readyz``: "ok" or what is wrong,
-    by part. ``metrics``: Prometheus text."""
+    """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
+    component. ``metrics``: Prometheus text."""
 
     store: ApiStore
     logs: LogSource
@@ -252,4 +254,4 @@ class ApiServices:
     max_body_bytes: int
     version: str
     clock: Clock
-    joins: Joins | None = None
+    registration: RegistrationSource | None = None

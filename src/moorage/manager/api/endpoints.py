@@ -22,9 +22,11 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.store.delete_endpoint(await authorization.changed_endpoint(call), actor=call.actor)
+    return await call.deps.store.delete_endpoint(
+        await authorization.changeable_endpoint(call), actor=call.actor
+    )
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
-    name = await authorization.changed_endpoint(call)
+    name = await authorization.changeable_endpoint(call)
     return await call.deps.store.scale_endpoint(name, call.body.replicas, actor=call.actor)

@@ -1,4 +1,4 @@
-"""Handlers for questions about the scheduler's decisions."""
+"""Handler that explains why a session is pending."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ from moorage.manager.api.route import Call, NoQuery
 
 
 async def get_why(call: Call[None, NoQuery]) -> WhyView:
-    return await call.deps.store.why(await authorization.seen_ref(call))
+    return await call.deps.store.why(await authorization.readable_ref(call))

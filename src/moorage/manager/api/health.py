@@ -1,4 +1,5 @@
-"""Handlers about the manager itself; open to all, so that probes and scrapers need no key."""
+"""Health, metrics and version of the manager. These routes need no API key, so that probes and scrapers need
+none."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ class Version(View):
 
 
 class Start(View):
-    """Where to go from here."""
+    """The entry point of the API."""
 
     name: str
     version: str
@@ -58,5 +59,5 @@ async def start(call: Call[None, NoQuery]) -> Start:
         name="moorage",
         version=call.deps.version,
         openapi="/openapi.json",
-        next_step="all of /v1 needs 'Authorization: Bearer KEY'; /openapi.json describes it",
+        next_step="send 'Authorization: Bearer KEY' to the routes of /v1, which /openapi.json describes",
     )

@@ -7,7 +7,7 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
-    call.answer_headers["Cache-Control"] = "no-store"
+    call.response_headers["Cache-Control"] = "no-store"
     return await call.deps.store.create_key(call.body, actor=call.actor)
 
 

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI 3.1), made from the route table and the models that validate."""
+"""OpenAPI 3.1 description, generated from the route table and the models that validate requests."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, 
 
 
 def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
-    """The whole document."""
+    """The complete document."""
     rows = list(routes)
-    wanted: dict[tuple[type[BaseModel], Literal["validation", "serialization"]], None] = {}
+    models: dict[tuple[type[BaseModel], Literal["validation", "serialization"]], None] = {}
     for row in rows:
         if row.body is not None:
-            wanted[row.body, "validation"] = None
+            models[row.body, "validation"] = None
         if not isinstance(row.answer, str):
-            wanted[row.answer, "serialization"] = None
+            models[row.answer, "serialization"] = None
         if row.dry_run is not None:
-            wanted[row.dry_run, "serialization"] = None
-    wanted[Problem, "serialization"] = None
-    schemas, definitions = models_json_schema(list(wanted), ref_template=_REF)
+            models[row.dry_run, "serialization"] = None
+    models[Problem, "serialization"] = None
+    schemas, definitions = models_json_schema(list(models), ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
         paths.setdefault(_PART.sub(r"{\1}", row.path), {})[row.method.lower()] = _operation(row, schemas)
@@ -42,7 +42,8 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
         "info": {
             "title": "Moorage",
             "version": version,
-            "description": "Sessions, endpoints, agents and resource groups. Errors are RFC 9457 problems.",
+            "description": "Manages sessions, endpoints, agents and resource groups. "
+            "Errors are problem documents (RFC 9457).",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -51,7 +52,7 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "responses": {
                 "problem": {
-                    "description": "What is wrong and what to do next",
+                    "description": "The cause of the error and the next step",
                     "content": {PROBLEM_JSON: {"schema": schemas[Problem, "serialization"]}},
                 }
             },
@@ -67,29 +68,32 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "security": [] if row.access == "open" else [{"key": []}],
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
-            str(row.status): _answer(row, schemas),
+            str(row.status): _response(row, schemas),
             "default": {"$ref": "#/components/responses/problem"},
         },
     }
     if row.dry_run is not None:
         content = {"application/json": {"schema": schemas[row.dry_run, "serialization"]}}
-        operation["responses"]["200"] = {"description": "To `dry_run`: nothing was made", "content": content}
+        operation["responses"]["200"] = {
+            "description": "With `dry_run`: nothing was created",
+            "content": content,
+        }
     if row.body is not None:
         schema = schemas[row.body, "validation"]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
 
 
-def _answer(row: Route, schemas: Schemas) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": HTTPStatus(row.status).phrase}
+def _response(row: Route, schemas: Schemas) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": HTTPStatus(row.status).phrase}
     if isinstance(row.answer, str):
         schema: dict[str, Any] = {"type": "object" if row.answer.endswith("json") else "string"}
-        answer["content"] = {row.answer: {"schema": schema}}
+        response["content"] = {row.answer: {"schema": schema}}
     else:
-        answer["content"] = {"application/json": {"schema": schemas[row.answer, "serialization"]}}
+        response["content"] = {"application/json": {"schema": schemas[row.answer, "serialization"]}}
     if row.location:
-        answer["headers"] = {"Location": {"description": row.location, "schema": {"type": "string"}}}
-    return answer
+        response["headers"] = {"Location": {"description": row.location, "schema": {"type": "string"}}}
+    return response
 
 
 def _path_parameters(row: Route) -> list[dict[str, Any]]:
@@ -100,7 +104,8 @@ def _path_parameters(row: Route) -> list[dict[str, Any]]:
 
 
 def _query_parameters(row: Route) -> list[dict[str, Any]]:
-    """In place, because a parameter is not a component: definitions are written out where they are used."""
+    """Query parameters with their definitions inlined, since parameters cannot refer to component schemas of
+    their own."""
     described = row.query.model_json_schema()
     definitions = described.get("$defs", {})
     parameters = []
@@ -115,12 +120,12 @@ def _query_parameters(row: Route) -> list[dict[str, Any]]:
 def _header_parameters(row: Route) -> list[dict[str, Any]]:
     if not row.idempotent:
         return []
-    told = (
-        "Makes it safe to send the request again: the same key and body give the same answer for a day (and "
-        "`Idempotent-Replayed: true`), another body is refused with 409."
+    description = (
+        "Makes the request safe to repeat. For a day, the same key with the same body returns the same "
+        "response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409."
     )
     schema = {"type": "string", "minLength": 1, "maxLength": KEY_MAX}
-    parameter = {"name": IDEMPOTENCY_KEY, "in": "header", "required": False, "description": told}
+    parameter = {"name": IDEMPOTENCY_KEY, "in": "header", "required": False, "description": description}
     return [parameter | {"schema": schema}]
 
 

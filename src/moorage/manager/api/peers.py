@@ -1,4 +1,4 @@
-"""Handlers for join tokens, joining, and what has joined."""
+"""Handlers for join tokens, registration, and registered agents and proxies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from moorage.common.views.peers import (
     NewJoinTokenView,
     PeerView,
 )
-from moorage.manager.api.dependencies import Joins
+from moorage.manager.api.dependencies import RegistrationSource
 from moorage.manager.api.route import Call, Items, NoQuery
 
 
 async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenView:
-    call.answer_headers["Cache-Control"] = "no-store"
-    return await _joins(call.deps.joins).create_token(call.body, actor=call.actor)
+    call.response_headers["Cache-Control"] = "no-store"
+    return await _require(call.deps.registration).create_token(call.body, actor=call.actor)
 
 
 async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
@@ -29,7 +29,7 @@ async def remove_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
 
 
 async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
-    return await _joins(call.deps.joins).join(call.body)
+    return await _require(call.deps.registration).join(call.body)
 
 
 async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
@@ -40,12 +40,12 @@ async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
     return await call.deps.store.revoke_peer(call.path("kind"), call.path("name"), actor=call.actor)
 
 
-def _joins(joins: Joins | None) -> Joins:
-    if joins is None:
+def _require(registration: RegistrationSource | None) -> RegistrationSource:
+    if registration is None:
         raise Conflict(
-            "the links of this manager have no TLS, so there is nothing to join: agents and proxies on this "
-            "machine use common.link_token",
-            next_step="let it listen for other machines (manager.link_listen = 0.0.0.0:8701), or set "
-            "common.link_tls to on",
+            "the links of this manager have no TLS, so registration is not available: agents and proxies on "
+            "this machine use common.link_token",
+            next_step="set manager.link_listen to an address that other machines reach (0.0.0.0:8701), or "
+            "set common.link_tls to on",
         )
-    return joins
+    return registration

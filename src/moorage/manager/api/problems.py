@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem JSON, worded for whoever has to act on them."""
+"""Problem responses (RFC 9457): error codes, field errors and next steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_CHARS = 100
 
 
 class InvalidFields(InvalidInput):
-    """Some fields are not valid."""
+    """Some fields of the request are invalid."""
 
     def __init__(self, message: str, errors: list[dict[str, Any]], *, next_step: str) -> None:
         super().__init__(message, next_step=next_step)
@@ -31,25 +31,25 @@ class InvalidFields(InvalidInput):
 
 
 class UnsupportedMediaType(MoorageError):
-    """The body is not of a type that is understood here."""
+    """The media type of the body is not supported."""
 
     code, http = "unsupported-media-type", 415
 
 
 class MethodNotAllowed(MoorageError):
-    """This method is not allowed here."""
+    """The resource does not support this method."""
 
     code, http = "method-not-allowed", 405
 
 
 class InternalError(MoorageError):
-    """Something went wrong inside the manager."""
+    """The manager failed to process the request."""
 
     code, http = "internal-error", 500
 
 
 def problem_response(error: MoorageError, headers: Mapping[str, str] | None = None) -> web.Response:
-    """``error`` as an answer, with ``Retry-After`` where waiting helps."""
+    """The response for ``error``, with ``Retry-After`` if the error is temporary."""
     problem = Problem(
         title=HTTPStatus(error.http).phrase,
         status=error.http,
@@ -67,40 +67,40 @@ def problem_response(error: MoorageError, headers: Mapping[str, str] | None = No
 
 
 def invalid_fields(error: ValidationError, model: type[BaseModel], where: str) -> InvalidFields:
-    """A failed validation as one entry per bad field. ``where``: body, query or path."""
-    errors = [_bad_field(detail, model, where) for detail in error.errors(include_url=False)]
-    told = "; ".join(f"{entry['field']}: {entry['message']}" for entry in errors)
+    """The error for a failed validation, with one entry per invalid field. ``where``: body, query or path."""
+    errors = [_field_error(detail, model, where) for detail in error.errors(include_url=False)]
+    summary = "; ".join(f"{entry['field']}: {entry['message']}" for entry in errors)
     return InvalidFields(
-        f"the {where} is not valid: {told}",
+        f"the {where} is invalid: {summary}",
         errors,
-        next_step="correct what is listed under errors; /openapi.json says what is allowed",
+        next_step="correct the fields listed under errors; /openapi.json describes the allowed values",
     )
 
 
 def did_you_mean(given: object, allowed: Iterable[str]) -> str:
-    """ ", did you mean 'this'?" if something allowed looks like what was given, else nothing."""
+    """ ", did you mean 'name'?" if an allowed value is similar to ``given``, otherwise ""."""
     close = difflib.get_close_matches(str(given), list(allowed), n=1, cutoff=0.6)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-def _bad_field(detail: ErrorDetails, model: type[BaseModel], where: str) -> dict[str, Any]:
-    kind, place = detail["type"], detail["loc"]
+def _field_error(detail: ErrorDetails, model: type[BaseModel], where: str) -> dict[str, Any]:
+    kind, location = detail["type"], detail["loc"]
     message = detail["msg"].removeprefix("Value error, ")
     if kind == "missing":
-        return {"field": _path(place, where), "in": where, "found": None, "message": "it is required"}
+        return {"field": _path(location, where), "in": where, "found": None, "message": "is required"}
     if kind == "extra_forbidden":
-        known = _fields_at(model, place[:-1])
-        message = "there is no such field" + did_you_mean(place[-1], known)
+        known = _fields_at(model, location[:-1])
+        message = "unknown field" + did_you_mean(location[-1], known)
     elif kind in ("literal_error", "enum"):
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
-        message = f"allowed is {', '.join(allowed)}" + did_you_mean(detail["input"], allowed)
+        message = f"must be one of {', '.join(allowed)}" + did_you_mean(detail["input"], allowed)
     found = _shown(detail["input"])
-    return {"field": _path(place, where), "in": where, "found": found, "message": message}
+    return {"field": _path(location, where), "in": where, "found": found, "message": message}
 
 
-def _path(place: tuple[int | str, ...], where: str) -> str:
-    """``("args", 2)`` as ``args[2]``; a rule over the whole thing is about ``where``."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+def _path(location: tuple[int | str, ...], where: str) -> str:
+    """``("args", 2)`` as ``args[2]``; an error of the whole object is reported for ``where``."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return path.removeprefix(".") or where
 
 
@@ -109,9 +109,9 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
 
 
-def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    """The fields of ``model``, or of the model that it has at ``place``."""
-    for part in place:
+def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
+    """The field names of ``model``, or of the nested model at ``location``."""
+    for part in location:
         field = model.model_fields.get(str(part))
         inner = _model_in(field.annotation) if field else None
         if inner is None:

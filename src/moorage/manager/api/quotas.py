@@ -9,13 +9,13 @@ from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
 
 
-class _Whose(Model):
+class _QuotaPath(Model):
     scope: Scope
     name: Name
 
 
-def _whose(scope: str, name: str) -> _Whose:
-    return read_path({"scope": scope, "name": name}, _Whose)
+def _quota_path(scope: str, name: str) -> _QuotaPath:
+    return read_path({"scope": scope, "name": name}, _QuotaPath)
 
 
 async def list_quotas(call: Call[None, NoQuery]) -> Items[QuotaView]:
@@ -23,15 +23,15 @@ async def list_quotas(call: Call[None, NoQuery]) -> Items[QuotaView]:
 
 
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
-    whose = _whose(call.path("scope"), call.path("name"))
-    return await call.deps.store.get_quota(whose.scope, whose.name)
+    path = _quota_path(call.path("scope"), call.path("name"))
+    return await call.deps.store.get_quota(path.scope, path.name)
 
 
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
-    whose = _whose(call.path("scope"), call.path("name"))
-    return await call.deps.store.put_quota(whose.scope, whose.name, call.body, actor=call.actor)
+    path = _quota_path(call.path("scope"), call.path("name"))
+    return await call.deps.store.put_quota(path.scope, path.name, call.body, actor=call.actor)
 
 
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
-    whose = _whose(call.path("scope"), call.path("name"))
-    return await call.deps.store.delete_quota(whose.scope, whose.name)
+    path = _quota_path(call.path("scope"), call.path("name"))
+    return await call.deps.store.delete_quota(path.scope, path.name)

@@ -1,4 +1,4 @@
-"""Taking a request apart: its body and its query, validated by the models that describe them."""
+"""Parsing and validation of request bodies, queries, path parameters and idempotency keys."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ M = TypeVar("M", bound=BaseModel)
 
 
 async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
-    """The JSON body as a ``model``.
+    """The JSON body, validated as ``model``.
 
-    Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody`` or ``InvalidFields``. What is left
-    unread of a body that is too large is drained by the server after the answer, so that a client which
-    sends everything before it reads gets the answer and no reset connection.
+    Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody`` or ``InvalidFields``. After the
+    response, the server drains the rest of a body that is too large. A client that sends everything before it
+    reads then receives the response instead of a connection reset.
     """
     if request.content_type != "application/json" or (request.charset or "utf-8").lower() != "utf-8":
         given = request.headers.get("Content-Type", "none")
         raise UnsupportedMediaType(
-            f"the body must be JSON in UTF-8, but its Content-Type is {given!r}",
+            f"the body must be JSON in UTF-8; its Content-Type is {given!r}",
             next_step="send 'Content-Type: application/json'",
         )
     raw = await _read(request, max_bytes)
@@ -38,13 +38,14 @@ async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
         first = error.errors(include_url=False)[0]
         if first["type"] == "json_invalid":
             raise MalformedBody(
-                f"the body is not valid JSON: {first['ctx']['error']}", next_step="correct it there"
+                f"the body is not valid JSON: {first['ctx']['error']}",
+                next_step="correct the JSON at that position",
             ) from None
         raise invalid_fields(error, model, "body") from None
 
 
 async def _read(request: web.Request, max_bytes: int) -> bytes:
-    if not fits(request, max_bytes):
+    if not is_within_limit(request, max_bytes):
         raise _too_large(max_bytes)
     try:
         return await request.read()
@@ -54,7 +55,7 @@ async def _read(request: web.Request, max_bytes: int) -> bytes:
         raise MalformedBody(f"the body could not be read: {error}") from None
 
 
-def fits(request: web.Request, max_bytes: int) -> bool:
+def is_within_limit(request: web.Request, max_bytes: int) -> bool:
     """Whether the announced length, if any, is within the limit."""
     return (request.content_length or 0) <= max_bytes
 
@@ -62,12 +63,12 @@ def fits(request: web.Request, max_bytes: int) -> bool:
 def _too_large(max_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"the body is larger than {max_bytes} bytes",
-        next_step="send less, or raise the setting manager.max_body_bytes",
+        next_step="send a smaller body, or raise the setting manager.max_body_bytes",
     )
 
 
 def read_query(request: web.Request, model: type[M]) -> M:
-    """The query as a ``model``; a parameter given several times is a list. Raises ``InvalidFields``."""
+    """The query, validated as ``model``; a repeated parameter is a list. Raises ``InvalidFields``."""
     given: dict[str, Any] = {}
     for name in request.query:
         values = request.query.getall(name)
@@ -79,7 +80,7 @@ def read_query(request: web.Request, model: type[M]) -> M:
 
 
 def read_path(given: dict[str, str], model: type[M]) -> M:
-    """Names in the path, where something is made of them. Raises ``InvalidFields``."""
+    """Path parameters of a resource to create, validated as ``model``. Raises ``InvalidFields``."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -87,14 +88,14 @@ def read_path(given: dict[str, str], model: type[M]) -> M:
 
 
 def read_idempotency_key(request: web.Request) -> str | None:
-    """The key under which a request may be sent again; None without one. Raises ``InvalidInput``."""
+    """The value of the Idempotency-Key header, or None. Raises ``InvalidInput``."""
     given = request.headers.getall(IDEMPOTENCY_KEY, [])
     if not given:
         return None
     key = given[0].strip()
     if len(given) > 1 or not 0 < len(key) <= KEY_MAX or not all(" " <= letter <= "~" for letter in key):
         raise InvalidInput(
-            f"{IDEMPOTENCY_KEY} is not valid: it is given once, as 1 to {KEY_MAX} printable ASCII characters",
-            next_step="send a UUID, a new one for each new request",
+            f"{IDEMPOTENCY_KEY} is invalid: send it once, with 1 to {KEY_MAX} printable ASCII characters",
+            next_step="send a new UUID for each new request",
         )
     return key

@@ -1,4 +1,4 @@
-"""One row of the route table, and what a handler is given."""
+"""Rows of the route table, and the call that a handler receives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Q = TypeVar("Q", bound=BaseModel)
 
 
 class Items(View, Generic[T]):
-    """A whole listing."""
+    """A complete list."""
 
     items: list[T]
 
@@ -32,9 +32,9 @@ class NoQuery(Model):
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """One request: who asks, the validated body (None where the route has none) and query.
+    """One request: its API key, its validated body (None if the route has none) and its query.
 
-    ``answer_headers``: what a handler wants to say beside its answer.
+    ``response_headers``: headers that the handler adds to the response.
     """
 
     request: web.Request
@@ -42,26 +42,26 @@ class Call(Generic[B, Q]):
     key: ApiKey | None
     body: B
     query: Q
-    answer_headers: dict[str, str] = field(default_factory=dict)
+    response_headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def actor(self) -> str:
-        """Who asks, as the history names it."""
+        """The caller's name in histories."""
         return f"key:{self.key.name}" if self.key else "anonymous"
 
     @property
     def owner(self) -> Owner:
-        """Whose is what is made by this request."""
+        """The owner of everything that this request creates."""
         return self.key.owner if self.key else Owner("anonymous")
 
     @property
     def idempotency_key(self) -> IdempotencyKey | None:
-        """The Idempotency-Key under which this may be sent again, if any. Raises ``InvalidInput``."""
+        """The request's idempotency key, if any. Raises ``InvalidInput``."""
         key = read_idempotency_key(self.request)
         return IdempotencyKey(self.key.id, key) if key and self.key else None
 
     def path(self, name: str) -> str:
-        """A part of the path, decoded."""
+        """A path parameter, decoded."""
         return self.request.match_info[name]
 
 
@@ -70,11 +70,12 @@ Answer = BaseModel | web.StreamResponse
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``path`` as aiohttp reads it. ``answer``: the model of the answer, or its media type if it is not JSON.
+    """One row of the route table.
 
-    ``access``: open to all, any key, or an administrator's. ``location``: where a created thing is,
-    filled with the fields of the answer. ``idempotent``: it takes an Idempotency-Key. ``dry_run``: what is
-    answered, with 200, to ``?dry_run=true``.
+    ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response that is not
+    JSON. ``access``: open to everyone, any API key, or an administrator's. ``location``: template of the
+    created resource's path, filled with the fields of the response. ``idempotent``: accepts an
+    Idempotency-Key. ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     """
 
     method: str
@@ -107,7 +108,7 @@ def route(
     idempotent: bool = False,
     dry_run: type[BaseModel] | None = None,
 ) -> Route:
-    """A row of the table. A test holds its models equal to those in the handler's signature."""
+    """A row of the table. A test compares its models with the handler's signature."""
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
     model: Any = body
     return Route(

@@ -1,4 +1,4 @@
-"""Handlers for the apps of sessions, and access tokens to them."""
+"""Handlers for the service ports of sessions and their access tokens."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 
 async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
-    session = await authorization.seen(call)
+    session = await authorization.readable_session(call)
     return Items[AppView](items=await call.deps.store.list_apps(session.id))
 
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
-    session = await authorization.changed(call)
-    call.answer_headers["Cache-Control"] = "no-store"
+    session = await authorization.changeable_session(call)
+    call.response_headers["Cache-Control"] = "no-store"
     return await call.deps.store.create_access_token(
         session.id, call.path("app"), call.body, actor=call.actor
     )
 
 
 async def list_access_tokens(call: Call[None, NoQuery]) -> Items[AccessTokenView]:
-    session = await authorization.changed(call)
+    session = await authorization.changeable_session(call)
     found = await call.deps.store.list_access_tokens(session.id, call.path("app"))
     return Items[AccessTokenView](items=found)
 
 
 async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:
-    session = await authorization.changed(call)
+    session = await authorization.changeable_session(call)
     return await call.deps.store.revoke_access_token(
         session.id, call.path("app"), call.path("id"), actor=call.actor
     )

@@ -20,7 +20,8 @@ from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 
-# A log that stays silent is answered with a status all the same, so that a follower knows it is connected.
+# After this time the status is sent even if the log is empty, so that a following client knows it is
+# connected.
 _FIRST_CHUNK_S = 1.0
 _LOG_HEADERS = {
     "Content-Type": "text/plain; charset=utf-8",
@@ -29,48 +30,48 @@ _LOG_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-# Where a request keeps its answer once that has begun: there is no other status to be had then.
+# The response of a request once its headers are sent; its status cannot change after that.
 STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 
 
 def _split(value: Any) -> Any:
-    """``RUNNING,PENDING`` and the parameter given twice mean the same; small letters will do."""
+    """Accepts comma-separated and repeated values, in any case."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    return [word.strip().upper() for part in parts for word in str(part).split(",") if word.strip()]
+    return [status.strip().upper() for part in parts for status in str(part).split(",") if status.strip()]
 
 
 class PageQuery(Model):
     limit: Annotated[int, Field(ge=1, le=500)] = 50
-    cursor: Annotated[NoNul | None, Field(description="`next` of the page before.")] = None
+    cursor: Annotated[NoNul | None, Field(description="The `next` of the previous page.")] = None
 
 
 class SessionQuery(PageQuery):
     status: Annotated[list[Status], BeforeValidator(_split)] = Field(
-        [], description="Only these; several by commas or by repetition."
+        [], description="Only these statuses, comma-separated or repeated."
     )
     resource_group: NoNul | None = None
     type: SessionType | None = None
     name: NoNul | None = None
-    endpoint: NoNul | None = Field(None, description="Only replicas of the endpoint of this name.")
+    endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
 
 
 class LogQuery(Model):
     tail: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Only so many last lines; 0: all that is kept."
+        0, description="Number of lines from the end; 0: the whole stored log."
     )
-    follow: bool = Field(False, description="Go on as the log grows, until the session ends.")
-    attempt: Annotated[int | None, Field(ge=1, description="Of this attempt; else of the newest.")] = None
-    kernel: Annotated[NoNul, Field(description="In a cluster: of this kernel, like sub1.")] = MAIN
+    follow: bool = Field(False, description="Continue to stream new output until the session ends.")
+    attempt: Annotated[int | None, Field(ge=1, description="The attempt; the newest by default.")] = None
+    kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = MAIN
 
 
 class CreateQuery(Model):
     strict: bool = Field(
-        False, description="Refuse with 409 what no agent could ever hold; else it is a warning."
+        False, description="Reject a session that no agent could ever hold with 409, instead of a warning."
     )
     dry_run: bool = Field(
-        False, description="Make nothing, and answer with where it would go now, or with what is missing."
+        False, description="Create nothing. Return where the session would be placed now, or what is missing."
     )
 
 
@@ -82,23 +83,23 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
         made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
-        return await _warned(call, made)
+        return await _with_warnings(call, made)
     view, replayed = await store.create_session_once(
         call.body, actor=call.actor, owner=call.owner, idempotency_key=idempotency_key
     )
     if replayed:
-        call.answer_headers["Idempotent-Replayed"] = "true"
+        call.response_headers["Idempotent-Replayed"] = "true"
         return view
-    return await _warned(call, view)
+    return await _with_warnings(call, view)
 
 
-async def _warned(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
-    """With what waiting will not mend. It has been made whatever this finds."""
+async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
+    """Adds warnings if no agent could ever hold the session. The session has been created in any case."""
     why = await call.deps.store.never_fits(call.body)
     if not why:
         return made
-    words = REASONS[Reason.INFEASIBLE].text
-    return made.model_copy(update={"warnings": [f"{words}: {line}" for line in why]})
+    message = REASONS[Reason.INFEASIBLE].text
+    return made.model_copy(update={"warnings": [f"{message}: {line}" for line in why]})
 
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
@@ -116,20 +117,20 @@ async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
 
 
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await authorization.seen(call)
+    return await authorization.readable_session(call)
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.store.stop_session(await authorization.changed_ref(call), actor=call.actor)
+    return await call.deps.store.stop_session(await authorization.changeable_ref(call), actor=call.actor)
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](items=await call.deps.store.history(await authorization.seen_ref(call)))
+    return Items[HistoryEntry](items=await call.deps.store.history(await authorization.readable_ref(call)))
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
-    """Errors before the first chunk get a status of their own; later ones cut the stream off."""
-    session = await authorization.seen(call)
+    """Errors before the first chunk are problem responses; later errors abort the stream."""
+    session = await authorization.readable_session(call)
     query = call.query
     chunks = call.deps.logs.read(
         session,
@@ -138,7 +139,7 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         attempt=query.attempt,
         hostname=query.kernel,
     )
-    # In a task of its own: waiting only so long for it must not cancel the reading.
+    # In a task of its own, so that the timeout does not cancel the read.
     first = spawn("api.logs", _next(chunks))
     try:
         await asyncio.wait({first}, timeout=_FIRST_CHUNK_S)
@@ -164,7 +165,7 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes | MoorageError | None:
-    """The next chunk, None at the end, or what went wrong."""
+    """The next chunk, None at the end, or the error."""
     try:
         return await anext(chunks)
     except StopAsyncIteration:

@@ -1,4 +1,4 @@
-"""Handlers for what sessions, agents and devices use."""
+"""Handlers for the resource usage of sessions, agents and devices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from moorage.manager.api.route import Call, Items, NoQuery
 _SECONDS = {"none": 0, "minutes": 60, "hours": 3600}
 
 
-class SpanChoice(Model):
+class IntervalQuery(Model):
     spans: Literal["none", "minutes", "hours"] = "none"
-    limit: Annotated[int, Field(ge=1, le=1000, description="So many of the newest, of each kernel.")] = 60
+    limit: Annotated[
+        int, Field(ge=1, le=1000, description="Number of intervals per kernel, newest first.")
+    ] = 60
 
 
 class TopQuery(Model):
@@ -24,10 +26,10 @@ class TopQuery(Model):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 
-async def session_stats(call: Call[None, SpanChoice]) -> SessionStats:
-    asked = call.query
-    ref = await authorization.seen_ref(call)
-    return await call.deps.store.session_stats(ref, seconds=_SECONDS[asked.spans], limit=asked.limit)
+async def session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
+    query = call.query
+    ref = await authorization.readable_ref(call)
+    return await call.deps.store.session_stats(ref, seconds=_SECONDS[query.spans], limit=query.limit)
 
 
 async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:

@@ -1,4 +1,4 @@
-"""Handlers for what sessions have kept on nodes."""
+"""Handlers for the workspaces that sessions have stored on nodes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from moorage.manager.api.route import Call, NoQuery
 
 async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
     found = await call.deps.workspaces.ask()
-    return found.model_copy(update={"items": [await _named(call, one) for one in found.items]})
+    return found.model_copy(update={"items": [await _with_name(call, item) for item in found.items]})
 
 
 async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
-    """By the session's id or name; what is left of a session that nobody knows any more, by its id."""
+    """By the session's id or name. The workspace of a session that the store no longer has is found by its
+    id."""
     ref = call.path("ref")
     try:
         session = await call.deps.store.get_session(ref)
@@ -24,23 +25,23 @@ async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
         session_id = session.id
         if session.status in LIVE:
             raise Conflict(
-                f"session {session.name!r} is {session.status}, and may need its workspace",
-                next_step=f"`moorage stop {session.name}` first",
+                f"session {session.name!r} is {session.status} and may still use its workspace",
+                next_step=f"run `moorage stop {session.name}` first",
             )
-    gone = await call.deps.workspaces.ask(session_id)
-    if not gone.items and gone.silent:
+    removed = await call.deps.workspaces.ask(session_id)
+    if not removed.items and removed.silent:
         raise AgentUnreachable(
-            f"no workspace of {ref!r} was found, and these agents did not answer: {', '.join(gone.silent)}",
-            next_step="try again in a moment; `moorage agents` shows who is there",
+            f"no workspace of {ref!r} found; these agents did not respond: {', '.join(removed.silent)}",
+            next_step="try again in a moment; `moorage agents` lists the connected agents",
         )
-    if not gone.items:
-        raise NotFound(f"no node keeps a workspace of {ref!r}", next_step="`moorage workspaces`")
-    return gone.model_copy(update={"items": [await _named(call, one) for one in gone.items]})
+    if not removed.items:
+        raise NotFound(f"no node has a workspace of {ref!r}", next_step="`moorage workspaces`")
+    return removed.model_copy(update={"items": [await _with_name(call, item) for item in removed.items]})
 
 
-async def _named(call: Call[None, NoQuery], one: WorkspaceView) -> WorkspaceView:
+async def _with_name(call: Call[None, NoQuery], workspace: WorkspaceView) -> WorkspaceView:
     try:
-        name = (await call.deps.store.get_session(one.session_id)).name
+        name = (await call.deps.store.get_session(workspace.session_id)).name
     except NotFound:
-        return one
-    return one.model_copy(update={"session": name})
+        return workspace
+    return workspace.model_copy(update={"session": name})

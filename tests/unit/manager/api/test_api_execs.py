@@ -72,13 +72,13 @@ async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
     ("first", "then", "told"),
     [
         (b"\0x", None, "first message"),
-        ("{", None, "message is not valid"),
+        ("{", None, "message is invalid"),
         ({"command": []}, None, "command"),
         ({"command": ["x"], "shell": True}, None, "shell"),
         ({"command": ["x"], "env": {"MOORAGE_X": "1"}}, None, "MOORAGE_"),
         (SPEC, b"", "names no channel"),
         (SPEC, b"\x09x", "9 is not a valid Channel"),
-        (SPEC, frame(Channel.STDOUT, b"x"), "STDOUT is not for clients"),
+        (SPEC, frame(Channel.STDOUT, b"x"), "cannot send on channel STDOUT"),
         (SPEC, frame(Channel.RESIZE, b'{"rows": -1}'), "rows"),
     ],
 )

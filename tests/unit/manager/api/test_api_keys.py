@@ -55,7 +55,7 @@ async def test_a_member_sees_and_changes_no_keys(api: Api, method: str, path: st
     [
         ({}, "name"),
         ({"name": "a b"}, "a name has 1 to 128 letters"),
-        ({"name": "a", "role": "user"}, "allowed is admin, member"),
+        ({"name": "a", "role": "user"}, "must be one of admin, member"),
         ({"name": "a", "owner": "x"}, "owner"),
         ({"name": "a", "expires_at": "tomorrow"}, "expires_at"),
         ({"name": "a", "expires_at": "2030-01-01T00:00:00"}, "timezone"),

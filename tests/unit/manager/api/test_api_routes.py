@@ -231,7 +231,7 @@ async def test_what_never_fits_is_a_warning_or_with_strict_refused(api: Api) -> 
     answer, made = await api.ask("POST", "/v1/sessions", json=body)
     assert answer.status == 201
     (warning,) = made["warnings"]
-    assert "could hold it, even empty" in warning
+    assert "could ever hold it, even when empty" in warning
     assert "needs 9 cuda.device" in warning
     answer, problem = await api.ask("POST", "/v1/sessions?strict=true", json=body)
     assert (answer.status, problem["code"]) == (409, "infeasible")
