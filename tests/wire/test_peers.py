@@ -110,7 +110,7 @@ async def test_a_name_is_one_peers_however_many_ask_at_once(site: Site) -> None:
     )
     refused = [answer for answer in asked if isinstance(answer, BaseException)]
     assert len(refused) == 5
-    assert all(isinstance(e, ApiError) and e.status == 409 and "peers rm" in str(e) for e in refused)
+    assert all(isinstance(e, ApiError) and e.status == 409 and "peers revoke" in str(e) for e in refused)
     [left] = await site.client.list_join_tokens()
     assert left.used == 1, "a refusal uses nothing up"
 
