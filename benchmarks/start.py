@@ -1,20 +1,19 @@
-"""What Moorage adds to starting a kernel: create → RUNNING against the floor, measured in the same rounds.
+"""Start latency of kernels: from create to RUNNING, compared with a baseline measured in the same rounds.
 
     python benchmarks/start.py [--rounds 20] [--kernels 50] [--runtimes process docker]
 
-Postgres (durable), a manager and an agent are processes of their own; the Docker Engine is a private one, as
-of tests/containers (root on Linux). The floor of ``docker`` is create and start of the same image with
-exactly the agent's options by Docker's own SDK, over a connection that is open; that of ``process`` is
-``posix_spawn`` of the same program. Each round measures the floor and Moorage one after the other, in turns
-of who is first. Times of Moorage are from sending the request to the row of RUNNING in the history.
+Postgres (durable), a manager and an agent run as separate processes. The Docker Engine is the private engine
+of tests/containers (root on Linux). The baseline for ``docker`` is create and start of the same image with
+the same options through Docker's SDK, over an open connection; for ``process`` it is ``posix_spawn`` of the
+same program. Each round measures the baseline and Moorage in alternating order. Latencies of Moorage are from
+the request to the row RUNNING in the session history.
 
-An engine takes a second for a container, now more and now less, and what is added would vanish in that. So a
-process of ours stands before the engine, for the floor as for the agent, and notes how long the engine itself
-took to create and to start: what is added is the difference of the rest, and the engine's own times, which
-must be the same for both, are shown beside it.
+An engine takes about a second per container, with a variance larger than the overhead of Moorage. So both use
+a recording proxy that measures the engine's own time for create and start. The overhead is the difference of
+the remaining times; the times of the engine, which must be equal for both, are printed as well.
 
-Then 16 at once, against 16 threads with the SDK; last, what the agent uses while ``--kernels`` run and
-nothing happens. Leaves every measurement in ``benchmarks/results/start.json``.
+Then 16 concurrent starts, compared with 16 threads of the SDK, and the memory and CPU of the agent while
+``--kernels`` kernels are idle. All measurements are stored in ``benchmarks/results/start.json``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ import asyncpg
 import uvloop
 
 from cluster import Cluster, cluster, process
-from listening import Listener, listening
+from engine_recorder import EngineRecorder, recording
 from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
 from moorage.agent.runtimes import Launch
 from moorage.agent.runtimes.docker import ContainerRules
@@ -47,73 +46,74 @@ from moorage.agent.runtimes.docker.container_config import container_config, hos
 from moorage.agent.runtimes.docker.networks import SHARED
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
-from start_table import AT_ONCE, STAGES, Found, tables
+from start_table import CONCURRENCY, STAGES, StartResult, tables
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
 
 HERE = Path(__file__).parent
-sys.path.insert(
-    0, str(HERE.parent)
-)  # for the private engine of the tests, which is imported where it is used
-REST_S = 0.5
+sys.path.insert(0, str(HERE.parent))  # for tests.containers
+SETTLE_S = 0.5
 MEM = 32 << 20
-WORDS = {
+COMMANDS = {
     "process": ["sleep", "3600"],
     "docker": ["python3", "-S", "-c", "import time; time.sleep(3600)"],
 }
 _STARTING = ("POST /containers/create", "POST /containers/ID/start")
-Floor = Callable[[int], Awaitable[tuple[float, float]]]
-"""Starts so many: when it began (unix seconds), and seconds until the last was started."""
+Baseline = Callable[[int], Awaitable[tuple[float, float]]]
+"""Starts a number of kernels without Moorage. Returns the time of the start (unix seconds) and the duration
+in seconds."""
 
 
 @dataclass
 class Node:
-    """One agent, its manager, and the engine that it may use; ``socket``: that of the engine, through us."""
+    """An agent, its manager and its engine. ``socket``: of the recording proxy before the engine."""
 
-    at: Cluster
+    cluster: Cluster
     db: asyncpg.Connection
     pid: int
     engine: PrivateEngine
     socket: Path
-    heard: Listener
+    recorder: EngineRecorder
 
-    async def create(self, runtime: str, count: int, found: Found | None = None) -> tuple[list[str], float]:
-        """So many at once; the ids, and seconds from the first request to the last row of RUNNING."""
+    async def create(
+        self, runtime: str, count: int, result: StartResult | None = None
+    ) -> tuple[list[str], float]:
+        """Create sessions concurrently. Returns their ids and the seconds until the last one is RUNNING."""
         from tests.containers.images import PYTHON_IMAGE
 
         body = json.dumps(
             {
-                "command": WORDS[runtime],
+                "command": COMMANDS[runtime],
                 "runtime": runtime,
                 "stop_grace_s": 0,
                 "resources": {"cpu": 0.01, "mem": MEM},
             }
             | ({"image": PYTHON_IMAGE} if runtime == "docker" else {})
         ).encode()
-        callers = [self.at.caller() for _ in range(count)]
+        callers = [self.cluster.caller() for _ in range(count)]
         for caller in callers:
-            await caller.call("GET", "/version")  # connected before the clock runs
+            await caller.call("GET", "/version")  # connect before the measurement
         sent = time.time()
-        answers = await asyncio.gather(*(one.call("POST", "/v1/sessions", body) for one in callers))
+        responses = await asyncio.gather(*(c.call("POST", "/v1/sessions", body) for c in callers))
         ack = time.time() - sent
         for caller in callers:
             caller.close()
-        ids = [json.loads(answer)["id"] for status, answer in answers if status == 201]
+        ids = [json.loads(response)["id"] for status, response in responses if status == 201]
         if len(ids) != count:
-            raise SystemExit(f"not created: {answers[0]}")
-        moments = await self._reached(ids, "RUNNING")
-        if found is not None:
-            found.ack.append(ack)
-            for name, moment in moments.items():
-                found.stages[name].append(moment - sent)
-            asked = self.heard.between(sent, moments["RUNNING"])
-            found.asked.append([what for what, _ in asked])
-            found.engine.append(sum(took for what, took in asked if what in _STARTING))
-        return ids, moments["RUNNING"] - sent
+            raise SystemExit(f"cannot create sessions: {responses[0]}")
+        reached = await self._reached(ids, "RUNNING")
+        if result is not None:
+            result.ack.append(ack)
+            for name, at in reached.items():
+                result.stages[name].append(at - sent)
+            requests = self.recorder.between(sent, reached["RUNNING"])
+            result.requests.append([request for request, _ in requests])
+            result.engine.append(sum(took for request, took in requests if request in _STARTING))
+        return ids, reached["RUNNING"] - sent
 
-    async def end(self, ids: list[str]) -> None:
-        caller = self.at.caller()
+    async def stop(self, ids: list[str]) -> None:
+        caller = self.cluster.caller()
         for id_ in ids:
             await caller.call("POST", f"/v1/sessions/{id_}/stop", b"{}")
         caller.close()
@@ -121,15 +121,16 @@ class Node:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until nothing of what has ended is left in the engine, and all is at rest."""
+        """Wait until the engine has no containers, and a moment more."""
         with client(self.engine.socket) as api:
             async with asyncio.timeout(60):
                 while await asyncio.to_thread(api.containers, all=True):
                     await asyncio.sleep(0.05)
-        await asyncio.sleep(REST_S)
+        await asyncio.sleep(SETTLE_S)
 
     async def _reached(self, ids: list[str], status: str) -> dict[str, float]:
-        """When the last of them came to each status, unix seconds, by the database's clock."""
+        """Wait for ``status``. Returns when the last session reached each status (unix seconds, database
+        clock)."""
         async with asyncio.timeout(120):
             while True:
                 rows = await self.db.fetch(
@@ -137,14 +138,14 @@ class Node:
                     "FROM session_history WHERE session_id = ANY ($1::uuid[]) GROUP BY 1",
                     ids,
                 )
-                seen = {row["to_status"]: row for row in rows}
-                if status in seen and seen[status]["count"] == len(ids):
-                    return {name: seen[name]["at"] for name in STAGES if name in seen}
-                if "ERROR" in seen:
-                    raise SystemExit(f"a session failed: {await self._why(ids)}")
+                latest = {row["to_status"]: row for row in rows}
+                if status in latest and latest[status]["count"] == len(ids):
+                    return {name: latest[name]["at"] for name in STAGES if name in latest}
+                if "ERROR" in latest:
+                    raise SystemExit(f"a session failed: {await self._failure(ids)}")
                 await asyncio.sleep(0.02)
 
-    async def _why(self, ids: list[str]) -> str:
+    async def _failure(self, ids: list[str]) -> str:
         rows = await self.db.fetch(
             "SELECT reason, detail FROM session_history WHERE session_id = ANY ($1::uuid[]) "
             "AND to_status = 'ERROR'",
@@ -157,7 +158,7 @@ class Node:
 def client(socket: Path) -> Iterator[Any]:
     import docker
 
-    api = docker.APIClient(base_url=f"unix://{socket}", timeout=120, max_pool_size=AT_ONCE)
+    api = docker.APIClient(base_url=f"unix://{socket}", timeout=120, max_pool_size=CONCURRENCY)
     try:
         yield api
     finally:
@@ -165,7 +166,7 @@ def client(socket: Path) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def node() -> AsyncIterator[Node]:
+async def run_node() -> AsyncIterator[Node]:
     from tests.containers.engine import PrivateEngine
     from tests.containers.images import import_python
 
@@ -175,14 +176,14 @@ async def node() -> AsyncIterator[Node]:
     try:
         engine.start()
         import_python(engine.socket, folder)
-        # The agent's questions pass through this process: it is a part of what is measured, some 0.3 ms each.
-        async with cluster(0) as at, listening(engine.socket, folder / "heard.sock") as heard:
+        # The requests of the agent pass through this process, which adds about 0.3 ms to each.
+        async with cluster(0) as at, recording(engine.socket, folder / "proxy.sock") as recorder:
             env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
             env |= {
                 "MOORAGE_COMMON__LOG_LEVEL": "warning",
                 "MOORAGE_COMMON__LINK_TOKEN": "bench",
                 "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{at.link}",
-                "MOORAGE_AGENT__DOCKER": f"unix://{folder}/heard.sock",
+                "MOORAGE_AGENT__DOCKER": f"unix://{folder}/proxy.sock",
                 "MOORAGE_AGENT__DOCKER_PULL": "never",
                 "MOORAGE_AGENT__STOP_KERNELS_ON_EXIT": "true",
             }
@@ -191,18 +192,18 @@ async def node() -> AsyncIterator[Node]:
             ) as agent:
                 db = await asyncpg.connect(at.dsn)
                 try:
-                    await _attached(db, folder)
-                    yield Node(at, db, agent.pid, engine, folder / "heard.sock", heard)
+                    await _until_attached(db, folder)
+                    yield Node(at, db, agent.pid, engine, folder / "proxy.sock", recorder)
                 finally:
                     await db.close()
-            if said := (folder / "agent.log").read_text().strip():
-                print(f"the agent said, last: {said.splitlines()[-1][:300]}", file=sys.stderr)
+            if output := (folder / "agent.log").read_text().strip():
+                print(f"last line of the agent's log: {output.splitlines()[-1][:300]}", file=sys.stderr)
     finally:
         engine.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _attached(db: asyncpg.Connection, folder: Path) -> None:
+async def _until_attached(db: asyncpg.Connection, folder: Path) -> None:
     try:
         async with asyncio.timeout(60):
             while not await db.fetchval(
@@ -210,131 +211,133 @@ async def _attached(db: asyncpg.Connection, folder: Path) -> None:
             ):
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise SystemExit(f"the agent did not come:\n{(folder / 'agent.log').read_text()[-2000:]}") from None
+        raise SystemExit(f"the agent did not attach:\n{(folder / 'agent.log').read_text()[-2000:]}") from None
 
 
 @contextmanager
-def floors(at: Node) -> Iterator[dict[str, Floor]]:
-    """Each without Moorage. Docker's SDK is in a process of its own, as it is in the agent."""
+def baselines(node: Node) -> Iterator[dict[str, Baseline]]:
+    """Per runtime. Docker's SDK runs in a separate process, as it does in the agent."""
     loop = asyncio.get_running_loop()
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as sdk_process:
 
-        async def spawned(count: int) -> tuple[float, float]:
-            began, start, pids = time.time(), time.perf_counter(), []
+        async def start_processes(count: int) -> tuple[float, float]:
+            started_at, start, pids = time.time(), time.perf_counter(), []
             for _ in range(count):
-                pids.append(os.posix_spawnp(WORDS["process"][0], WORDS["process"], os.environ))
+                pids.append(os.posix_spawnp(COMMANDS["process"][0], COMMANDS["process"], os.environ))
             took = time.perf_counter() - start
             for pid in pids:
                 os.kill(pid, 9)
                 os.waitpid(pid, 0)
-            return began, took
+            return started_at, took
 
-        async def contained(count: int) -> tuple[float, float]:
-            return await loop.run_in_executor(apart, _contained, at.socket, count)
+        async def start_containers(count: int) -> tuple[float, float]:
+            return await loop.run_in_executor(sdk_process, _start_containers, node.socket, count)
 
-        yield {"process": spawned, "docker": contained}
+        yield {"process": start_processes, "docker": start_containers}
 
 
-def _contained(socket: Path, count: int) -> tuple[float, float]:
+def _start_containers(socket: Path, count: int) -> tuple[float, float]:
     from tests.containers.images import PYTHON_IMAGE
 
     clock = SystemClock()
 
-    def one(api: Any) -> str:
-        order = Launch(
+    def start_one(api: Any) -> str:
+        launch = Launch(
             KernelId(clock.new_id()),
-            tuple(WORDS["docker"]),
+            tuple(COMMANDS["docker"]),
             {},
             image=PYTHON_IMAGE,
             slots={"cpu": 10, "mem": MEM},
         )
-        host = api.create_host_config(**host_config(order, ContainerRules(), "127.0.0.1", SHARED))
-        made = api.create_container(
-            **container_config(order, ContainerRules(), {"floor": "1"}, SHARED), host_config=host
+        host = api.create_host_config(**host_config(launch, ContainerRules(), "127.0.0.1", SHARED))
+        container = api.create_container(
+            **container_config(launch, ContainerRules(), {"baseline": "1"}, SHARED), host_config=host
         )["Id"]
-        api.start(made)
-        return str(made)
+        api.start(container)
+        return str(container)
 
     with client(socket) as api, ThreadPoolExecutor(count) as pool:
-        list(pool.map(lambda _: api.ping(), range(count)))  # threads and connections are there
-        began, start = time.time(), time.perf_counter()
-        made = list(pool.map(lambda _: one(api), range(count)))
+        list(pool.map(lambda _: api.ping(), range(count)))  # start the threads and open the connections
+        started_at, start = time.time(), time.perf_counter()
+        containers = list(pool.map(lambda _: start_one(api), range(count)))
         took = time.perf_counter() - start
-        list(pool.map(lambda container: api.remove_container(container, force=True), made))
-    return began, took
+        list(pool.map(lambda container: api.remove_container(container, force=True), containers))
+    return started_at, took
 
 
-async def rounds(at: Node, runtime: str, floor: Floor, options: argparse.Namespace) -> Found:
-    found = Found()
+async def measure(node: Node, runtime: str, baseline: Baseline, options: argparse.Namespace) -> StartResult:
+    result = StartResult()
 
-    async def ours(count: int, into: Found | None) -> float:
-        ids, took = await at.create(runtime, count, into)
-        await at.end(ids)
+    async def start_with_moorage(count: int, into: StartResult | None) -> float:
+        ids, took = await node.create(runtime, count, into)
+        await node.stop(ids)
         return took
 
-    async def without() -> None:
-        began, took = await floor(1)
-        await at.settle()
-        asked = at.heard.between(began, began + took)
-        found.floor.append(took)
-        found.floor_engine.append(sum(took for what, took in asked if what in _STARTING))
+    async def start_baseline() -> None:
+        started_at, took = await baseline(1)
+        await node.settle()
+        requests = node.recorder.between(started_at, started_at + took)
+        result.baseline.append(took)
+        result.baseline_engine.append(sum(took for request, took in requests if request in _STARTING))
 
-    await ours(1, None)  # warm; and the network is there on which the floor's containers are too
-    await floor(1)
+    await start_with_moorage(1, None)  # warm up, and create the network that the baseline uses, too
+    await baseline(1)
     for number in range(options.rounds):
         if number % 2:
-            await without()
-        found.ours.append(await ours(1, found))
+            await start_baseline()
+        result.moorage.append(await start_with_moorage(1, result))
         if number % 2 == 0:
-            await without()
+            await start_baseline()
     for number in range(options.at_once):
         if number % 2:
-            found.floor_16.append((await floor(AT_ONCE))[1])
-        found.ours_16.append(await ours(AT_ONCE, None))
+            result.baseline_16.append((await baseline(CONCURRENCY))[1])
+        result.moorage_16.append(await start_with_moorage(CONCURRENCY, None))
         if number % 2 == 0:
-            found.floor_16.append((await floor(AT_ONCE))[1])
-    found.idle = await idle(at, runtime, options)
-    return found
+            result.baseline_16.append((await baseline(CONCURRENCY))[1])
+    result.idle = await measure_idle(node, runtime, options)
+    return result
 
 
-async def idle(at: Node, runtime: str, options: argparse.Namespace) -> dict[str, float]:
+async def measure_idle(node: Node, runtime: str, options: argparse.Namespace) -> dict[str, float]:
     ids: list[str] = []
     while len(ids) < options.kernels:
-        more, _ = await at.create(runtime, min(AT_ONCE, options.kernels - len(ids)))
-        ids += more
+        batch, _ = await node.create(runtime, min(CONCURRENCY, options.kernels - len(ids)))
+        ids += batch
     await asyncio.sleep(2)
-    before = cpu_s(at.pid)
+    before = cpu_s(node.pid)
     await asyncio.sleep(options.seconds)
-    used = 100 * (cpu_s(at.pid) - before) / options.seconds
-    found = {"kernels": len(ids), "cpu_percent": used, "rss_mb": rss_mb(at.pid)}
-    found |= {"own_mb": rss_mb(at.pid, "RssAnon"), "share_mb": pss_mb(at.pid)}
-    await at.end(ids)
+    used = 100 * (cpu_s(node.pid) - before) / options.seconds
+    found = {"kernels": len(ids), "cpu_percent": used, "rss_mb": rss_mb(node.pid)}
+    found |= {"own_mb": rss_mb(node.pid, "RssAnon"), "share_mb": pss_mb(node.pid)}
+    await node.stop(ids)
     return found
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="What Moorage adds to starting a kernel.")
-    parser.add_argument("--rounds", type=int, default=20, help="starts of one (20)")
-    parser.add_argument("--at-once", type=int, default=5, help=f"starts of {AT_ONCE} at once (5)")
-    parser.add_argument("--kernels", type=int, default=50, help="kernels at rest (50)")
+    parser = argparse.ArgumentParser(description="Start latency of kernels, compared with a baseline.")
+    parser.add_argument("--rounds", type=int, default=20, help="single starts (20)")
     parser.add_argument(
-        "--seconds", type=float, default=15, help="how long the agent at rest is watched (15)"
+        "--at-once", type=int, default=5, help=f"rounds of {CONCURRENCY} concurrent starts (5)"
     )
-    parser.add_argument("--runtimes", nargs="+", choices=sorted(WORDS), default=["process", "docker"])
+    parser.add_argument("--kernels", type=int, default=50, help="idle kernels (50)")
+    parser.add_argument("--seconds", type=float, default=15, help="duration of the idle measurement (15)")
+    parser.add_argument("--runtimes", nargs="+", choices=sorted(COMMANDS), default=["process", "docker"])
     parser.add_argument("--json", type=Path, default=HERE / "results" / "start.json")
     options = parser.parse_args()
-    from tests.containers.engine import lacks
+    from tests.containers.engine import missing_requirement
 
-    if why := lacks():
-        raise SystemExit(f"this benchmark needs a Docker Engine of its own: {why}")
-    about, found = machine(), {}
-    async with node() as at:
-        with floors(at) as floor:
+    if missing := missing_requirement():
+        raise SystemExit(f"this benchmark needs a private Docker Engine: {missing}")
+    about, results = machine(), {}
+    async with run_node() as node:
+        with baselines(node) as baseline:
             for runtime in options.runtimes:
-                found[runtime] = await rounds(at, runtime, floor[runtime], options)
+                results[runtime] = await measure(node, runtime, baseline[runtime], options)
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"machine": about} | {k: vars(v) for k, v in found.items()}, indent=1))
-    print(tables(found) + "\n\n" + machine_line(about))
+    options.json.write_text(
+        json.dumps({"machine": about} | {k: vars(v) for k, v in results.items()}, indent=1)
+    )
+    print(tables(results) + "\n\n" + machine_line(about))
 
 
 if __name__ == "__main__":
