@@ -61,7 +61,7 @@ def tables(results: dict[str, StartResult]) -> str:
         counts = [len(requests) for requests in docker.requests]
         lines += [
             f"The engine took {1000 * median(docker.engine):.0f} ms for create and start with Moorage (p50), "
-            f"and {1000 * median(docker.baseline_engine):.0f} ms for the baseline; the overhead excludes both. "
+            f"and {1000 * median(docker.baseline_engine):.0f} ms for the baseline, both excluded above. "
             f"{median(counts):.0f} requests per start, such as {', '.join(docker.requests[-1])}.",
             "",
         ]

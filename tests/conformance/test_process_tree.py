@@ -191,7 +191,7 @@ async def test_program_that_cannot_be_executed(runtime: ProcessRuntime, program:
     with pytest.raises(Exception, match=f"{program}.*{error}"):
         await runtime.create(order)
     observation = await runtime.observe((await runtime.find())[order.kernel_id])
-    assert (observation.state, observation.refused) == (S.EXITED, True)
+    assert (observation.state, observation.never_started) == (S.EXITED, True)
 
 
 async def test_program_has_a_clean_environment_and_signals(runtime: ProcessRuntime) -> None:

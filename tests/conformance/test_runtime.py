@@ -211,7 +211,7 @@ async def test_exit_code_is_reported(harness: Harness, code: int) -> None:
     handle = await runtime.create(harness.launch(run_s=0, code=code))
     await until(runtime, handle, S.EXITED)
     observation = await runtime.observe(handle)
-    assert (observation.exit_code, observation.oom, observation.refused) == (code, False, False)
+    assert (observation.exit_code, observation.oom, observation.never_started) == (code, False, False)
 
 
 async def test_stop_sends_the_stop_signal(harness: Harness) -> None:

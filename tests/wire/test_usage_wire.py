@@ -1,4 +1,4 @@
-"""From an agent's measurement to ``top``: a real manager, a real agent, kernels that are only pretended."""
+"""Usage from the agent's measurement to ``top``: real manager, real agent, fake kernels."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from moorage.manager import Manager
 from moorage.sdk import Client
 
 
-async def eventually(true: Callable[[], Awaitable[bool]], timeout_s: float = 20) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 20) -> None:
     async with asyncio.timeout(timeout_s):
-        while not await true():
+        while not await condition():
             await asyncio.sleep(0.05)
 
 
-async def scraped(address: str) -> dict[str, float]:
-    async with aiohttp.ClientSession() as http, http.get(f"http://{address}/metrics") as answer:
-        assert answer.status == 200
-        lines = (await answer.text()).splitlines()
+async def scrape(address: str) -> dict[str, float]:
+    async with aiohttp.ClientSession() as http, http.get(f"http://{address}/metrics") as response:
+        assert response.status == 200
+        lines = (await response.text()).splitlines()
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")
     }
 
 
-async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp_path: Path) -> None:
+async def test_usage_of_a_session_reaches_the_manager(
+    manager: Manager, client: Client, tmp_path: Path
+) -> None:
     settings = AgentSettings(
         id="node-1",
         manager=manager.link_address,
@@ -59,7 +61,7 @@ async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp
 
         await eventually(measured)
         (line,) = await client.top_sessions(sort="gpu")
-        # Of counters and of times that are taken one after the other.
+        # Approximate: the counters and their time are read one after the other.
         assert 1300 < line.latest.cpu < 1700
         assert line.latest.rx is not None
         assert 800 < line.latest.rx < 1200
@@ -71,18 +73,18 @@ async def test_what_a_session_uses_is_told(manager: Manager, client: Client, tmp
         assert node.memory > 0
         assert len(node.devices) == 2
         assert [view.id for view in await client.top_agents()] == ["node-1"]
-        metrics = await scraped(agent.metrics_address)
+        metrics = await scrape(agent.metrics_address)
         kernel = (await client.get_session("job")).kernels[0].id
-        of_job = f'{{kernel="{kernel}",session="job"}}'
-        assert metrics[f"moorage_agent_kernel_memory_bytes{of_job}"] == 4096
-        assert metrics[f"moorage_agent_kernel_busy_devices{of_job}"] == 0.5
-        assert f"moorage_agent_kernel_sent_bytes_per_second{of_job}" not in metrics
+        labels = f'{{kernel="{kernel}",session="job"}}'
+        assert metrics[f"moorage_agent_kernel_memory_bytes{labels}"] == 4096
+        assert metrics[f"moorage_agent_kernel_busy_devices{labels}"] == 0.5
+        assert f"moorage_agent_kernel_sent_bytes_per_second{labels}" not in metrics
         assert metrics['moorage_agent_kernels{state="RUNNING"}'] == 1
         assert metrics['moorage_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
         assert metrics["moorage_agent_connected"] == 1
         assert metrics["moorage_agent_process_resident_memory_bytes"] > 0
         assert metrics["moorage_agent_stats_dropped_total"] < 50
-        assert (await scraped(manager.api_address))['moorage_usage_reports_total{outcome="kept"}'] > 0
+        assert (await scrape(manager.api_address))['moorage_usage_reports_total{outcome="kept"}'] > 0
         await client.stop_session("job")
 
         async def gone() -> bool:

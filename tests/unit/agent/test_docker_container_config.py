@@ -76,7 +76,7 @@ def test_paths_outside_of_mounts(path: str, mounts: tuple[str, ...], outside: bo
         ({"Status": "dead", "ExitCode": 1, "StartedAt": "2026"}, RuntimeObservation(S.EXITED, 1)),
         (
             {"Status": "exited", "StartedAt": "0001-01-01T00:00:00Z", "Error": "no such device"},
-            RuntimeObservation(S.EXITED, refused=True, detail="no such device"),
+            RuntimeObservation(S.EXITED, never_started=True, detail="no such device"),
         ),
     ],
 )

@@ -356,7 +356,12 @@ class KernelTask:
     def _outcome_of(self, seen: RuntimeObservation) -> Outcome:
         cause = self._termination or (TerminationCause() if self._order_withdrawn else None)
         return determine_outcome(
-            seen.state, seen.exit_code, oom=seen.oom, refused=seen.refused, detail=seen.detail, cause=cause
+            seen.state,
+            seen.exit_code,
+            oom=seen.oom,
+            refused=seen.never_started,
+            detail=seen.detail,
+            cause=cause,
         )
 
     def _set_state(self, state: ObservedState) -> None:

@@ -135,14 +135,14 @@ class RuntimeObservation:
     UNKNOWN.
 
     ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel is
-    left. ``refused``: the program never ran; ``detail`` has the reason.
+    left. ``never_started``: the program never ran; ``detail`` has the reason.
     """
 
     state: ObservedState
     exit_code: int | None = None
     oom: bool = False
     all_exited: bool = True
-    refused: bool = False
+    never_started: bool = False
     detail: str = ""
 
 

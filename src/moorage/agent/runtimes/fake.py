@@ -23,13 +23,22 @@ from moorage.agent.runtimes.base import (
     RuntimeObservation,
     ignore_progress,
 )
-from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
-from moorage.agent.runtimes.fake_execution import FakeExecution
+from moorage.agent.runtimes.execution import (
+    NOT_FOUND,
+    STDERR,
+    STDOUT,
+    Command,
+    ExecFailed,
+    Execution,
+)
 from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
 from moorage.agent.state.logs import LogStore
+from moorage.common.aio.pipe import Pipe
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
+
+_SIGHUP, _MAX_PENDING_OUTPUT = -1, 16
 
 
 class _Kernel:
@@ -172,6 +181,71 @@ class FakeRuntime:
     def _alive(self, handle: Handle) -> bool:
         kernel = self._kernel(handle)
         return kernel is not None and kernel.simulated.alive
+
+
+class FakeExecution:
+    """A command in a fake kernel. Supported are ``echo TEXT``, ``warn TEXT`` (on stderr), ``exit CODE``,
+    ``cat`` (copies its input), ``env NAME``, ``size`` (prints the terminal size at the start and at each
+    change) and ``sleep`` (until it is ended)."""
+
+    def __init__(self, command: Command, env: Mapping[str, str]) -> None:
+        self._command, self._env = command, {**env, **command.env}
+        self._output: Pipe[tuple[int, bytes]] = Pipe(_MAX_PENDING_OUTPUT)
+        self._code: int | None = None
+        self._initial_output: list[tuple[int, bytes]] = []
+        self._start()
+
+    def _start(self) -> None:
+        program, *rest = self._command.argv
+        text = " ".join(rest)
+        if program in ("echo", "warn"):
+            self._initial_output.append((STDOUT if program == "echo" else STDERR, f"{text}\n".encode()))
+            self.end(0)
+        elif program == "env":
+            self._initial_output.append((STDOUT, f"{self._env.get(text, '')}\n".encode()))
+            self.end(0)
+        elif program == "exit":
+            self.end(int(text))
+        elif program == "size":
+            size = f"{self._command.rows} {self._command.cols}\n"
+            self._initial_output.append((STDOUT, size.encode()))
+        elif program == "cat" and not self._command.stdin:
+            self.end(0)
+        elif program not in ("cat", "sleep"):
+            error = f"moorage: cannot run {program!r} in the session: not found\n"
+            self._initial_output.append((STDERR, error.encode()))
+            self.end(NOT_FOUND)
+
+    def end(self, code: int) -> None:
+        if self._code is None:
+            self._code = code
+            self._output.close()
+
+    async def read(self) -> tuple[int, bytes] | None:
+        if self._initial_output:
+            channel, data = self._initial_output.pop(0)
+            return (STDOUT if self._command.tty else channel), data
+        return await self._output.get()
+
+    async def write(self, data: bytes) -> None:
+        if self._command.argv[0] == "cat":
+            await self._output.put((STDOUT, data))
+
+    async def end_input(self) -> None:
+        if self._command.argv[0] == "cat":
+            self.end(0)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        if self._command.argv[0] == "size" and self._command.tty:
+            await self._output.put((STDOUT, f"{rows} {cols}\n".encode()))
+
+    async def wait(self) -> int:
+        while self._code is None:
+            await self._output.get()
+        return self._code
+
+    def disconnect(self) -> None:
+        self.end(_SIGHUP)
 
 
 def _script_from(env: dict[str, str]) -> KernelScript:

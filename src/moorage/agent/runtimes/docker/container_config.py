@@ -183,7 +183,9 @@ def observation(state: Mapping[str, Any]) -> RuntimeObservation:
             ObservedState.UNKNOWN, detail=f"the engine reports the unknown status {status!r}"
         )
     if state.get("StartedAt") == _NEVER:
-        return RuntimeObservation(ObservedState.EXITED, refused=True, detail=str(state.get("Error", "")))
+        return RuntimeObservation(
+            ObservedState.EXITED, never_started=True, detail=str(state.get("Error", ""))
+        )
     code = int(state.get("ExitCode", 0))
     if _SIGNAL_BASE < code <= _SIGNAL_BASE + _MAX_SIGNAL:
         code = _SIGNAL_BASE - code

@@ -97,7 +97,7 @@ class KernelDirectories:
             return RuntimeObservation(
                 ObservedState.EXITED,
                 127,
-                refused=True,
+                never_started=True,
                 detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
         return RuntimeObservation(ObservedState.EXITED, status["code"], oom=bool(status["oom"]))
