@@ -81,13 +81,13 @@ def test_paths_outside_of_mounts(path: str, mounts: tuple[str, ...], outside: bo
     ],
 )
 def test_observation_from_container_state(state: dict[str, Any], observed: RuntimeObservation) -> None:
-    assert config.observation(state) == observed
+    assert config.parse_state(state) == observed
 
 
 @given(st.text(max_size=12))
 def test_unknown_status_is_never_exited(status: str) -> None:
     exited = status in ("exited", "dead")
-    assert (config.observation({"Status": status, "StartedAt": "2026"}).state is S.EXITED) is exited
+    assert (config.parse_state({"Status": status, "StartedAt": "2026"}).state is S.EXITED) is exited
 
 
 def launch(**fields: Any) -> Launch:

@@ -171,7 +171,7 @@ def container_name(kernel_id: str) -> str:
     return f"moorage-{kernel_id}"
 
 
-def observation(state: Mapping[str, Any]) -> RuntimeObservation:
+def parse_state(state: Mapping[str, Any]) -> RuntimeObservation:
     """From the field ``State`` of an inspected container."""
     status = state.get("Status", "")
     if status in ("running", "paused", "restarting"):

@@ -33,7 +33,7 @@ from moorage.agent.runtimes.docker.container_config import (
     container_config,
     container_name,
     host_config,
-    observation,
+    parse_state,
 )
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import (
@@ -125,16 +125,16 @@ class DockerRuntime:
     async def observe(self, handle: Handle) -> RuntimeObservation:
         try:
             details = await self._engine.call(
-                lambda api: api.inspect_container(_container(handle)), _INSPECT_TIMEOUT_S
+                lambda api: api.inspect_container(_container_id(handle)), _INSPECT_TIMEOUT_S
             )
         except NoSuchObject:
             return self._missing(handle)
         except RuntimeFailed as error:
             return RuntimeObservation(ObservedState.UNKNOWN, detail=error.message)
-        return observation(details["State"])
+        return parse_state(details["State"])
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
-        async with self._events.subscribe(_container(handle)) as changed:
+        async with self._events.subscribe(_container_id(handle)) as changed:
             state = (await self.observe(handle)).state
             if state is not last_state or state in _ENDED:
                 return
@@ -143,11 +143,11 @@ class DockerRuntime:
                     await changed.wait()
 
     async def stop(self, handle: Handle, grace_s: float) -> None:
-        container = _container(handle)
+        container = _container_id(handle)
 
         def send_stop_signal(api: Any) -> bool:
             details = api.inspect_container(container)
-            if observation(details["State"]).state in _ENDED:
+            if parse_state(details["State"]).state in _ENDED:
                 return False
             api.kill(container, details["Config"].get("StopSignal") or "SIGTERM")
             return True
@@ -160,13 +160,15 @@ class DockerRuntime:
             if (await self.observe(handle)).state in _ENDED:
                 return
             raise RuntimeFailed(f"the container cannot be stopped: {error}") from None
-        await cancel_and_wait(self._kills.pop(_id(handle), None))
+        await cancel_and_wait(self._kills.pop(_kernel_id(handle), None))
         if running:
-            self._kills[_id(handle)] = spawn(f"docker.kill.{_id(handle)}", self._kill_after(handle, grace_s))
+            self._kills[_kernel_id(handle)] = spawn(
+                f"docker.kill.{_kernel_id(handle)}", self._kill_after(handle, grace_s)
+            )
 
     async def destroy(self, handle: Handle) -> None:
-        container = _container(handle)
-        await cancel_and_wait(self._kills.pop(_id(handle), None))
+        container = _container_id(handle)
+        await cancel_and_wait(self._kills.pop(_kernel_id(handle), None))
         try:
             await self._kill(handle)
             await self._save_log(handle)
@@ -196,35 +198,35 @@ class DockerRuntime:
         return found
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
-        return await self._meter.measure({kernel_id: _container(h) for kernel_id, h in handles.items()})
+        return await self._meter.measure({kernel_id: _container_id(h) for kernel_id, h in handles.items()})
 
     async def logs(
         self, handle: Handle, tail_lines: int = 0, follow: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        saved = self._logs.exists(_id(handle))
+        saved = self._logs.exists(_kernel_id(handle))
         source = (
-            self._logs.read(_id(handle), tail_lines, False, lambda: False)
+            self._logs.read(_kernel_id(handle), tail_lines, False, lambda: False)
             if saved
-            else self._engine.logs(_container(handle), tail_lines, follow)
+            else self._engine.logs(_container_id(handle), tail_lines, follow)
         )
         async with aclosing(source) as pieces:
             async for data in pieces:
                 yield data
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        if self._logs.exists(_id(handle)):
-            return await asyncio.to_thread(self._logs.tail, _id(handle), max_bytes)
+        if self._logs.exists(_kernel_id(handle)):
+            return await asyncio.to_thread(self._logs.tail, _kernel_id(handle), max_bytes)
         end = b""
         try:
-            async with aclosing(self._engine.logs(_container(handle), _TAIL_LINES)) as pieces:
+            async with aclosing(self._engine.logs(_container_id(handle), _TAIL_LINES)) as pieces:
                 async for data in pieces:
                     end = (end + data)[-max_bytes - 1 :]
         except RuntimeFailed as error:
-            log.warning("cannot read the log of a container", kernel=_id(handle), error=str(error))
+            log.warning("cannot read the log of a container", kernel=_kernel_id(handle), error=str(error))
         return tail_text(end, max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
-        return await execute(self._engine, _container(handle), command)
+        return await execute(self._engine, _container_id(handle), command)
 
     async def _create(self, launch: Launch, address: str) -> Handle:
         async with self._networks.joined(launch) as network:
@@ -310,10 +312,10 @@ class DockerRuntime:
         )
 
     async def _kill(self, handle: Handle) -> None:
-        container = _container(handle)
+        container = _container_id(handle)
 
         def kill(api: Any) -> None:
-            if observation(api.inspect_container(container)["State"]).state not in _ENDED:
+            if parse_state(api.inspect_container(container)["State"]).state not in _ENDED:
                 api.kill(container, "SIGKILL")
                 api.wait(container, timeout=_KILL_TIMEOUT_S)
 
@@ -328,29 +330,29 @@ class DockerRuntime:
     async def _kill_after(self, handle: Handle, grace_s: float) -> None:
         await asyncio.sleep(grace_s)
         try:
-            await self._engine.call(lambda api: api.kill(_container(handle), "SIGKILL"))
+            await self._engine.call(lambda api: api.kill(_container_id(handle), "SIGKILL"))
         except RequestRefused:
             pass  # it has exited
         except RuntimeFailed as error:
-            log.warning("cannot kill a container", kernel=_id(handle), error=str(error))
-        self._kills.pop(_id(handle), None)
+            log.warning("cannot kill a container", kernel=_kernel_id(handle), error=str(error))
+        self._kills.pop(_kernel_id(handle), None)
 
     async def _save_log(self, handle: Handle) -> None:
         """Copy the log to the log directory, because the engine deletes it with the container."""
-        folder = self._logs.folder(_id(handle))
-        if self._logs.exists(_id(handle)):
+        folder = self._logs.folder(_kernel_id(handle))
+        if self._logs.exists(_kernel_id(handle)):
             return
         part = folder / f"part.{os.getpid()}"
         try:
             await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
             with part.open("wb") as file:
-                async with aclosing(self._engine.logs(_container(handle))) as pieces:
+                async with aclosing(self._engine.logs(_container_id(handle))) as pieces:
                     async for data in pieces:
                         await asyncio.to_thread(file.write, data)
             part.replace(folder / "kernel.log")
         except (OSError, RequestRefused) as error:
             # A full disk or an unreadable log driver must not prevent the removal of the container.
-            log.warning("cannot save the log of a container", kernel=_id(handle), error=str(error))
+            log.warning("cannot save the log of a container", kernel=_kernel_id(handle), error=str(error))
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
@@ -375,9 +377,9 @@ class DockerRuntime:
             log.warning("ignoring a container with this agent's label but without its signature", name=name)
 
 
-def _container(handle: Handle) -> str:
+def _container_id(handle: Handle) -> str:
     return str(handle.state["container"])
 
 
-def _id(handle: Handle) -> KernelId:
+def _kernel_id(handle: Handle) -> KernelId:
     return KernelId(handle.state["kernel_id"])
