@@ -1,4 +1,4 @@
-"""What is kept of passes gives back the very snapshots, and planning them again the very places."""
+"""The decision log restores the recorded snapshots exactly, and replanning them gives the recorded places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned_worlds import NOW, any_world, policies
+from planner_snapshots import NOW, any_snapshot, policies
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
@@ -17,11 +17,11 @@ from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, P
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
-WORLD = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
+PLANS = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
 
 
-def bare(snapshot: Snapshot) -> Snapshot:
-    """As the planner sees it: in no order."""
+def sorted_rows(snapshot: Snapshot) -> Snapshot:
+    """Without the order of rows, which means nothing to the planner."""
     agents = (
         replace(agent, running=tuple(sorted(agent.running, key=lambda kernel: kernel.kernel_id)))
         for agent in snapshot.agents
@@ -35,15 +35,15 @@ def bare(snapshot: Snapshot) -> Snapshot:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[Snapshot, Policy, Plan, int]]:
-    """Snapshots one after the other. Of what is in both, some is the very same object, some is equal, and
-    what differs of a session has another revision (as the store has it)."""
+    """A sequence of snapshots. Of what two of them share, some are the same objects and some are equal. A
+    session that differs has another revision, as in the store."""
     found: list[tuple[Snapshot, Policy, Plan, int]] = []
     policy = draw(policies())
-    last = draw(any_world())
+    last = draw(any_snapshot())
     for step in range(draw(st.integers(1, 5))):
         if draw(st.integers(0, 3)) == 0:
             policy = draw(policies())
-        world = draw(st.one_of(any_world(), st.just(last)))
+        world = draw(st.one_of(any_snapshot(), st.just(last)))
         before = {item.session_id: item for item in last.pending}
         pending = []
         for item in world.pending:
@@ -71,9 +71,9 @@ def read(bodies: list[bytes]) -> list[Decision]:
     return [decision for body in bodies for decision in reader.read(body)]
 
 
-@WORLD
+@PLANS
 @given(histories(), st.data())
-def test_what_is_read_is_what_was_planned(
+def test_reader_restores_snapshots_and_plans(
     history: list[tuple[Snapshot, Policy, Plan, int]], data: st.DataObject
 ) -> None:
     writer = Writer("g")
@@ -87,7 +87,7 @@ def test_what_is_read_is_what_was_planned(
         if passed is None:
             assert not made.places
             assert told is not None
-            assert bare(snapshot) == bare(told)
+            assert sorted_rows(snapshot) == sorted_rows(told)
             skipped += 1
             continue
         told = snapshot
@@ -99,7 +99,7 @@ def test_what_is_read_is_what_was_planned(
     found = read(bodies[start:])
     assert len(found) == len(kept) - since
     for decision, (snapshot, policy, made, now) in zip(found, kept[since:], strict=True):
-        assert bare(decision.snapshot) == bare(snapshot)
+        assert sorted_rows(decision.snapshot) == sorted_rows(snapshot)
         assert (decision.policy, decision.at, decision.took) == (policy, now, 5)
         assert decision.places == made.places
         assert decision.victims == made.victims
@@ -107,9 +107,9 @@ def test_what_is_read_is_what_was_planned(
     assert sum(decision.idle_passes for decision in found) <= skipped
 
 
-@WORLD
+@PLANS
 @given(histories())
-def test_passes_written_together_are_those_written_one_by_one(
+def test_one_segment_reads_as_one_segment_per_pass(
     history: list[tuple[Snapshot, Policy, Plan, int]],
 ) -> None:
     alone, together = Writer("g"), Writer("g")
@@ -121,13 +121,13 @@ def test_passes_written_together_are_those_written_one_by_one(
         if (same := together.note(snapshot, policy, made, now, 5, 0)) is not None:
             notes.append(same)
     one = b"".join(together.write(notes, {}))
-    seen = [(bare(d.snapshot), d.places, d.held, d.at) for d in read([one])]
-    assert seen == [(bare(d.snapshot), d.places, d.held, d.at) for d in read(bodies)]
+    seen = [(sorted_rows(d.snapshot), d.places, d.held, d.at) for d in read([one])]
+    assert seen == [(sorted_rows(d.snapshot), d.places, d.held, d.at) for d in read(bodies)]
 
 
-@WORLD
-@given(any_world(), policies())
-def test_all_that_were_held_are_counted(world: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(any_snapshot(), policies())
+def test_holds_are_counted_by_reason(world: Snapshot, policy: Policy) -> None:
     made = plan(world, policy, NOW)
     writer = Writer("g")
     passed = writer.note(world, policy, made, NOW, 0, 0)
@@ -145,9 +145,9 @@ def body(world: Snapshot) -> bytes:
     return b"".join(writer.write([passed], {}))
 
 
-@WORLD
-@given(any_world(), st.data())
-def test_what_is_damaged_is_said_to_be(world: Snapshot, data: st.DataObject) -> None:
+@PLANS
+@given(any_snapshot(), st.data())
+def test_corrupt_segment_raises(world: Snapshot, data: st.DataObject) -> None:
     whole = body(world)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(CorruptDecisionLog):
@@ -172,8 +172,8 @@ ITEM = Pending(
 RUNS = Running(SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3)
 
 
-def told(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
-    """``skip``: the segment of that pass is lost."""
+def recorded(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
+    """``skip``: the number of a pass whose segment is lost."""
     writer, bodies = Writer("g"), []
     for number, world in enumerate(worlds):
         passed = writer.note(world, Policy(), plan(world, Policy(), NOW), NOW + number, 5, 0)
@@ -199,12 +199,12 @@ AGENT_CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", AGENT_CHANGES)
-def test_each_change_of_an_agent_is_told_there_and_back(change: dict[str, Any]) -> None:
+def test_every_change_of_an_agent_is_restored(change: dict[str, Any]) -> None:
     before = (
         replace(AGENT, running=(RUNS,)) if "running" in change and change["running"] != (RUNS,) else AGENT
     )
     worlds = [Snapshot("g", (agent,), (ITEM,)) for agent in (before, replace(before, **change), before)]
-    assert [bare(one.snapshot) for one in told(*worlds)] == worlds
+    assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
 SESSION_CHANGES: list[dict[str, Any]] = [
@@ -223,61 +223,63 @@ SESSION_CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", SESSION_CHANGES)
-def test_each_change_of_a_session_is_told_there_and_back(change: dict[str, Any]) -> None:
+def test_every_change_of_a_session_is_restored(change: dict[str, Any]) -> None:
     worlds = [Snapshot("g", (AGENT,), (item,)) for item in (ITEM, replace(ITEM, **change), ITEM)]
-    assert [bare(one.snapshot) for one in told(*worlds)] == worlds
+    assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
-def named(kind: type) -> set[str]:
+def field_names(kind: type) -> set[str]:
     return {field.name for field in fields(kind) if field.init}
 
 
-def test_what_planners_are_given_is_kept_field_by_field() -> None:
-    """Whoever gives them more must keep it too (``decisions/forms.py``), and add it to the changes above."""
-    assert set().union(*AGENT_CHANGES) == named(AgentState) - {"agent_id"}
-    assert set().union(*SESSION_CHANGES) == named(Pending) - {"session_id"}
+def test_log_covers_every_field_of_the_planner_input() -> None:
+    """Encode a new field of the input in ``decision_log/encoding.py``, and add it to the changes above."""
+    assert set().union(*AGENT_CHANGES) == field_names(AgentState) - {"agent_id"}
+    assert set().union(*SESSION_CHANGES) == field_names(Pending) - {"session_id"}
     devices = [device for change in AGENT_CHANGES for device in change.get("devices", ())]
     changed = {
         name
         for device in devices
-        for name in named(DeviceState)
+        for name in field_names(DeviceState)
         if getattr(device, name) != getattr(GPU, name)
     }
-    assert changed == named(DeviceState)
+    assert changed == field_names(DeviceState)
     every = Running(
         SessionId("r"), KernelId("rk"), (Allocation("cpu", DeviceId(""), 5),), 90, 3, 11, "ann", "p",
         EndpointId("e"), True, True,
     )  # fmt: skip
     plain = Running(SessionId("x"), KernelId("xk"), ())
-    assert all(getattr(every, name) != getattr(plain, name) for name in named(Running)), "each is otherwise"
+    assert all(getattr(every, name) != getattr(plain, name) for name in field_names(Running)), (
+        "every field differs from its default"
+    )
     quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4)
     world = Snapshot(
         "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
     )
-    assert all(getattr(world, name) for name in named(Snapshot) - {"pending"})
-    assert [one.snapshot for one in told(world)] == [world]
+    assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending"})
+    assert [one.snapshot for one in recorded(world)] == [world]
     policy = Policy(
         "skip", 3, "dispersed", "drf", 7, 8, "pack", "even", "project", {"p": 2}, frozenset({"batch"}),
         ("mem",), (frozenset({"cuda", "rocm"}),), Preemption("end", 5, "oldest", 6),
     )  # fmt: skip
-    assert all(getattr(policy, name) != getattr(Policy(), name) for name in named(Policy))
+    assert all(getattr(policy, name) != getattr(Policy(), name) for name in field_names(Policy))
     passed = Writer("g").note(world, policy, Plan((), ()), NOW, 0, 0)
     assert passed is not None
     assert [one.policy for one in read([b"".join(Writer("g").write([passed], {}))])] == [policy]
 
 
-def test_what_is_read_without_a_segment_in_between_does_not_add_up() -> None:
+def test_missing_segment_is_detected() -> None:
     others = tuple(
         replace(ITEM, session_id=SessionId(f"s{n}"), kernel_id=KernelId(f"k{n}")) for n in range(4)
     )
     worlds = [Snapshot("g", (AGENT,), others[: n + 1]) for n in range(4)]
-    assert len(told(*worlds)) == 4
+    assert len(recorded(*worlds)) == 4
     with pytest.raises(CorruptDecisionLog, match="does not add up"):
-        told(*worlds, skip=1)
+        recorded(*worlds, skip=1)
 
 
-def test_the_count_of_those_held_goes_on_where_all_is_told_anew() -> None:
-    """Also of those of whom a planner that stays says nothing new, and not of those that left meanwhile."""
+def test_hold_counts_continue_after_a_complete_snapshot() -> None:
+    """They include sessions whose hold is not repeated, and none that are gone."""
     other = replace(ITEM, session_id=SessionId("s2"), kernel_id=KernelId("k2"))
     writer, reader = Writer("g"), Reader()
     both, one = Snapshot("g", (AGENT,), (ITEM, other)), Snapshot("g", (AGENT,), (other,))

@@ -6,15 +6,15 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_worlds import WORLD, any_world
+from planner_snapshots import PLANS, any_snapshot
 
 from moorage.manager.scheduling import Policy, Snapshot
 from moorage.manager.scheduling.placement.feasible_set import accepts_node, diagnose
 from moorage.manager.scheduling.placement.node_pool import NodePool
 
 
-@WORLD
-@given(any_world(), st.data())
+@PLANS
+@given(any_snapshot(), st.data())
 def test_feasible_sets_are_those_of_a_scan(snapshot: Snapshot, data: st.DataObject) -> None:
     pool = NodePool(snapshot.agents, Policy())
     for item in snapshot.pending:
@@ -37,8 +37,8 @@ def test_feasible_sets_are_those_of_a_scan(snapshot: Snapshot, data: st.DataObje
             assert len({tuple(sorted(node.capacity.items())) for node in node_class.nodes}) == 1
 
 
-@WORLD
-@given(any_world())
+@PLANS
+@given(any_snapshot())
 def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -> None:
     """The columns of node classes count as a scan does: each agent by the first slot of which it has too
     little, with the most that any of them has."""

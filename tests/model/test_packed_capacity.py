@@ -6,7 +6,7 @@ from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_worlds import WORLD
+from planner_snapshots import PLANS
 
 from moorage.common.model.ids import DeviceId
 from moorage.manager.scheduling.core.demand import demand_of, dominates, packed_capacity
@@ -29,7 +29,7 @@ def serves(free: list[int], amount: int) -> bool:
     )
 
 
-@WORLD
+@PLANS
 @given(FREE, AMOUNT)
 def test_devices_serve_exactly_the_requests_up_to_their_packed_capacity(free: list[int], amount: int) -> None:
     assert (amount <= packed_capacity(free)) == serves(free, amount)
@@ -40,7 +40,7 @@ def devices(free: list[int]) -> DeviceFamily:
     return DeviceFamily(states, tuple(free), False)
 
 
-@WORLD
+@PLANS
 @given(FREE, AMOUNT, st.sampled_from(["even", "fill"]))
 def test_selection_finds_devices_for_every_request_that_fits(
     free: list[int], amount: int, fraction: str
@@ -53,7 +53,7 @@ def test_selection_finds_devices_for_every_request_that_fits(
     assert all(0 < share <= free[index] for index, share in chosen)
 
 
-@WORLD
+@PLANS
 @given(FREE, st.integers(0, 4000), st.lists(AMOUNT, max_size=4))
 def test_free_capacity_stays_consistent_with_its_devices(
     free: list[int], cpu: int, amounts: list[int]
@@ -79,7 +79,7 @@ def test_free_capacity_stays_consistent_with_its_devices(
     assert capacity.free == agents_free == before
 
 
-@WORLD
+@PLANS
 @given(
     st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)),
     st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device", "cuda.shares"]), st.integers(0, 3)),

@@ -1,4 +1,4 @@
-"""What every plan must keep to, in any world that hypothesis can think of."""
+"""Properties of every plan under strict and skip, with a reference that tries every choice of devices."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def could_run(agent: AgentState, item: Pending) -> bool:
 
 
 def fits(agent: AgentState, item: Pending) -> bool:
-    """By trying every choice of devices: shares no code and no idea with the planner."""
+    """By trying every choice of devices; shares no code with the planner."""
     for slot in ("cpu", "mem"):
         if item.slots.get(slot, 0) > max(0, agent.free.get(slot, 0)):
             return False
@@ -105,7 +105,7 @@ def fits(agent: AgentState, item: Pending) -> bool:
 
 
 def after(agent: AgentState, place: Place) -> AgentState:
-    taken = {(take.slot, take.device_id): take.amount for take in place.allocations}
+    taken = {(allocation.slot, allocation.device_id): allocation.amount for allocation in place.allocations}
     return replace(
         agent,
         free={slot: free - taken.get((slot, DeviceId("")), 0) for slot, free in agent.free.items()},
@@ -114,7 +114,7 @@ def after(agent: AgentState, place: Place) -> AgentState:
 
 
 def replay(snapshot: Snapshot, policy: Policy, answer: Plan) -> list[tuple[Pending, dict[str, AgentState]]]:
-    """Each session in the order of trying, with the agents as they were just before."""
+    """Each session in queue order, with the agents as they were just before it was tried."""
     places = {place.session_id: place for place in answer.places}
     world: dict[str, AgentState] = {agent.agent_id: agent for agent in snapshot.agents}
     steps = []
@@ -127,7 +127,7 @@ def replay(snapshot: Snapshot, policy: Policy, answer: Plan) -> list[tuple[Pendi
 
 @WORLD
 @given(snapshots(), POLICIES, st.integers())
-def test_same_answer_for_any_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
+def test_plan_does_not_depend_on_the_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
     shuffled = random.Random(seed)
     mixed = Snapshot(
         snapshot.group,
@@ -142,7 +142,7 @@ def test_same_answer_for_any_order_of_rows(snapshot: Snapshot, policy: Policy, s
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_every_session_is_answered_once(snapshot: Snapshot, policy: Policy) -> None:
+def test_every_session_gets_one_place_or_hold(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy)
     answered = Counter([p.session_id for p in answer.places] + [h.session_id for h in answer.holds])
     assert answered == Counter(item.session_id for item in snapshot.pending)
@@ -150,7 +150,7 @@ def test_every_session_is_answered_once(snapshot: Snapshot, policy: Policy) -> N
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_a_place_gives_exactly_what_was_asked_and_was_free(snapshot: Snapshot, policy: Policy) -> None:
+def test_place_allocates_exactly_the_request_from_free_capacity(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy)
     pending = {item.session_id: item for item in snapshot.pending}
     agents_by_id = {agent.agent_id: agent for agent in snapshot.agents}
@@ -183,8 +183,8 @@ def test_a_place_gives_exactly_what_was_asked_and_was_free(snapshot: Snapshot, p
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_held_only_if_it_fitted_nowhere_when_it_was_tried(snapshot: Snapshot, policy: Policy) -> None:
-    """Also the proof of the memo: what was refused without a look fits nowhere indeed."""
+def test_session_is_held_only_if_it_fits_nowhere_when_tried(snapshot: Snapshot, policy: Policy) -> None:
+    """Includes refusals from the cache: what was refused without an examination fits nowhere."""
     answer = plan(snapshot, policy)
     holds = {hold.session_id: hold for hold in answer.holds}
     for item, world in replay(snapshot, policy, answer):
@@ -198,7 +198,7 @@ def test_held_only_if_it_fitted_nowhere_when_it_was_tried(snapshot: Snapshot, po
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_the_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
+def test_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
     empty = {
         agent.agent_id: replace(
             agent,
@@ -228,7 +228,7 @@ def test_the_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> Non
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_a_blocked_head_ends_the_pass_and_nothing_else_does(snapshot: Snapshot, policy: Policy) -> None:
+def test_only_a_blocked_head_ends_the_pass(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy)
     tried = sort_pending(snapshot.pending, policy)
     blocked = {hold.session_id for hold in answer.holds if hold.capacity}
@@ -247,8 +247,8 @@ def test_a_blocked_head_ends_the_pass_and_nothing_else_does(snapshot: Snapshot, 
 
 @WORLD
 @given(snapshots(), POLICIES)
-def test_concentrated_leaves_least_and_dispersed_most(snapshot: Snapshot, policy: Policy) -> None:
-    """Among agents with the same unrequested devices and no devices asked for, by cpu and then memory."""
+def test_concentrated_leaves_least_free_and_dispersed_most(snapshot: Snapshot, policy: Policy) -> None:
+    """By cpu and then memory, on agents without devices."""
     answer = plan(replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents)), policy)
     bare = replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents))
     places = {place.session_id: place for place in answer.places}

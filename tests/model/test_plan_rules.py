@@ -1,4 +1,4 @@
-"""The planner's promises in any world: whole clusters, room, quotas, reservations, shares, victims."""
+"""Properties of every plan: clusters, capacity, quotas, reservations, fair shares and preemption."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_worlds import (
+from planner_snapshots import (
     NOW,
+    PLANS,
     USERS,
-    WORLD,
     add,
-    any_world,
-    beside,
-    busy,
+    any_snapshot,
+    busy_snapshots,
     fit,
-    free_of,
+    free_amounts,
+    head_with_backfill,
     kernel_places,
     policies,
     shuffled,
-    thrifty,
+    small_quota,
 )
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
@@ -31,16 +31,16 @@ from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import Reservation
 
 
-@WORLD
-@given(any_world(), policies(), st.integers())
-def test_the_same_for_any_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
+@PLANS
+@given(any_snapshot(), policies(), st.integers())
+def test_plan_does_not_depend_on_the_order_of_rows(snapshot: Snapshot, policy: Policy, seed: int) -> None:
     answer = plan(snapshot, policy, NOW)
     assert answer == plan(snapshot, policy, NOW) == plan(shuffled(snapshot, random.Random(seed)), policy, NOW)
 
 
-@WORLD
-@given(any_world(), policies())
-def test_every_session_is_answered_once(snapshot: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(any_snapshot(), policies())
+def test_every_session_gets_one_place_or_hold(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy, NOW)
     answered = Counter([p.session_id for p in answer.places] + [h.session_id for h in answer.holds])
     assert answered == Counter(item.session_id for item in snapshot.pending)
@@ -49,9 +49,9 @@ def test_every_session_is_answered_once(snapshot: Snapshot, policy: Policy) -> N
     assert {victim.for_session for victim in answer.victims} <= waiting
 
 
-@WORLD
-@given(any_world(), policies())
-def test_clusters_are_whole_and_get_what_they_asked_for(snapshot: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(any_snapshot(), policies())
+def test_clusters_are_complete_and_get_their_request(snapshot: Snapshot, policy: Policy) -> None:
     pending = {item.session_id: item for item in snapshot.pending}
     by_id = {agent.agent_id: agent for agent in snapshot.agents}
     for place in plan(snapshot, policy, NOW).places:
@@ -73,9 +73,9 @@ def test_clusters_are_whole_and_get_what_they_asked_for(snapshot: Snapshot, poli
             assert given_ == +Counter(wanted)
 
 
-@WORLD
-@given(any_world(), policies())
-def test_nothing_is_given_twice(snapshot: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(any_snapshot(), policies())
+def test_nothing_is_allocated_twice(snapshot: Snapshot, policy: Policy) -> None:
     used: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     kernels: Counter[str] = Counter()
     for _, kernel in kernel_places(plan(snapshot, policy, NOW)):
@@ -83,15 +83,15 @@ def test_nothing_is_given_twice(snapshot: Snapshot, policy: Policy) -> None:
         for take in kernel.allocations:
             used[kernel.agent_id, take.slot, take.device_id] += take.amount
     for agent in snapshot.agents:
-        for (slot, device_id), free in free_of(agent).items():
+        for (slot, device_id), free in free_amounts(agent).items():
             assert used.pop((agent.agent_id, slot, device_id), 0) <= free
         if agent.max_kernels is not None and kernels[agent.agent_id]:
             assert agent.kernels + kernels[agent.agent_id] <= agent.max_kernels
     assert not used
 
 
-@WORLD
-@given(st.one_of(any_world(), thrifty()), policies())
+@PLANS
+@given(st.one_of(any_snapshot(), small_quota()), policies())
 def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
     placed = {place.session_id for place in plan(snapshot, policy, NOW).places}
     for quota in snapshot.quotas:
@@ -112,8 +112,8 @@ def _asked(item: Pending, slot: str) -> int:
     return sum(kernel.slots.get(slot, 0) for kernel in item.kernels)
 
 
-@WORLD
-@given(any_world(), policies(hol="strict"))
+@PLANS
+@given(any_snapshot(), policies(hol="strict"))
 def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, replace(policy, strategy="fifo"), NOW)
     places = {place.session_id for place in answer.places}
@@ -127,10 +127,10 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
 
 
 def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> dict[tuple[str, str], int]:
-    """What is free there at ``at``, when all has ended that is known to end by then."""
+    """What is free on the agent at ``at``, once everything with a known end by then has ended."""
     (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
     ill = {str(d.device_id) for d in agent.devices if not d.healthy}
-    free = free_of(agent)
+    free = free_amounts(agent)
     for running in agent.running:
         if running.ends_at is not None and max(running.ends_at, NOW) <= at:
             free = add(free, tuple(take for take in running.allocations if take.device_id not in ill), 1)
@@ -153,10 +153,10 @@ def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bo
     )
 
 
-@WORLD
-@given(st.one_of(any_world(), beside()), policies(hol="backfill", preemption=None))
+@PLANS
+@given(st.one_of(any_snapshot(), head_with_backfill()), policies(hol="backfill", preemption=None))
 def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, policy: Policy) -> None:
-    """All that got a place is on its agents, and when the time comes the head fits there all the same."""
+    """With all places of the plan in effect, the head still fits when its reservation starts."""
     answer = plan(snapshot, policy, NOW)
     assert len(answer.reservations) <= 1
     for reservation in answer.reservations:
@@ -164,9 +164,9 @@ def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, p
             assert holds_true(snapshot, answer, reservation)
 
 
-@WORLD
-@given(any_world(), policies(preemption=None, strategy="fifo"))
-def test_the_head_is_the_first_that_capacity_refuses(snapshot: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(any_snapshot(), policies(preemption=None, strategy="fifo"))
+def test_head_is_the_first_session_that_capacity_refuses(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy, NOW)
     pending = {item.session_id: item for item in snapshot.pending}
     blocked = [hold.session_id for hold in answer.holds if hold.capacity]
@@ -183,24 +183,25 @@ def test_the_head_is_the_first_that_capacity_refuses(snapshot: Snapshot, policy:
 
 @st.composite
 def rush(draw: st.DrawFn) -> tuple[list[int], list[int], int, str]:
-    """GPUs of each agent, how many passes each newcomer stays, the bound, and the mode."""
+    """GPUs of each agent, passes that each newcomer runs, the bound, and the mode."""
     gpus = draw(st.lists(st.integers(2, 3), min_size=1, max_size=3))
     stays = draw(st.lists(st.integers(1, 4), min_size=40, max_size=40))
     return gpus, stays, draw(st.integers(0, 4)), draw(st.sampled_from(["skip", "backfill"]))
 
 
-@WORLD
+@PLANS
 @given(rush())
-def test_a_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int], int, str]) -> None:
-    """Newcomers that need one GPU never stop coming, nobody knows when any of them ends, and the head needs
-    all GPUs of an agent. After ``bound`` of them have gone before it, an agent is held until it is free."""
+def test_blocked_head_starts_within_its_bound(drawn: tuple[list[int], list[int], int, str]) -> None:
+    """Sessions that need one GPU keep arriving without a known end, and the head needs all GPUs of an agent.
+    Once ``bound`` of them have overtaken it, an agent is held until it is free."""
     gpus, stays, bound, hol = drawn
     policy = Policy(hol, 1, max_bypasses=bound, max_skip_age=None)  # type: ignore[arg-type]
     head = _one("head", 0, max(gpus))
     live: dict[SessionId, tuple[AgentId, tuple[object, ...], int]] = {}
     arrivals = iter(stays)
     queue: list[Pending] = [_one(f"first-{n}", -1, 1) for n in range(sum(gpus))] + [head]
-    # Nobody stays longer than four passes, so at least every fifth overtakes the head until it is held for.
+    # No session runs for more than four passes, so at least one in five passes one overtakes the head until
+    # an agent is held.
     for number in range(5 * bound + 10):
         answer = plan(_gpus_world(gpus, live, queue), policy, NOW)
         for place in answer.places:
@@ -232,7 +233,7 @@ def _gpus_world(
             for name, (where, takes, _) in live.items()
             if where == agent_id
         )
-        used = {take.device_id for r in running for take in r.allocations}
+        used = {allocation.device_id for r in running for allocation in r.allocations}
         devices = tuple(
             DeviceState(DeviceId(f"{n}"), "cuda.device", 0 if f"{n}" in used else 1000) for n in range(count)
         )
@@ -244,18 +245,18 @@ def _gpus_world(
     return Snapshot("g", tuple(states), tuple(queue))
 
 
-@WORLD
+@PLANS
 @given(
     st.integers(1, 12),
     st.fixed_dictionaries(dict.fromkeys(USERS, st.integers(1, 3))),
     st.lists(st.tuples(st.sampled_from(USERS), st.integers(0, 5)), min_size=6, max_size=20),
     st.dictionaries(st.sampled_from(USERS), st.integers(0, 8)),
 )
-def test_nobody_envies_under_drf(
+def test_drf_is_envy_free(
     gpus: int, weights: dict[str, int], asked: list[tuple[str, int]], used: dict[str, int]
 ) -> None:
-    """Equal requests: who got something in this pass is at most one request ahead, by weight, of anybody who
-    waits."""
+    """With equal requests, a user who got a place in this pass is by weight at most one request ahead of any
+    user who waits."""
     pending = [
         replace(_one(f"s{number}", created, 1), user=user) for number, (user, created) in enumerate(asked)
     ]
@@ -273,9 +274,9 @@ def test_nobody_envies_under_drf(
     assert len(answer.places) == min(gpus, len(asked))
 
 
-@WORLD
-@given(st.one_of(any_world(), busy(1)), policies(preemption=Preemption(grace=20)))
-def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, policy: Policy) -> None:
+@PLANS
+@given(st.one_of(any_snapshot(), busy_snapshots(1)), policies(preemption=Preemption(grace=20)))
+def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, policy: Policy) -> None:
     answer = plan(snapshot, policy, NOW)
     pending = {item.session_id: item for item in snapshot.pending}
     chosen = Counter(victim.session_id for victim in answer.victims)
@@ -291,7 +292,7 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
         if mine and pending[reservation.session_id].mode == "single-node":
             (agent_id,) = reservation.agents
             if running[next(iter(mine))][0].max_kernels is not None:
-                continue  # there it may be the number of kernels that they made room in
+                continue  # they may have released a kernel rather than devices
             assert {running[name][0].agent_id for name in mine} == {agent_id}
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
             assert reservation.starts_at is not None
@@ -300,7 +301,7 @@ def test_victims_are_less_important_enough_and_all_needed(snapshot: Snapshot, po
             ending = {r.session_id for r in agent.running if r.terminating}
             untouched = all(kernel.agent_id != agent_id for _, kernel in kernel_places(answer))
             for gone in [mine, *(mine - {name} for name in mine if untouched)]:
-                # Enough when the time comes; needless is who would not be missed now.
+                # They suffice at the start; without any one of them it would not fit now.
                 left = world_at(
                     snapshot, answer, agent_id, reservation.starts_at if gone == mine else NOW - 1
                 )

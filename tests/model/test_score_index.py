@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_worlds import WORLD
+from planner_snapshots import PLANS
 
 from moorage.common.model.ids import AgentId, DeviceId
 from moorage.manager.scheduling import AgentState, DeviceState
@@ -53,7 +53,7 @@ def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -
     return [one.rank for one in sorted(fitting, key=key)]
 
 
-@WORLD
+@PLANS
 @given(st.data(), st.booleans())
 def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
     data: st.DataObject, dispersed: bool

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_worlds import NOW, WORLD, any_world, beside, policies, thrifty
+from planner_snapshots import NOW, PLANS, any_snapshot, head_with_backfill, policies, small_quota
 
 from moorage.common.model.ids import AgentId
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
@@ -21,8 +21,8 @@ def plan_each_alone(snapshot: Snapshot, policy: Policy) -> Plan:
     return plan(replace(snapshot, pending=tuple(pending)), policy, NOW)
 
 
-@WORLD
-@given(st.one_of(any_world(), beside(), thrifty()), policies())
+@PLANS
+@given(st.one_of(any_snapshot(), head_with_backfill(), small_quota()), policies())
 def test_shared_refusals_change_no_decision(snapshot: Snapshot, policy: Policy) -> None:
     """Only the numbers in a shared refusal may be those of the session that was refused first."""
     shared, alone = plan(snapshot, policy, NOW), plan_each_alone(snapshot, policy)

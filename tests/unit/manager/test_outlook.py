@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner_words import node, wants
+from planner_builders import node, session
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.pending import PendingExplanation
@@ -19,12 +19,12 @@ NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC
 def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> AgentState:
     """``running``: (session, GPUs, minutes until it ends)."""
     takes, taken = [], 0
-    for session, count, minutes in running:
+    for running_name, count, minutes in running:
         devices = tuple(
             Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(taken, taken + count)
         )
         ends = None if minutes is None else NOW + minutes * MINUTE
-        takes.append(Running(SessionId(session), KernelId(f"k-{session}"), devices, ends))
+        takes.append(Running(SessionId(running_name), KernelId(f"k-{running_name}"), devices, ends))
         taken += count
     states = tuple(DeviceState(DeviceId(str(n)), "cuda.device", 1000 * (n >= taken)) for n in range(gpus))
     return node(name, devices=states, running=tuple(takes), cpu=64)
@@ -32,7 +32,7 @@ def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> Age
 
 def asks(name: str, gpus: int, created: int = 0, minutes: int | None = None, **more: Any) -> Pending:
     time_limit = None if minutes is None else minutes * MINUTE
-    return wants(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **more)
+    return session(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **more)
 
 
 def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> PendingExplanation:

@@ -1,4 +1,4 @@
-"""The planner's rules as tables: who is next, where it goes, with which devices, and what a refusal says."""
+"""Tables of the planner's rules: queue order, choice of agent and devices, and refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,11 @@ def hold_of(answer: Plan, name: str) -> Hold:
 
 
 def devices_of(place: Place) -> list[tuple[str, int]]:
-    return [(take.device_id, take.amount) for take in place.allocations if take.slot == "cuda.device"]
+    return [
+        (allocation.device_id, allocation.amount)
+        for allocation in place.allocations
+        if allocation.slot == "cuda.device"
+    ]
 
 
 QUEUE = [
@@ -95,7 +99,7 @@ QUEUE = [
         (Policy("skip", 3), ["urgent-tried", "old-tried", "old", "young", "twin-a", "twin-b"]),
     ],
 )
-def test_who_is_next(policy: Policy, expected: list[str]) -> None:
+def test_queue_order(policy: Policy, expected: list[str]) -> None:
     assert [item.session_id for item in sort_pending(QUEUE, policy)] == expected
     assert sort_pending(reversed(QUEUE), policy) == sort_pending(QUEUE, policy)
 
@@ -110,7 +114,7 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("dispersed", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "a-large"),
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 8000}, "a-large"),
-        # Work without GPUs stays off GPU nodes as long as there is another, whatever the strategy.
+        # Work without GPUs stays off GPU nodes if there is another, whatever the selection.
         ("concentrated", [GPU_NODE, CPU_LARGE], {"cpu": 1000}, "a-large"),
         ("dispersed", [GPU_NODE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("concentrated", [GPU_NODE], {"cpu": 1000}, "a-gpu"),
@@ -133,12 +137,12 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
         ("dispersed", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
         # A request of zero is satisfied where the slot is unknown.
         ("concentrated", [agent("a")], {"cpu": 1000, "cuda.device": 0, "rocm.shares": 0}, "a"),
-        # Capacity that shrank under running work takes nothing, but hinders no request that needs none of it.
+        # Capacity that shrank under running work hinders no request that needs none of it.
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {"mem": GIB}, "a"),
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {}, "a"),
     ],
 )
-def test_where_it_goes(
+def test_agent_selection(
     selection: str, agents: list[AgentState], slots: dict[str, int], expected: str
 ) -> None:
     assert where(run(agents, [ask("s", slots)], agent_selection=selection)) == {"s": expected}
@@ -150,18 +154,20 @@ def test_where_it_goes(
     [
         ((1000, 1000, 1000), {"cuda.device": 2}, [("0", 1000), ("1", 1000)]),
         ((700, 1000, 1000), {"cuda.device": 2}, [("1", 1000), ("2", 1000)]),
-        # Shares fill the fullest device that can take them; a whole one is broken only when none can.
+        # Shares fill the fullest device that can take them; a whole one is split only if no other can.
         ((1000, 500, 300), {"cuda.shares": 300}, [("2", 300)]),
         ((1000, 500, 300), {"cuda.shares": 400}, [("1", 400)]),
         ((1000, 500, 300), {"cuda.shares": 600}, [("0", 600)]),
         ((1000, 1000), {"cuda.shares": 1000}, [("0", 1000)]),
-        # More shares than a device has: whole devices and a part of one more.
+        # More shares than a device has: whole devices and a fraction of one more.
         ((1000, 1000, 600), {"cuda.shares": 1500}, [("0", 1000), ("2", 500)]),
         ((1000, 1000, 400), {"cuda.device": 1, "cuda.shares": 500}, [("0", 1000), ("1", 500)]),
         ((1000,) * 12, {"cuda.device": 11}, [(str(i), 1000) for i in range(11)]),
     ],
 )
-def test_which_devices(gpus: tuple[int, ...], slots: dict[str, int], expected: list[tuple[str, int]]) -> None:
+def test_device_selection(
+    gpus: tuple[int, ...], slots: dict[str, int], expected: list[tuple[str, int]]
+) -> None:
     (place,) = run([agent("a", gpus=gpus)], [ask("s", slots)]).places
     assert devices_of(place) == expected
 
@@ -175,13 +181,13 @@ def test_which_devices(gpus: tuple[int, ...], slots: dict[str, int], expected: l
         ((1000, 1000), {"cuda.device": 2, "cuda.shares": 1}),
     ],
 )
-def test_devices_that_do_not_add_up(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
+def test_used_devices_do_not_add_up_to_a_whole_one(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
     assert (
         run([agent("a", gpus=(*gpus, 0))], [ask("s", slots)]).holds[0].reason is Reason.INSUFFICIENT_RESOURCES
     )
 
 
-def test_an_unhealthy_device_gets_nothing_but_still_counts_for_never() -> None:
+def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
     sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
     answer = run([agent("a", devices=sick)], [ask("s", {"cuda.device": 1})])
     assert answer.holds == (
@@ -194,7 +200,7 @@ def test_an_unhealthy_device_gets_nothing_but_still_counts_for_never() -> None:
     )
 
 
-def test_a_place_says_all_that_it_takes_and_its_revision() -> None:
+def test_place_lists_all_allocations_and_the_revision() -> None:
     answer = run(
         [agent("a", gpus=(1000,))], [ask("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)]
     )
@@ -207,7 +213,7 @@ def test_a_place_says_all_that_it_takes_and_its_revision() -> None:
     ]
 
 
-def test_sessions_of_one_pass_see_each_others_bookings() -> None:
+def test_sessions_of_one_pass_see_each_others_allocations() -> None:
     pending = [ask(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
     answer = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
     assert where(answer) == {"s0": "b", "s1": "a", "s2": "a"}
@@ -225,7 +231,7 @@ BIG, SMALL = {"cpu": 4000}, {"cpu": 1000}
         ({"hol": "skip", "num_retries_to_skip": 1}, ["first", "small", "low"], [], ["big"]),
     ],
 )
-def test_a_blocked_head(
+def test_blocked_head(
     policy: dict[str, Any], placed: list[str], untried: list[str], charged: list[str]
 ) -> None:
     pending = [
@@ -254,7 +260,7 @@ def test_a_blocked_head(
         (ask("head", avoid=frozenset({AgentId("a")})), Reason.NO_ELIGIBLE_AGENT),
     ],
 )
-def test_what_is_not_about_capacity_blocks_nobody_and_counts_no_retry(
+def test_refusals_other_than_capacity_block_nobody_and_count_no_retry(
     policy: dict[str, Any], head: Pending, reason: Reason
 ) -> None:
     answer = run([agent("a", cpu=4)], [head, ask("next", SMALL, created=1)], **policy)
@@ -287,7 +293,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or draining: no new work"],
         ),
-        # The silent agent could hold it one day: it waits for an agent and does not end.
+        # The silent agent could hold it one day: the session waits for an agent and does not fail.
         (
             [SMALL_BUSY, HUGE_SILENT],
             ask("s", {"cpu": 8000}),
@@ -333,14 +339,14 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
         ),
     ],
 )
-def test_why_not(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
+def test_refusal_messages(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
     (hold,) = run(agents, [item]).holds
     assert hold.reason is reason
     assert [refusal_message(refusal) for refusal in hold.refusals] == said
     assert hold.capacity == (reason is Reason.INSUFFICIENT_RESOURCES)
 
 
-def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own_reason() -> None:
+def test_larger_request_than_a_refused_one_gets_its_own_numbers_and_reason() -> None:
     agents = [agent("a", cpu=8, used_cpu=7), agent("b", cpu=64, available=False)]
     pending = [
         ask(name, {"cpu": cpus * 1000}, created=cpus)
@@ -358,8 +364,8 @@ def test_a_request_larger_than_a_refused_one_is_told_its_own_numbers_and_its_own
     assert [refusal_message(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]
 
 
-def test_ten_thousand_that_do_not_fit_look_at_each_agent_only_once() -> None:
-    """Counted, not timed: how often any agent is asked whether it has the runtime."""
+def test_ten_thousand_sessions_that_do_not_fit_examine_each_agent_once() -> None:
+    """Counts how often an agent is asked for its runtimes."""
     asked = 0
 
     class Counting(frozenset[str]):
@@ -372,6 +378,6 @@ def test_ten_thousand_that_do_not_fit_look_at_each_agent_only_once() -> None:
     pending = [ask(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
     answer = run(agents, pending)
     assert len(answer.holds) == 10_000
-    # Once for all of their kind; the 49 larger shapes share the verdict of the first.
+    # Once for all sessions with these constraints; the 49 larger shapes share the first refusal.
     assert asked == len(agents)
     assert {hold.refusals[0].requested for hold in answer.holds} == set(range(2000, 2050))

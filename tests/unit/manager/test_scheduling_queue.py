@@ -1,5 +1,4 @@
-"""Scenarios that other schedulers are known by, each with its id, as Moorage answers them: who is next (A),
-shares (B), and one pass (E)."""
+"""Scenarios of other schedulers by id: queue order (A), fair shares (B), passes (E)."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from planner_words import NOW, decide, hold, node, wants, where
+from planner_builders import NOW, hold, make_plan, node, session, where
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
@@ -18,7 +17,7 @@ from moorage.manager.scheduling.core.order import sort_pending
 
 
 def tried(*retries: int) -> list[Pending]:
-    return [wants(f"s{n}", created=n, retries=count) for n, count in enumerate(retries)]
+    return [session(f"s{n}", created=n, retries=count) for n, count in enumerate(retries)]
 
 
 @pytest.mark.parametrize(
@@ -32,40 +31,40 @@ def tried(*retries: int) -> list[Pending]:
         pytest.param(tried(0, 0, 0), {"strategy": "lifo"}, ["s2", "s1", "s0"], id="A10"),
         pytest.param([], {}, [], id="A11"),
         pytest.param(
-            [wants("low", priority=1), wants("high", priority=10), wants("mid", priority=5)],
+            [session("low", priority=1), session("high", priority=10), session("mid", priority=5)],
             {},
             ["high", "mid", "low"],
             id="A12",
         ),
         pytest.param(
             [
-                wants("low-a", priority=1, created=1),
-                wants("low-b", priority=1, created=2),
-                wants("high-a", priority=9, created=3),
-                wants("high-b", priority=9, created=4),
+                session("low-a", priority=1, created=1),
+                session("low-b", priority=1, created=2),
+                session("high-a", priority=9, created=3),
+                session("high-b", priority=9, created=4),
             ],
             {"strategy": "lifo"},
             ["high-b", "high-a", "low-b", "low-a"],
             id="A13",
         ),
         pytest.param(
-            [wants("s", created=0, retries=9, bypassed=100), wants("t", created=1)],
+            [session("s", created=0, retries=9, bypassed=100), session("t", created=1)],
             {"num_retries_to_skip": 1},
             ["s", "t"],
-            id="overtaken often enough: tried in its place again",
+            id="overtaken often enough: keeps its position",
         ),
         pytest.param(
-            [wants("s", created=0, retries=9), wants("t", created=1)],
+            [session("s", created=0, retries=9), session("t", created=1)],
             {"num_retries_to_skip": 1, "max_skip_age": NOW},
             ["s", "t"],
-            id="passed over long enough: tried in its place again",
+            id="skipped for long enough: keeps its position",
         ),
     ],
 )
-def test_who_is_next(pending: list[Pending], options: dict[str, Any], expected: list[str]) -> None:
+def test_queue_order(pending: list[Pending], options: dict[str, Any], expected: list[str]) -> None:
     policy = Policy(**({"hol": "skip"} | options))
     assert [item.session_id for item in sort_pending(pending, policy, NOW)] == expected
-    answer = decide([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
+    answer = make_plan([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
     assert [place.session_id for place in answer.places] == expected
 
 
@@ -87,18 +86,16 @@ def test_who_is_next(pending: list[Pending], options: dict[str, Any], expected: 
         pytest.param({"share_by": "team"}, ["'team'", "user, project"], id="share_by"),
     ],
 )
-def test_an_option_that_is_wrong_is_refused_with_what_is_allowed(
-    options: dict[str, Any], said: list[str]
-) -> None:
+def test_invalid_option_is_refused_with_the_allowed_values(options: dict[str, Any], said: list[str]) -> None:
     with pytest.raises(InvalidInput) as refused:
         Policy(**options)
     assert all(words in str(refused.value) for words in said)
 
 
-def test_a18_one_that_never_fits_holds_up_nobody_of_any_priority() -> None:
+def test_a18_session_that_never_fits_blocks_no_priority() -> None:
     for hol in ("strict", "skip", "backfill"):
-        pending = [wants("giant", 64, priority=20), wants("small", 1, priority=10)]
-        answer = decide([node("a")], pending, hol=hol)
+        pending = [session("giant", 64, priority=20), session("small", 1, priority=10)]
+        answer = make_plan([node("a")], pending, hol=hol)
         assert where(answer) == {"small": ["a"]}
         assert hold(answer, "giant").reason is Reason.INFEASIBLE
 
@@ -121,31 +118,31 @@ def test_a18_one_that_never_fits_holds_up_nobody_of_any_priority() -> None:
 )
 def test_drf(used: dict[str, dict[str, int]], weights: dict[str, int], expected: list[str]) -> None:
     pending = [
-        wants("heavy-1", 4, created=1, user="heavy"),
-        wants("heavy-2", 4, created=2, user="heavy"),
-        wants("light-1", 4, created=3, user="light"),
-        wants("light-2", 4, created=4, user="light"),
+        session("heavy-1", 4, created=1, user="heavy"),
+        session("heavy-2", 4, created=2, user="heavy"),
+        session("light-1", 4, created=3, user="light"),
+        session("light-2", 4, created=4, user="light"),
     ]
-    answer = decide([node("a", cpu=100)], pending, strategy="drf", usage=used, weights=weights)
+    answer = make_plan([node("a", cpu=100)], pending, strategy="drf", usage=used, weights=weights)
     assert [place.session_id for place in answer.places] == expected
 
 
-def test_b3_the_dominant_share_is_the_largest_over_all_slots() -> None:
+def test_b3_dominant_share_is_the_largest_over_all_slots() -> None:
     usage = {"a": {"cpu": 60_000, "mem": 10_000}, "b": {"cpu": 10_000, "mem": 40_000}}
-    pending = [wants("of-a", created=0, user="a"), wants("of-b", created=1, user="b")]
-    answer = decide([node("n", cpu=100, mem=100_000)], pending, strategy="drf", usage=usage)
+    pending = [session("of-a", created=0, user="a"), session("of-b", created=1, user="b")]
+    answer = make_plan([node("n", cpu=100, mem=100_000)], pending, strategy="drf", usage=usage)
     assert [place.session_id for place in answer.places] == ["of-b", "of-a"]
 
 
-def test_drf_counts_what_runs_when_nobody_says_otherwise() -> None:
+def test_drf_counts_running_work_without_explicit_usage() -> None:
     running = Running(SessionId("r"), KernelId("r"), (Allocation("cpu", DeviceId(""), 3000),), user="ann")
-    pending = [wants("of-ann", created=0, user="ann"), wants("of-bob", created=1, user="bob")]
-    answer = decide([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
+    pending = [session("of-ann", created=0, user="ann"), session("of-bob", created=1, user="bob")]
+    answer = make_plan([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
     assert [place.session_id for place in answer.places] == ["of-bob", "of-ann"]
 
 
-def test_e1_e2_a_pass_sees_its_own_places() -> None:
-    answer = decide([node("a")], [wants("first", 3, created=0), wants("second", 3, created=1)])
+def test_e1_e2_pass_sees_its_own_places() -> None:
+    answer = make_plan([node("a")], [session("first", 3, created=0), session("second", 3, created=1)])
     assert where(answer) == {"first": ["a"]}
     assert hold(answer, "second").reason is Reason.INSUFFICIENT_RESOURCES
 
@@ -158,45 +155,45 @@ def test_e1_e2_a_pass_sees_its_own_places() -> None:
         pytest.param("backfill", {"small": ["a"]}, True, id="E3 backfill"),
     ],
 )
-def test_e3_a_blocked_head_and_one_that_would_fit(
+def test_e3_blocked_head_and_a_session_that_would_fit(
     hol: str, started: Mapping[str, list[str]], attempted: bool
 ) -> None:
-    pending = [wants("big", 4, priority=10), wants("small", 1, priority=1)]
-    answer = decide([node("a", free_cpu=3)], pending, hol=hol)
+    pending = [session("big", 4, priority=10), session("small", 1, priority=1)]
+    answer = make_plan([node("a", free_cpu=3)], pending, hol=hol)
     assert where(answer) == started
     assert [held.attempted for held in answer.holds if held.session_id == "small"] == [attempted] * (
         not started
     )
 
 
-def test_e4_an_agent_that_may_run_nothing_never_fits() -> None:
-    answer = decide([node("a", max_kernels=0)], [wants("first"), wants("second", created=1)])
+def test_e4_agent_with_a_limit_of_no_kernels_never_fits() -> None:
+    answer = make_plan([node("a", max_kernels=0)], [session("first"), session("second", created=1)])
     assert [held.reason for held in answer.holds] == [Reason.INFEASIBLE] * 2
 
 
-def test_e6_without_agents_everybody_is_told_and_nobody_blocks() -> None:
-    answer = decide([], [wants("first"), wants("second", created=1)], hol="strict")
+def test_e6_without_agents_all_sessions_are_held_and_none_blocks() -> None:
+    answer = make_plan([], [session("first"), session("second", created=1)], hol="strict")
     assert [(held.reason, held.attempted) for held in answer.holds] == [(Reason.NO_ELIGIBLE_AGENT, True)] * 2
 
 
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        pytest.param(wants("head", starts_at=NOW + 1), Reason.BEGIN_TIME, id="E7"),
+        pytest.param(session("head", starts_at=NOW + 1), Reason.BEGIN_TIME, id="E7"),
         pytest.param(
-            wants("head", dependencies="unmet", waits_on=(SessionId("d"),)), Reason.DEPENDENCY, id="E8"
+            session("head", dependencies="unmet", waits_on=(SessionId("d"),)), Reason.DEPENDENCY, id="E8"
         ),
-        pytest.param(wants("head", dependencies="failed"), Reason.DEPENDENCY_FAILED, id="F15"),
-        pytest.param(wants("head", not_before=NOW + 1), Reason.BACKOFF, id="pause"),
-        pytest.param(wants("head", user="ann", cpu=5), Reason.QUOTA, id="quota"),
-        pytest.param(wants("head", session_type="interactive"), Reason.NOT_ALLOWED, id="type"),
+        pytest.param(session("head", dependencies="failed"), Reason.DEPENDENCY_FAILED, id="F15"),
+        pytest.param(session("head", not_before=NOW + 1), Reason.BACKOFF, id="backoff"),
+        pytest.param(session("head", user="ann", cpu=5), Reason.QUOTA, id="quota"),
+        pytest.param(session("head", session_type="interactive"), Reason.NOT_ALLOWED, id="type"),
     ],
 )
-def test_e7_e8_what_is_not_about_capacity_blocks_nobody(head: Pending, reason: Reason) -> None:
+def test_e7_e8_unmet_conditions_block_nobody(head: Pending, reason: Reason) -> None:
     quota = Quota("user", "ann", {"cpu": 4000})
-    answer = decide(
+    answer = make_plan(
         [node("a", cpu=8)],
-        [head, wants("next", created=1, session_type="batch")],
+        [head, session("next", created=1, session_type="batch")],
         hol="strict",
         quotas=(quota,),
         session_types=frozenset({"batch"}),
@@ -207,8 +204,10 @@ def test_e7_e8_what_is_not_about_capacity_blocks_nobody(head: Pending, reason: R
     assert held.unmet
 
 
-def test_e11_small_ones_run_while_a_large_one_waits() -> None:
-    answer = decide([node("a", free_cpu=2)], [wants("large", 4), wants("small", 1, created=1)], hol="skip")
+def test_e11_small_sessions_run_while_a_large_one_waits() -> None:
+    answer = make_plan(
+        [node("a", free_cpu=2)], [session("large", 4), session("small", 1, created=1)], hol="skip"
+    )
     assert where(answer) == {"small": ["a"]}
     assert hold(answer, "large").reason is Reason.INSUFFICIENT_RESOURCES
     assert answer.bypasses == {"large": 1}

@@ -1,4 +1,4 @@
-"""Worlds for the planner to plan in, and what fits in them, worked out without any of its ideas."""
+"""Generated snapshots and policies, and a reference for what fits that shares no code with the planner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quo
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import KernelPlace
 
-WORLD = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
+PLANS = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
 NOW = 1_000
 USERS = ("ann", "bob", "eve")
 Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)
@@ -40,7 +40,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
     left: Amounts = {("cpu", ""): cpu, ("mem", ""): mem} | {("cuda.device", gpu): 1000 for gpu in gpus}
     running = []
     for number in range(draw(st.integers(0, 4))):
-        takes = []
+        allocations = []
         for slot, device_id in sorted(left):
             some = (
                 draw(st.integers(0, left[slot, device_id]))
@@ -49,12 +49,12 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
             )
             if 0 < some <= left[slot, device_id]:
                 left[slot, device_id] -= some
-                takes.append(Allocation(slot, DeviceId(device_id), some))
+                allocations.append(Allocation(slot, DeviceId(device_id), some))
         running.append(
             Running(
                 SessionId(f"r-{name}-{number}"),
                 KernelId(f"rk-{name}-{number}"),
-                tuple(takes),
+                tuple(allocations),
                 draw(st.none() | st.integers(NOW - 5, NOW + 50)),
                 draw(st.integers(0, NOW)),
                 draw(st.sampled_from([5, 10, 50])),
@@ -84,7 +84,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
 
 
 @st.composite
-def waiting(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
+def pending_session(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
     others = draw(st.sampled_from([0, 0, 0, 1, 2]))
     return Pending(
         SessionId(name),
@@ -111,7 +111,7 @@ def waiting(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
     )
 
 
-MENU: tuple[dict[str, int], ...] = (
+REQUESTS: tuple[dict[str, int], ...] = (
     {"cuda.device": 1},
     {"cuda.device": 2},
     {"cuda.device": 3},
@@ -125,7 +125,7 @@ MENU: tuple[dict[str, int], ...] = (
 
 @st.composite
 def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
-    """Four GPUs, most of them taken by work whose end is mostly known."""
+    """Four GPUs, most of them in use by work whose end is mostly known."""
     running, devices = [], []
     for number in range(4):
         gpu = DeviceId(f"g{number}")
@@ -150,8 +150,8 @@ def busy_agents(draw: st.DrawFn, name: str) -> AgentState:
 
 
 @st.composite
-def busy(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
-    """Hardly any room on one to ``most`` agents, and many who want it."""
+def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
+    """Little free capacity on one to ``most`` agents, and many sessions that need it."""
     states = tuple(draw(busy_agents(f"a{number}")) for number in range(draw(st.integers(1, most))))
     pending = tuple(
         Pending(
@@ -163,10 +163,10 @@ def busy(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Snapshot:
             draw(st.integers(0, 2)),
             "process",
             "custom",
-            draw(st.sampled_from(MENU)),
+            draw(st.sampled_from(REQUESTS)),
             user=draw(st.sampled_from(USERS)),
             sub_kernels=tuple(
-                KernelRequest(KernelId(f"k{number}-{n}"), draw(st.sampled_from(MENU)))
+                KernelRequest(KernelId(f"k{number}-{n}"), draw(st.sampled_from(REQUESTS)))
                 for n in range(draw(st.sampled_from([0, 0, 0, 1, 2])))
             ),
             mode=draw(st.sampled_from(["single-node", "multi-node"])),
@@ -197,15 +197,15 @@ QUOTAS = st.lists(
 @st.composite
 def snapshots(draw: st.DrawFn, most: int = 10) -> Snapshot:
     names = [f"a{i}" for i in range(draw(st.integers(0, 4)))]
-    pending = [draw(waiting(f"s{i}", names)) for i in range(draw(st.integers(0, most)))]
+    pending = [draw(pending_session(f"s{i}", names)) for i in range(draw(st.integers(0, most)))]
     cursors = {"": AgentId("a1")} if draw(st.booleans()) else {}
     states = tuple(draw(agents(name)) for name in names)
     return Snapshot("g", states, tuple(pending), tuple(draw(QUOTAS)), cursors)
 
 
 @st.composite
-def beside(draw: st.DrawFn) -> Snapshot:
-    """A head that must wait for an end that is known, and many who would fit into what is free meanwhile."""
+def head_with_backfill(draw: st.DrawFn) -> Snapshot:
+    """A head that waits for a known end, and many sessions that fit into what is free until then."""
     free = draw(st.integers(1, 3))
     agent = draw(busy_agents("a"))
     ends = draw(st.sampled_from([NOW + 5, NOW + 10]))
@@ -229,9 +229,9 @@ def beside(draw: st.DrawFn) -> Snapshot:
 
 
 @st.composite
-def thrifty(draw: st.DrawFn) -> Snapshot:
-    """Much room, and hardly any quota."""
-    world = draw(busy(1))
+def small_quota(draw: st.DrawFn) -> Snapshot:
+    """Much free capacity, and a small quota."""
+    world = draw(busy_snapshots(1))
     (agent,) = world.agents
     devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000) for n in range(16))
     roomy = replace(agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=())
@@ -241,8 +241,8 @@ def thrifty(draw: st.DrawFn) -> Snapshot:
     return Snapshot("g", (roomy,), mine, (quota,))
 
 
-def any_world() -> st.SearchStrategy[Snapshot]:
-    return st.one_of(snapshots(), busy())
+def any_snapshot() -> st.SearchStrategy[Snapshot]:
+    return st.one_of(snapshots(), busy_snapshots())
 
 
 @st.composite
@@ -262,21 +262,23 @@ def policies(draw: st.DrawFn, **fixed: Any) -> Policy:
     return Policy(**(options | fixed))
 
 
-def free_of(agent: AgentState) -> Amounts:
-    """What may be taken, by slot and device."""
+def free_amounts(agent: AgentState) -> Amounts:
+    """What may be allocated, by slot and device."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.free.items()}
     return scalars | {(d.slot, str(d.device_id)): d.free if d.healthy else 0 for d in agent.devices}
 
 
-def add(free: Amounts, takes: tuple[Allocation, ...], sign: int) -> Amounts:
+def add(free: Amounts, allocations: tuple[Allocation, ...], sign: int) -> Amounts:
     changed = dict(free)
-    for take in takes:
-        changed[take.slot, take.device_id] = changed.get((take.slot, take.device_id), 0) + sign * take.amount
+    for allocation in allocations:
+        changed[allocation.slot, allocation.device_id] = (
+            changed.get((allocation.slot, allocation.device_id), 0) + sign * allocation.amount
+        )
     return changed
 
 
 def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
-    """By trying every choice of devices for every kernel. Pieces: whole devices and one part."""
+    """Whether ``kernels`` fit at once, by trying every choice of whole devices and one fraction for each."""
     if not kernels:
         return True
     slots, *rest = kernels
@@ -299,13 +301,13 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
     return False
 
 
-def kernel_places(answer: Plan) -> list[tuple[SessionId, KernelPlace]]:
-    return [(place.session_id, kernel) for place in answer.places for kernel in place.kernels]
+def kernel_places(made: Plan) -> list[tuple[SessionId, KernelPlace]]:
+    return [(place.session_id, kernel) for place in made.places for kernel in place.kernels]
 
 
-def shuffled(snapshot: Snapshot, dice: Any) -> Snapshot:
+def shuffled(snapshot: Snapshot, rng: Any) -> Snapshot:
     def mixed(items: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(dice.sample(items, len(items)))
+        return tuple(rng.sample(items, len(items)))
 
     states = tuple(
         replace(agent, devices=mixed(agent.devices), running=mixed(agent.running))

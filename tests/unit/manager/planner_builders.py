@@ -1,4 +1,4 @@
-"""Small worlds for the planner, as short as they can be said."""
+"""Short builders of planner input, and readers of plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(
     )
 
 
-def wants(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **more: Any) -> Pending:
+def session(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **more: Any) -> Pending:
     slots = {"cpu": cpu * 1000, "mem": mem} | more.pop("slots", {})
     head = (SessionId(name), KernelId(f"k-{name}"), 1, more.pop("priority", 10), created)
     return Pending(*head, more.pop("retries", 0), "process", "custom", slots, **more)
@@ -39,10 +39,10 @@ def cluster(name: str, *cpus: int, mode: str, **more: Any) -> Pending:
     others = tuple(
         KernelRequest(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
     )
-    return wants(name, cpus[0], sub_kernels=others, mode=mode, **more)
+    return session(name, cpus[0], sub_kernels=others, mode=mode, **more)
 
 
-def decide(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
+def make_plan(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
     given = {name: options.pop(name) for name in ("quotas", "cursors", "usage") if name in options}
     selectors = options.pop("selectors", None)
     return plan(Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors)

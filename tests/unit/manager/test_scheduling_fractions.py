@@ -1,4 +1,4 @@
-"""Kernels of a cluster on one agent, some of which want whole devices and some parts."""
+"""Clusters on one agent whose kernels request whole devices and fractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.manager.scheduling.core.model import KernelRequest
 
 
 @pytest.mark.parametrize("fraction", ["even", "fill"])
-def test_a_part_breaks_no_device_that_another_kernel_needs_whole(fraction: str) -> None:
+def test_fraction_splits_no_device_that_another_kernel_needs_whole(fraction: str) -> None:
     frees = {"g0": 500, "g1": 1000, "g2": 1000}
     devices = tuple(DeviceState(DeviceId(name), "cuda.device", free) for name, free in frees.items())
     agent = AgentState(

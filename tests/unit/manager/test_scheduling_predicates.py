@@ -1,4 +1,4 @@
-"""Scenarios with their ids: predicates and quotas (F), preemption (G), and selectors of somebody else."""
+"""Scenarios by id: predicates and quotas (F), preemption (G), and custom selectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planner_words import NOW, cluster, decide, hold, node, wants, where
+from planner_builders import NOW, cluster, hold, make_plan, node, session, where
 
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -29,23 +29,23 @@ CPU10 = {"limits": {"cpu": 10_000}}
     ("quotas", "item", "said"),
     [
         pytest.param(
-            [limits(**CPU10, used={"cpu": 7000})], wants("s", 4),
+            [limits(**CPU10, used={"cpu": 7000})], session("s", 4),
             ["user ann: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F1",
         ),
-        pytest.param([limits(**CPU10, used={"cpu": 2000})], wants("s", 2), [], id="F2"),
-        pytest.param([], wants("s", 40), [], id="F3"),
+        pytest.param([limits(**CPU10, used={"cpu": 2000})], session("s", 2), [], id="F2"),
+        pytest.param([], session("s", 40), [], id="F3"),
         pytest.param(
-            [limits(sessions=3, running=3)], wants("s"), ["user ann: 3 concurrent sessions of 3"], id="F4"
+            [limits(sessions=3, running=3)], session("s"), ["user ann: 3 concurrent sessions of 3"], id="F4"
         ),
-        pytest.param([limits(sessions=5, running=3)], wants("s"), [], id="F5"),
-        pytest.param([limits(sessions=None, running=1000)], wants("s"), [], id="F8"),
-        pytest.param([limits(sessions=0)], wants("s"), ["user ann: 0 concurrent sessions of 0"], id="F9"),
+        pytest.param([limits(sessions=5, running=3)], session("s"), [], id="F5"),
+        pytest.param([limits(sessions=None, running=1000)], session("s"), [], id="F8"),
+        pytest.param([limits(sessions=0)], session("s"), ["user ann: 0 concurrent sessions of 0"], id="F9"),
         pytest.param(
-            [limits("project", "p", **CPU10, used={"cpu": 7000})], wants("s", 4),
+            [limits("project", "p", **CPU10, used={"cpu": 7000})], session("s", 4),
             ["project p: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F10",
         ),
         pytest.param(
-            [limits("group", "g", **CPU10, used={"cpu": 7000})], wants("s", 4),
+            [limits("group", "g", **CPU10, used={"cpu": 7000})], session("s", 4),
             ["group g: cpu: used 7 + requested 4 > limit 10 (over by 1)"], id="F11",
         ),
         pytest.param(
@@ -54,31 +54,31 @@ CPU10 = {"limits": {"cpu": 10_000}}
                 limits("project", "p", **CPU10, used={"cpu": 8000}),
                 limits("group", "g", **CPU10, used={"cpu": 9000}),
             ],
-            wants("s", 4),
+            session("s", 4),
             [
                 "user ann: cpu: used 7 + requested 4 > limit 10 (over by 1)",
                 "project p: cpu: used 8 + requested 4 > limit 10 (over by 2)",
                 "group g: cpu: used 9 + requested 4 > limit 10 (over by 3)",
             ], id="F12",
         ),
-        pytest.param([limits(name="bob", **CPU10, used={"cpu": 9000})], wants("s", 4), [], id="another's"),
+        pytest.param([limits(name="bob", **CPU10, used={"cpu": 9000})], session("s", 4), [], id="other user"),
         pytest.param(
-            [limits(limits={"cuda.device": 0})], wants("s", slots={"cuda.device": 1}),
-            ["user ann: cuda.device: used 0 + requested 1 > limit 0 (over by 1)"], id="0 is none",
+            [limits(limits={"cuda.device": 0})], session("s", slots={"cuda.device": 1}),
+            ["user ann: cuda.device: used 0 + requested 1 > limit 0 (over by 1)"], id="0 allows none",
         ),
         pytest.param(
             [limits(limits={"cuda.device": 1}, used={"cuda.shares": 700})],
-            wants("s", slots={"cuda.shares": 400}),
+            session("s", slots={"cuda.shares": 400}),
             ["user ann: cuda.shares: used 0.7 + requested 0.4 > limit 1 (over by 0.1)"],
             id="devices and shares",
         ),
-        pytest.param([], wants("s", starts_at=NOW + 1), ["it was asked to start later"], id="F17 before"),
-        pytest.param([], wants("s", starts_at=NOW), [], id="F17 now"),
-        pytest.param([], wants("s", starts_at=NOW - 1), [], id="F17 after"),
-        pytest.param([], wants("s", dependencies="met"), [], id="F13"),
+        pytest.param([], session("s", starts_at=NOW + 1), ["it was asked to start later"], id="F17 before"),
+        pytest.param([], session("s", starts_at=NOW), [], id="F17 now"),
+        pytest.param([], session("s", starts_at=NOW - 1), [], id="F17 after"),
+        pytest.param([], session("s", dependencies="met"), [], id="F13"),
         pytest.param(
             [],
-            wants("s", dependencies="unmet", waits_on=(SessionId("prepare"),)),
+            session("s", dependencies="unmet", waits_on=(SessionId("prepare"),)),
             ["waits for prepare"],
             id="F14",
         ),
@@ -86,14 +86,16 @@ CPU10 = {"limits": {"cpu": 10_000}}
 )  # fmt: skip
 def test_predicates(quotas: list[Quota], item: Pending, said: list[str]) -> None:
     mine = replace(item, user="ann", project="p")
-    answer = decide([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
+    answer = make_plan([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
     assert [unmet_message(unmet) for held in answer.holds for unmet in held.unmet] == said
     assert bool(answer.places) == (not said)
 
 
-def test_families_that_exclude_each_other() -> None:
+def test_mutually_exclusive_device_families() -> None:
     slots = {"cuda.device": 1, "mig.device": 1}
-    answer = decide([node("a", gpus=2)], [wants("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),))
+    answer = make_plan(
+        [node("a", gpus=2)], [session("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),)
+    )
     assert [unmet_message(u) for u in hold(answer, "s").unmet] == [
         "asks for cuda, mig, of which a session may have one only"
     ]
@@ -115,28 +117,34 @@ def full(*running: Running) -> AgentState:
     ("running", "item", "expected"),
     [
         pytest.param(
-            [victim("v20", 2, started=20), victim("v24", 2, started=24)], wants("s", 2), ["v20"], id="G1"
+            [victim("v20", 2, started=20), victim("v24", 2, started=24)], session("s", 2), ["v20"], id="G1"
         ),
         pytest.param(
-            [victim("p3", 2, 3, started=20), victim("p1", 2, 1, started=24)], wants("s", 2), ["p1"], id="G3"
+            [victim("p3", 2, 3, started=20), victim("p1", 2, 1, started=24)], session("s", 2), ["p1"], id="G3"
         ),
-        pytest.param([victim("v", 2, 5)], wants("s", 2), [], id="G4"),
-        pytest.param([victim("v", 2), victim("w", 2)], wants("s", 4), ["v", "w"], id="G6"),
-        pytest.param([victim("v", 2, preemptible=False)], wants("s", 2), [], id="not preemptible"),
-        pytest.param([victim("v", 2, started=NOW)], wants("s", 2), [], id="it began only now"),
-        pytest.param([victim("v", 2)], wants("s", 4), [], id="not enough: nobody is stopped in vain"),
+        pytest.param([victim("v", 2, 5)], session("s", 2), [], id="G4"),
+        pytest.param([victim("v", 2), victim("w", 2)], session("s", 4), ["v", "w"], id="G6"),
+        pytest.param([victim("v", 2, preemptible=False)], session("s", 2), [], id="not preemptible"),
+        pytest.param([victim("v", 2, started=NOW)], session("s", 2), [], id="started just now"),
+        pytest.param([victim("v", 2)], session("s", 4), [], id="not enough: nobody is preempted in vain"),
         pytest.param(
-            [victim("small", 1, 1), victim("large", 4, 2)], wants("s", 4), ["large"], id="nobody needless"
+            [victim("small", 1, 1), victim("large", 4, 2)],
+            session("s", 4),
+            ["large"],
+            id="no unnecessary victim",
         ),
         pytest.param(
-            [victim("v", 2), victim("w", 2, terminating=True)], wants("s", 2), [], id="one is going already"
+            [victim("v", 2), victim("w", 2, terminating=True)],
+            session("s", 2),
+            [],
+            id="one terminates already",
         ),
         pytest.param([victim("v", 8)], cluster("s", 2, 2, mode="single-node"), ["v"], id="G8"),
     ],
 )
 def test_preemption(running: list[Running], item: Pending, expected: list[str]) -> None:
     rules = Preemption("end", 7, "oldest", min_runtime=10)
-    answer = decide([full(*running)], [replace(item, priority=5)], preemption=rules)
+    answer = make_plan([full(*running)], [replace(item, priority=5)], preemption=rules)
     assert [found.session_id for found in answer.victims] == expected
     assert {(found.for_session, found.how, found.grace) for found in answer.victims} <= {("s", "end", 7)}
     assert not answer.places
@@ -149,18 +157,18 @@ def test_preemption(running: list[Running], item: Pending, expected: list[str]) 
         )
 
 
-def test_what_victims_leave_is_kept_for_whom_they_were_stopped_for() -> None:
+def test_capacity_of_victims_is_reserved_for_the_preempting_session() -> None:
     running = victim("v", 2, terminating=True, ends_at=NOW + 5)
     agent = node("a", cpu=8, free_cpu=1, running=(running,))
-    pending = [wants("s", 3, priority=50), wants("thief", 1, priority=1)]
-    answer = decide([agent], pending, preemption=Preemption())
+    pending = [session("s", 3, priority=50), session("thief", 1, priority=1)]
+    answer = make_plan([agent], pending, preemption=Preemption())
     assert (answer.places, answer.victims) == ((), ())
     assert hold(answer, "thief").reason is Reason.RESERVED
     assert hold(answer, "thief").blocked_by == "s"
 
 
-def test_without_the_option_nothing_that_runs_is_stopped() -> None:
-    assert decide([full(victim("v", 8))], [wants("s", 2, priority=100)]).victims == ()
+def test_nothing_is_preempted_without_the_option() -> None:
+    assert make_plan([full(victim("v", 8))], [session("s", 2, priority=100)]).victims == ()
 
 
 def broken(how: str) -> Any:
@@ -184,17 +192,19 @@ def broken(how: str) -> Any:
         ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),
     ],
 )
-def test_a_custom_selector_that_fails_refuses_and_harms_nobody(how: str, said: str) -> None:
+def test_failing_custom_selector_refuses_the_session(how: str, said: str) -> None:
     selectors = {} if how == "missing" else {"mine": broken(how)}
-    answer = decide([node("a"), node("b")], [wants("s")], agent_selection="custom:mine", selectors=selectors)
+    answer = make_plan(
+        [node("a"), node("b")], [session("s")], agent_selection="custom:mine", selectors=selectors
+    )
     held = hold(answer, "s")
     assert (held.reason, held.capacity) == (Reason.SELECTOR_FAILED, False)
     assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [(RefusalKind.SELECTOR, said)]
 
 
-def test_a_custom_selector_chooses() -> None:
-    pending = [wants("s"), cluster("c", 1, 1, mode="multi-node", created=1)]
-    answer = decide(
+def test_custom_selector_chooses_the_agent() -> None:
+    pending = [session("s"), cluster("c", 1, 1, mode="multi-node", created=1)]
+    answer = make_plan(
         [node("a"), node("b")], pending, agent_selection="custom:mine", selectors={"mine": broken("good")}
     )
     assert where(answer)["s"] == ["b"]

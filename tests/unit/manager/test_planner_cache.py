@@ -1,4 +1,4 @@
-"""Planners that stay, told by snapshots: what makes one look at everything again."""
+"""The planner cache: which differences between snapshots reach the planner."""
 
 from __future__ import annotations
 
@@ -42,40 +42,42 @@ def placed(planners: PlannerCache, now: Snapshot, policy: Policy = POLICY) -> li
     return [place.session_id for place in planners.plan(now, policy, 1).places]
 
 
-def test_room_that_came_back_is_given_away() -> None:
+def test_returned_capacity_is_allocated() -> None:
     planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, 3)) == []
     assert placed(planners, snapshot(1, 2, 3, agent=ROOMY)) == ["s1", "s2"]
-    assert placed(planners, snapshot(3)) == [], "who was placed is not in the next snapshot, nor is the room"
+    assert placed(planners, snapshot(3)) == [], (
+        "the next snapshot has neither the placed sessions nor the free capacity"
+    )
 
 
-def test_who_is_not_there_any_more_gets_nothing() -> None:
+def test_sessions_that_are_gone_are_not_placed() -> None:
     planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, 3)) == []
     assert placed(planners, snapshot(2, 4, agent=ROOMY)) == ["s2", "s4"]
 
 
-def test_a_place_that_did_not_hold_is_planned_again() -> None:
+def test_place_that_was_not_committed_is_planned_again() -> None:
     planners = PlannerCache()
     for _ in range(3):
         assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
 
 
-def test_another_policy_counts_at_once() -> None:
+def test_changed_policy_applies_at_once() -> None:
     planners = PlannerCache()
     assert placed(planners, snapshot(1, 2, agent=ROOMY)) == ["s1", "s2"]
     lifo = replace(POLICY, strategy="lifo")
     assert placed(planners, snapshot(1, 2, agent=ROOMY), lifo) == ["s2", "s1"]
 
 
-def test_a_quota_that_is_taken_away_limits_nobody() -> None:
+def test_removed_quota_limits_nobody() -> None:
     planners = PlannerCache()
     none = (Quota("user", "ann", {}, {}, 0, 0),)
     assert placed(planners, snapshot(1, agent=ROOMY, quotas=none)) == []
     assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
 
 
-def test_a_clock_that_is_set_back_is_no_news() -> None:
+def test_clock_that_is_set_back_changes_nothing() -> None:
     planners = PlannerCache()
     later = replace(pending(1), not_before=50)
     world = Snapshot("g", (ROOMY,), (later,))
@@ -85,7 +87,7 @@ def test_a_clock_that_is_set_back_is_no_news() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_everybody_is_told_once(again: bool) -> None:
+def test_holds_are_repeated_only_after_forget(again: bool) -> None:
     planners = PlannerCache()
     assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {"s1", "s2"}
     if again:
