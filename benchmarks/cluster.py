@@ -1,4 +1,4 @@
-"""A Postgres, a manager and played agents, each a process of its own, for the benchmarks that load them."""
+"""Cluster for benchmarks: Postgres, a manager and simulated agents, each a process of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from measuring import Caller, cpu_s, family
 from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
 
-UP_S = 60.0
+STARTUP_S = 60.0
 
 
 @dataclass
 class Cluster:
-    """``pids``: the manager, Postgres's first process, and the player of the agents."""
+    """``pids``: of the manager, of Postgres' parent process, and of the fleet simulator."""
 
     dsn: str
     host: str
@@ -40,7 +40,7 @@ class Cluster:
         return Caller(self.host, self.port, self.key)
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds used so far: manager, postgres (all its processes that live), agents."""
+        """CPU seconds used so far by the manager, Postgres (all live processes) and the agents."""
         return {name: sum(map(cpu_s, family(pid))) for name, pid in self.pids.items()}
 
 
@@ -68,10 +68,11 @@ def process(*command: str, env: dict[str, str], log: Path) -> Iterator[subproces
 
 
 @asynccontextmanager
-async def cluster(
+async def start_cluster(
     agents: int, *options: str, settings: dict[str, str] | None = None
 ) -> AsyncIterator[Cluster]:
-    """Durable Postgres, a manager, ``agents`` played ones; all is ended and removed after."""
+    """Durable Postgres, a manager and ``agents`` simulated agents; everything is stopped and removed at
+    exit."""
     home = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     home.chmod(0o711)
     api, link = free_port(), free_port()
@@ -92,27 +93,30 @@ async def cluster(
             manager = stack.enter_context(process(*command, env=env, log=home / "manager.log"))
             key = await _key(home, manager)
             pids = {"manager": manager.pid, "postgres": postgres.pid or 0}
-            made = Cluster(postgres.dsn, "127.0.0.1", api, link, key, pids)
-            await _answers(made, home)
+            started = Cluster(postgres.dsn, "127.0.0.1", api, link, key, pids)
+            await _wait_until_ready(started)
             if agents:
-                played = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)
-                player = stack.enter_context(process(*played, env=env, log=home / "agents.log"))
-                pids["agents"] = player.pid
-                await _attached(made, agents, home)
-            yield made
-            said = [
+                arguments = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)
+                simulator = stack.enter_context(process(*arguments, env=env, log=home / "agents.log"))
+                pids["agents"] = simulator.pid
+                await _wait_until_alive(started, agents, home)
+            yield started
+            warnings = [
                 line
                 for line in (home / "manager.log").read_text().splitlines()
                 if "[war" in line or "[err" in line
             ]
-            if said:
-                print(f"the manager warned {len(said)} times, last: {said[-1][:200]}", file=sys.stderr)
+            if warnings:
+                print(
+                    f"the manager logged {len(warnings)} warnings, the last: {warnings[-1][:200]}",
+                    file=sys.stderr,
+                )
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
 async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:
-    async with asyncio.timeout(UP_S):
+    async with asyncio.timeout(STARTUP_S):
         while manager.poll() is None:
             with contextlib.suppress(FileNotFoundError):
                 if key := (home / "manager" / "admin-key").read_text().strip():
@@ -121,11 +125,11 @@ async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"the manager did not start:\n{(home / 'manager.log').read_text()[-2000:]}")
 
 
-async def _answers(made: Cluster, home: Path) -> None:
-    async with asyncio.timeout(UP_S):
+async def _wait_until_ready(cluster: Cluster) -> None:
+    async with asyncio.timeout(STARTUP_S):
         while True:
             try:
-                status, _ = await made.caller().call("GET", "/readyz")
+                status, _ = await cluster.caller().call("GET", "/readyz")
             except OSError:
                 status = 0
             if status == 200:
@@ -133,13 +137,15 @@ async def _answers(made: Cluster, home: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _attached(made: Cluster, agents: int, home: Path) -> None:
-    connection = await asyncpg.connect(made.dsn)
+async def _wait_until_alive(cluster: Cluster, agents: int, home: Path) -> None:
+    connection = await asyncpg.connect(cluster.dsn)
     try:
-        async with asyncio.timeout(UP_S + agents * 0.02):
+        async with asyncio.timeout(STARTUP_S + agents * 0.02):
             while await connection.fetchval("SELECT count(*) FROM agents WHERE status = 'ALIVE'") < agents:
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise SystemExit(f"the agents did not come:\n{(home / 'agents.log').read_text()[-2000:]}") from None
+        raise SystemExit(
+            f"the agents did not connect:\n{(home / 'agents.log').read_text()[-2000:]}"
+        ) from None
     finally:
         await connection.close()

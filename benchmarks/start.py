@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import uvloop
 
-from cluster import Cluster, cluster, process
+from cluster import Cluster, process, start_cluster
 from engine_recorder import EngineRecorder, recording
 from measuring import cpu_s, machine, machine_line, pss_mb, rss_mb
 from moorage.agent.runtimes import Launch
@@ -177,7 +177,7 @@ async def run_node() -> AsyncIterator[Node]:
         engine.start()
         import_python(engine.socket, folder)
         # The requests of the agent pass through this process, which adds about 0.3 ms to each.
-        async with cluster(0) as at, recording(engine.socket, folder / "proxy.sock") as recorder:
+        async with start_cluster(0) as at, recording(engine.socket, folder / "proxy.sock") as recorder:
             env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
             env |= {
                 "MOORAGE_COMMON__LOG_LEVEL": "warning",
