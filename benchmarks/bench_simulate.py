@@ -88,7 +88,7 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
                 incoming.apply(codec.report_from_wire(wire))
                 for kernel in wire.kernels:
                     self._observe(agent, states, kernel.kernel_id, kernel.state)
-                for kernel_id in wire.gone:
+                for kernel_id in wire.removed:
                     states.pop(kernel_id, None)
         finally:
             self.agents.remove(agent)

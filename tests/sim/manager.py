@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.common.aio.clock import ManualClock
-from moorage.common.link.messages import Orders, OrdersDelta, Report, ReportDelta, WholeReportWanted
+from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import GarbageCollector, Leader, ReplicaController, Scheduler, SessionController
@@ -60,7 +60,7 @@ class Stream:
     open: bool = True
     agent_stream: AgentStream | None = None
     up: deque[Report | ReportDelta] = field(default_factory=deque)
-    down: deque[Orders | OrdersDelta | WholeReportWanted] = field(default_factory=deque)
+    down: deque[Orders | OrdersDelta | FullReportRequest] = field(default_factory=deque)
     reports: ReportSender = field(default_factory=ReportSender)
     orders: OrdersReceiver = field(default_factory=OrdersReceiver)
     orders_wanted: bool = False
@@ -74,9 +74,9 @@ class Stream:
         report = replace(self.node.report(), orders_wanted=self.orders_wanted, stream=self.number)
         self.up.append(self.reports.next_message(report))
 
-    def receive(self, message: Orders | OrdersDelta | WholeReportWanted) -> None:
+    def receive(self, message: Orders | OrdersDelta | FullReportRequest) -> None:
         """The agent receives a message of the manager."""
-        if isinstance(message, WholeReportWanted):
+        if isinstance(message, FullReportRequest):
             self.reports.force_full()
             return
         orders = self.orders.apply(message)
@@ -184,7 +184,7 @@ class ManagerProcess:
         ):
             return
         requests, agent_stream.requests = agent_stream.requests, []
-        stream.down.extend(r for r in requests if isinstance(r, WholeReportWanted))
+        stream.down.extend(r for r in requests if isinstance(r, FullReportRequest))
         if (message := agent_stream.sending()) is not None:
             stream.down.append(message)
 

@@ -42,7 +42,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
     def __init__(self) -> None:
         self.reports: list[Report] = []
         self.arrived_at: list[float] = []  # monotonic seconds, one per report
-        self.report_rest_ms = 0
+        self.report_pause_ms = 0
         self.arrived = asyncio.Condition()
         self.streams = 0
         self.deltas = 0  # reports received as deltas
@@ -77,7 +77,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
 
     def send(self, message: codec.ManagerMessage) -> None:
         wire = codec.manager_message_to_wire(message)
-        wire.report_rest_ms = self.report_rest_ms
+        wire.report_pause_ms = self.report_pause_ms
         self._outbox.put_nowait(wire)
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:

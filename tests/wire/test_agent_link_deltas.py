@@ -8,7 +8,7 @@ from pathlib import Path
 import agent_harness as h
 import pytest_asyncio
 
-from moorage.common.link.messages import Orders, OrdersDelta, WholeReportWanted
+from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta
 from moorage.common.link.sync import OrdersSender
 from moorage.common.model.status import ObservedState as S
 
@@ -27,7 +27,7 @@ async def test_agent_reports_only_changes(manager: h.FakeManager, tmp_path: Path
         manager.order(spec)
         await manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
         assert manager.deltas > 0
-        manager.send(WholeReportWanted())
+        manager.send(FullReportRequest())
         before = len(manager.reports) - manager.deltas
         await manager.wait_for_report(lambda r: len(manager.reports) - manager.deltas > before)
         assert [k.kernel_id for k in manager.last_report.kernels] == [spec.kernel_id]

@@ -254,7 +254,7 @@ def test_reports(report: m.Report | m.ReportDelta) -> None:
     | LOG_REQUESTS
     | EXEC_REQUESTS
     | WORKSPACE_REQUESTS
-    | st.just(m.WholeReportWanted())
+    | st.just(m.FullReportRequest())
 )
 def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())

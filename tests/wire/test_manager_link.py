@@ -15,10 +15,10 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.link import route_codec
 from moorage.common.link.messages import (
+    FullReportRequest,
     LogRequest,
     Observation,
     Report,
-    WholeReportWanted,
 )
 from moorage.common.link.pb import agent_pb2, routes_pb2, routes_pb2_grpc
 from moorage.common.model.errors import StartupError
@@ -238,7 +238,7 @@ async def test_a_drifted_report_is_asked_for_whole(manager: Manager, client: Cli
         )  # lost on the way
         agent.see(ObservedState.RUNNING)
         await agent.report()
-        while not isinstance(await agent.next(), WholeReportWanted):
+        while not isinstance(await agent.next(), FullReportRequest):
             pass
         assert (await client.get_session("job")).status is Status.SCHEDULED, "nothing was taken from a guess"
         agent.speaking.force_full()

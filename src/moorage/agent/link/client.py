@@ -23,11 +23,11 @@ from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import (
     ExecRequest,
+    FullReportRequest,
     LogRequest,
     Orders,
     OrdersDelta,
     Report,
-    WholeReportWanted,
     WorkspaceRequest,
 )
 from moorage.common.link.pb import agent_pb2
@@ -193,9 +193,9 @@ class LinkClient:
                 async for wire in call:
                     message = _decode(wire)
                     if isinstance(message, Orders | OrdersDelta):
-                        self._requested_pause_s = min(wire.report_rest_ms / 1000, _MAX_REQUESTED_PAUSE_S)
+                        self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
                         self._receive_orders(message)
-                    elif isinstance(message, WholeReportWanted):
+                    elif isinstance(message, FullReportRequest):
                         self._reports.force_full()
                         self._report_due.set()
                     elif message is not None:

@@ -71,7 +71,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         orders_wanted=report.orders_wanted,
         kernels=[_observation.encode(k) for k in report.kernels.changed.values()],
         delta=True,
-        gone=sorted(report.kernels.removed),
+        removed=sorted(report.kernels.removed),
         digest=report.kernels.digest,
     )
 
@@ -92,7 +92,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
         incarnation=wire.incarnation,
         orders_generation=wire.orders_generation,
         kernels=Delta(
-            {k.kernel_id: k for k in kernels}, frozenset(KernelId(k) for k in wire.gone), wire.digest
+            {k.kernel_id: k for k in kernels}, frozenset(KernelId(k) for k in wire.removed), wire.digest
         ),
         info=_info.decode(wire.info) if wire.HasField("info") else None,
         draining=wire.draining,
@@ -101,7 +101,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
 
 
 ManagerMessage = (
-    m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WorkspaceRequest | m.WholeReportWanted
+    m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WorkspaceRequest | m.FullReportRequest
 )
 
 
@@ -121,8 +121,8 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
                     digest=message.digest,
                 )
             )
-        case m.WholeReportWanted():
-            return a.ManagerMessage(whole=a.WholeReportWanted())
+        case m.FullReportRequest():
+            return a.ManagerMessage(full_report=a.FullReportRequest())
         case m.WorkspaceRequest():
             return a.ManagerMessage(workspaces=_workspace_request.encode(message))
         case m.ExecRequest():
@@ -147,7 +147,7 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
             return _workspace_request.decode(wire.workspaces)
         case "exec":
             return _exec_request.decode(wire.exec)
-        case "whole":
-            return m.WholeReportWanted()
+        case "full_report":
+            return m.FullReportRequest()
         case _:
             return None

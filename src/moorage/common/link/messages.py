@@ -134,7 +134,7 @@ class OrdersDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeReportWanted:
+class FullReportRequest:
     """Manager → agent: our copy of your truth has drifted."""
 
 

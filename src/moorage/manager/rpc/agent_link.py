@@ -18,12 +18,12 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec
 from moorage.common.link.messages import (
     ExecRequest,
+    FullReportRequest,
     LogRequest,
     Orders,
     OrdersDelta,
     Report,
     ReportDelta,
-    WholeReportWanted,
     WorkspaceRequest,
 )
 from moorage.common.link.pb import agent_pb2
@@ -70,7 +70,7 @@ class AgentStream:
         self.refused: _Refused | None = None
         self.nudged = asyncio.Event()
         self.nudged.set()
-        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | WholeReportWanted] = []
+        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest] = []
         self.heard = False  # its first report was taken in
         self.looking = False  # its orders are being looked up, and what they name is not known yet
         self._next: Orders | None = None
@@ -88,7 +88,7 @@ class AgentStream:
         if wrong := self._caller.may_be(info.agent_id, info.resource_group):
             raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
 
-    def ask(self, request: LogRequest | ExecRequest | WorkspaceRequest | WholeReportWanted) -> None:
+    def ask(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
         self.requests.append(request)
         self.nudged.set()
 
@@ -97,7 +97,7 @@ class AgentStream:
         report = self._reports.apply(message)
         if report is None:
             log.warning("an agent's report has drifted: asking for the whole", agent=self.agent_id)
-            self.ask(WholeReportWanted())
+            self.ask(FullReportRequest())
         elif report.orders_wanted:
             self._orders.force_full()
         return report
@@ -346,7 +346,7 @@ class AgentLinks:
             message = attached.sending()
             if message is not None:
                 wire = codec.manager_message_to_wire(message)
-                wire.report_rest_ms = round(1000 * self._pace.rest_s)
+                wire.report_pause_ms = round(1000 * self._pace.rest_s)
                 await context.write(wire)
             await attached.nudged.wait()
 

@@ -108,14 +108,14 @@ class Observation(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "gone", "digest", "orders_wanted", "stream")
+    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "digest", "orders_wanted", "stream")
     INFO_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_GENERATION_FIELD_NUMBER: _ClassVar[int]
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
-    GONE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     ORDERS_WANTED_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
@@ -125,11 +125,11 @@ class Report(_message.Message):
     kernels: _containers.RepeatedCompositeFieldContainer[Observation]
     draining: bool
     delta: bool
-    gone: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
     digest: int
     orders_wanted: bool
     stream: int
-    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., gone: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ...) -> None: ...
+    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ...) -> None: ...
 
 class DeviceGrant(_message.Message):
     __slots__ = ("slot", "device_id", "amount")
@@ -251,7 +251,7 @@ class Orders(_message.Message):
     digest: int
     def __init__(self, generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelSpec, _Mapping]]] = ..., delta: _Optional[bool] = ..., base: _Optional[int] = ..., withdrawn: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ...) -> None: ...
 
-class WholeReportWanted(_message.Message):
+class FullReportRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -325,20 +325,20 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "whole", "exec", "workspaces", "report_rest_ms")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "report_pause_ms")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
-    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
     WORKSPACES_FIELD_NUMBER: _ClassVar[int]
-    REPORT_REST_MS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
-    whole: WholeReportWanted
+    full_report: FullReportRequest
     exec: ExecRequest
     workspaces: WorkspaceRequest
-    report_rest_ms: int
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., whole: _Optional[_Union[WholeReportWanted, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_rest_ms: _Optional[int] = ...) -> None: ...
+    report_pause_ms: int
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_pause_ms: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

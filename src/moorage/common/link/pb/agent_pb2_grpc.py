@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AgentLinkStub:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
+    """The agent dials the manager. Level-triggered: both directions carry full state; deltas only save bytes.
     """
 
     def __init__(self, channel):
@@ -63,33 +63,33 @@ class AgentLinkStub:
 
 
 class AgentLinkServicer:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
+    """The agent dials the manager. Level-triggered: both directions carry full state; deltas only save bytes.
     """
 
     def Attach(self, request_iterator, context):
-        """Up: the agent's whole truth. Down: what should exist there, and requests for logs.
+        """Up: the state of the agent and its kernels. Down: the kernels that should exist there, and requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendLogs(self, request_iterator, context):
-        """The answer to a LogRequest. The manager ends the call when its reader has left.
+        """The answer to a LogRequest. The manager ends the call when its reader has disconnected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendUsage(self, request, context):
-        """What its kernels and devices use now. One that is lost is not sent again.
+        """Current usage of kernels and devices. A lost report is not sent again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Exec(self, request_iterator, context):
-        """The answer to an ExecRequest, for as long as the command runs. The manager ends the call when its user has
-        left; the command is hung up then, as it is when the call breaks.
+        """The answer to an ExecRequest, open for as long as the command runs. The manager ends the call when its user
+        has disconnected. The command is disconnected then, and also when the call breaks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -139,7 +139,7 @@ def add_AgentLinkServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AgentLink:
-    """The agent dials the manager. Level-triggered: both directions carry whole truths; deltas only save bytes.
+    """The agent dials the manager. Level-triggered: both directions carry full state; deltas only save bytes.
     """
 
     @staticmethod

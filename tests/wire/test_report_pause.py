@@ -1,4 +1,4 @@
-"""A manager that has its hands full asks agents to let news gather; agents do, and nothing is lost by it."""
+"""Report pauses: an overloaded manager makes agents report less often, without losing a change."""
 
 from __future__ import annotations
 
@@ -23,55 +23,55 @@ from moorage.sdk import Client
 __all__ = ["client", "manager"]  # fixtures
 
 
-async def test_an_agent_rests_between_reports_as_its_manager_asks(tmp_path: Path) -> None:
+async def test_agent_pauses_between_reports_as_requested(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager, h.make_agent(manager, tmp_path, report_interval_s=30):
-        manager.report_rest_ms = 600
+        manager.report_pause_ms = 600
         kernels = [h.kernel("true") for _ in range(6)]
         for n in range(1, len(kernels) + 1):
             manager.order(*kernels[:n])
-            await asyncio.sleep(0.15)  # each is news of its own: they are spread over more than one rest
+            await asyncio.sleep(0.15)  # separate changes, spread over more than one pause
         await manager.wait_for_report(
             lambda r: len(r.kernels) == len(kernels) and all(k.state is S.EXITED for k in r.kernels)
         )
         gaps = [later - earlier for earlier, later in pairwise(manager.arrived_at)]
-        # The first reports came before the first orders did.
-        rested = [gap for gap in gaps if gap > 0.5]
-        assert len(rested) >= 2
-        assert min(gaps[-len(rested) :]) > 0.5, gaps
+        # The first reports precede the first orders.
+        pauses = [gap for gap in gaps if gap > 0.5]
+        assert len(pauses) >= 2
+        assert min(gaps[-len(pauses) :]) > 0.5, gaps
 
 
-async def test_a_manager_in_which_reports_wait_asks_for_a_rest(
+async def test_manager_with_a_report_backlog_requests_a_pause(
     manager: Manager, client: Client, empty_database: str
 ) -> None:
     async with attach(manager) as agent:
 
-        async def job(name: str) -> int:
-            """Milliseconds of rest that the orders for a new session ask for."""
+        async def requested_pause_ms(name: str) -> int:
+            """The pause in ms that the orders for a new session request."""
             await client.create_session(SessionSpec(name=name, command=["true"], resources={"cpu": 1}))
             while True:
                 async with asyncio.timeout(10):
                     wire: Any = await agent.call.read()
                 message = codec.manager_message_from_wire(wire)
                 assert message is not None
-                taken = agent.listening.apply(message)  # type: ignore[arg-type]
-                assert isinstance(taken, Orders)
-                agent.orders = taken
-                if any(kernel.session_name == name for kernel in taken.kernels):
-                    return int(wire.report_rest_ms)
+                orders = agent.listening.apply(message)  # type: ignore[arg-type]
+                assert isinstance(orders, Orders)
+                agent.orders = orders
+                if any(kernel.session_name == name for kernel in orders.kernels):
+                    return int(wire.report_pause_ms)
 
-        assert await job("at-ease") == 0
+        assert await requested_pause_ms("before-backlog") == 0
         agent.see(S.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
-        busy = await asyncpg.connect(empty_database)
-        async with busy.transaction():
-            await busy.execute("SELECT FROM agents FOR UPDATE")  # what was reported cannot be taken in
+        blocker = await asyncpg.connect(empty_database)
+        async with blocker.transaction():
+            await blocker.execute("SELECT FROM agents FOR UPDATE")  # blocks the processing of reports
             await agent.report()
             await asyncio.sleep(0.6)
-        await busy.close()
-        await until(client, "at-ease", lambda v: v.status is Status.TERMINATED)
-        assert 50 <= await job("after-that") <= 400
+        await blocker.close()
+        await until(client, "before-backlog", lambda v: v.status is Status.TERMINATED)
+        assert 50 <= await requested_pause_ms("after-backlog") <= 400
 
 
-async def test_what_ran_between_two_reports_has_run(manager: Manager, client: Client) -> None:
+async def test_kernel_that_ends_between_two_reports_counts_as_run(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="short", command=["true"], resources={"cpu": 1}))
         await agent.orders_with(1)
