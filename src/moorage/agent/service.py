@@ -217,13 +217,13 @@ class Agent:
         dialer: Dialer,
         kernels: KernelManager,
         link: LinkClient,
-        *more: _LoopSpec,
+        docker_gc: _LoopSpec,
     ) -> None:
         inventory_loop = Loop(
             "agent.inventory", self._update_inventory, interval_s=_INVENTORY_S, clock=self._clock
         )
         loops: list[_LoopSpec] = [
-            *more,
+            docker_gc,
             ("agent.kernel-scan", kernels.scan, _KERNEL_SCAN_S),
             ("agent.certificate", dialer.renew, RENEWAL_LOOK_S),
             *await self._start_statistics(stack, kernels, link),

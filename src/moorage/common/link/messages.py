@@ -1,4 +1,4 @@
-"""What the components say to each other. ``common/link/codec.py`` puts these on the wire and back."""
+"""Messages between the components. ``common/link/codec.py`` encodes and decodes them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class SlotOffer:
     """One row of an agent's inventory.
 
     ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
-    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of a family
-    of its own, like ``cuda-1g10gb``, and ``parent`` is the device that it is a slice of.
+    slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of its own
+    family, like ``cuda-1g10gb``; ``parent`` is the device that contains it.
 
-    ``numa``: the NUMA node that the device is attached to; None: not known. ``nvlink_domain``: GPUs of one
+    ``numa``: the NUMA node that the device is attached to; None: unknown. ``nvlink_domain``: GPUs of one
     agent in the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
     when ``healthy`` is false.
     """
@@ -39,13 +39,13 @@ class SlotOffer:
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """Who an agent is and what it offers; part of every whole report.
+    """Identity and inventory of an agent; part of every full report.
 
-    ``identity`` is made at random with its state directory and travels with it: the same ``agent_id`` with
-    another identity is another agent. "" for one that has none.
+    ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another identity is
+    a different agent. "" for none.
 
-    ``max_kernels``: so many run there at a time; None: as many as fit. A part of a device is a multiple of
-    ``share_quantum`` and at least ``share_minimum``, both in 1/1000 of it.
+    ``max_kernels``: limit of concurrent kernels; None: unlimited. A share of a device is a multiple of
+    ``share_quantum`` and at least ``share_minimum``, both in 1/1000.
     """
 
     agent_id: AgentId
@@ -65,7 +65,7 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent sees of one kernel. ``exit_code`` is negative for a signal, None if unknown. ``apps``:
+    """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown. ``apps``:
     its service ports, at ``host``."""
 
     kernel_id: KernelId
@@ -76,18 +76,18 @@ class Observation:
     exit_code: int | None = None
     reason: Reason = Reason.NONE
     detail: str = ""
-    log_tail: str = ""  # the last lines of its log, at most 8 KiB; only with EXITED
+    log_tail: str = ""  # end of its log, at most 8 KiB; only with EXITED
     apps: tuple[AppPort, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Agent → manager. The whole truth: every kernel that the agent has.
+    """Agent → manager: full report of every kernel that the agent has.
 
     ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the newest
-    generation of orders that it has taken in (0: none yet). ``stream`` is greater than that of every stream
-    which the agent began before, whatever process of it and with whichever manager: what comes through a
-    smaller one comes late (0: it does not count them).
+    generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of every earlier
+    stream of the agent, over restarts and with any manager: a report with a smaller one is late (0:
+    unnumbered).
     """
 
     info: AgentInfo
@@ -95,13 +95,13 @@ class Report:
     orders_generation: int
     kernels: tuple[Observation, ...]
     draining: bool = False
-    orders_wanted: bool = False  # its copy of the orders has drifted: it needs them whole
+    orders_wanted: bool = False  # a delta of the orders did not match: send full orders
     stream: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ReportDelta:
-    """Agent → manager: what changed since the last report on the same stream. ``info`` None: the same."""
+    """Agent → manager: changes since the last report on the same stream. ``info`` None: unchanged."""
 
     incarnation: str
     orders_generation: int
@@ -113,7 +113,7 @@ class ReportDelta:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """Manager → agent. The whole set of kernels that should exist there. What is not in it is stopped."""
+    """Manager → agent: all kernels that should exist there. Any other is stopped."""
 
     generation: int
     kernels: tuple[KernelSpec, ...]
@@ -121,9 +121,9 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class OrdersDelta:
-    """Manager → agent: what to add to and take from the orders of generation ``base``.
+    """Manager → agent: changes to the orders of generation ``base``.
 
-    ``digest`` is that of the whole set of kernel ids after it (a kernel's spec never changes).
+    ``digest`` is that of the full set of kernel ids after the change (a kernel's spec never changes).
     """
 
     generation: int
@@ -135,24 +135,24 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: our copy of your truth has drifted."""
+    """Manager → agent: a delta did not match; the next report must be full."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Manager → agent: send a kernel's log through ``SendLogs`` under this id."""
+    """Manager → agent: send a kernel's log through ``SendLogs`` under this request id."""
 
     request_id: str
     kernel_id: KernelId
-    tail_lines: int = 0  # 0: from the beginning of what is kept
+    tail_lines: int = 0  # 0: the whole log
     follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Manager → agent: run a command inside a kernel, and carry its bytes through ``Exec`` under this id.
+    """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this request id.
 
-    ``rows`` and ``cols``: of its terminal (``tty``), 0: not known. ``env`` comes beside the kernel's own.
+    ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
     """
 
     request_id: str
@@ -167,7 +167,7 @@ class ExecRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRequest:
-    """Manager → agent: list what sessions have kept there, or ``remove`` that of this one ("": list)."""
+    """Manager → agent: list the kept workspaces, or ``remove`` that of a session ("": list)."""
 
     request_id: str
     remove: str = ""
@@ -175,7 +175,7 @@ class WorkspaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica that the proxy may send requests to. ``draining``: finish what runs, start nothing."""
+    """One replica that the proxy may send requests to. ``draining``: it gets no new requests."""
 
     session_id: SessionId
     kernel_id: KernelId
@@ -188,7 +188,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """One served model. No target: it is known but not loaded, so clients get 503, never 404."""
+    """One served model. Without targets it is known but not loaded: clients get 503, never 404."""
 
     name: str
     created: int  # unix seconds
@@ -197,10 +197,10 @@ class ModelRoute:
 
 @dataclass(frozen=True, slots=True)
 class KeyGrant:
-    """An API key as the proxy knows it: lower-case hex SHA-256 of the whole secret.
+    """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
-    It opens the apps of its ``user`` in its ``project``, an ``admin``'s those of all; models are open to
-    every key."""
+    It grants access to the apps of its ``user`` in its ``project``, an ``admin``'s key to all apps. Every key
+    grants access to all models."""
 
     sha256: str
     expires_at: int = 0  # unix seconds; 0: never
@@ -211,7 +211,7 @@ class KeyGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``'s. ``key``: what it asks for, "" if for nothing."""
+    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none."""
 
     session_id: SessionId
     app: str
@@ -226,7 +226,7 @@ class AppRoute:
 
 @dataclass(frozen=True, slots=True)
 class AccessTokenGrant:
-    """An access token to one app of one session, as the proxy knows it: lower-case hex SHA-256 of it."""
+    """Access token for one app of one session, as the proxy stores it: its lower-case hex SHA-256."""
 
     sha256: str
     session_id: SessionId
@@ -236,7 +236,7 @@ class AccessTokenGrant:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """Manager → proxy. The whole table; an older generation than the one held is refused."""
+    """Manager → proxy: the full table. A generation older than the current one is refused."""
 
     generation: int
     models: tuple[ModelRoute, ...]
