@@ -65,8 +65,8 @@ class AgentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown. ``apps``:
-    its service ports, at ``host``."""
+    """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
+    ``apps``: its service ports, at ``host``."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -150,7 +150,7 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExecRequest:
-    """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this request id.
+    """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this id.
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
     """
