@@ -1,4 +1,4 @@
-"""Worlds for the planner's benchmark, and the two scans that it is compared with."""
+"""Snapshots for the planner's benchmark, and the two scans that it is compared with."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ USERS = [f"user-{number:02}" for number in range(20)]
 SLOTS = ("cuda.device", "cpu", "mem")
 
 
-def agent(number: int, filled: float, dice: random.Random) -> AgentState:
-    """Eight GPUs on four of five agents. ``filled``: the part that is taken, by four kernels whose end is
-    known."""
+def agent(number: int, filled: float, rng: random.Random) -> AgentState:
+    """Eight GPUs on four of five agents. ``filled``: the fraction in use by four kernels with known ends."""
     gpus = 8 if number % 5 else 0
     capacity = {"cpu": 64_000, "mem": 512 * GIB}
     free = {slot: round(amount * (1 - filled)) // 1000 * 1000 for slot, amount in capacity.items()}
@@ -40,8 +39,8 @@ def agent(number: int, filled: float, dice: random.Random) -> AgentState:
                 ),
                 *(Allocation(slot, DeviceId(""), (capacity[slot] - free[slot]) // 4) for slot in capacity),
             ),
-            NOW + dice.randrange(1, 3_600_000_000),
-            user=dice.choice(USERS),
+            NOW + rng.randrange(1, 3_600_000_000),
+            user=rng.choice(USERS),
         )
         for part in range(4 if filled else 0)
     )
@@ -52,9 +51,9 @@ def agent(number: int, filled: float, dice: random.Random) -> AgentState:
     return AgentState(AgentId(f"agent-{number:04}"), *serves, free, capacity, devices, running=running)
 
 
-def session(number: int, dice: random.Random) -> Pending:
-    slots = {"cpu": dice.choice([1, 2, 4]) * 1000, "mem": dice.choice([4, 8, 16]) * GIB}
-    gpus = dice.choice([0, 0, 0, 1, 1])
+def session(number: int, rng: random.Random) -> Pending:
+    slots = {"cpu": rng.choice([1, 2, 4]) * 1000, "mem": rng.choice([4, 8, 16]) * GIB}
+    gpus = rng.choice([0, 0, 0, 1, 1])
     return Pending(
         SessionId(f"s-{number:06}"),
         KernelId(f"k-{number:06}"),
@@ -66,7 +65,7 @@ def session(number: int, dice: random.Random) -> Pending:
         "custom",
         slots | ({"cuda.device": gpus} if gpus else {}),
         user=USERS[number % len(USERS)],
-        time_limit=dice.choice([None, 600_000_000, 7_200_000_000]),
+        time_limit=rng.choice([None, 600_000_000, 7_200_000_000]),
     )
 
 
@@ -74,11 +73,11 @@ FILLED = {"all fit": (0.0, 0.0), "none fits": (1.0, 1.0), "mixed": (0.5, 1.0)}
 
 
 def world(shape: str, pending: int, agents: int, seed: int = 1) -> Snapshot:
-    """``pending`` sessions of twenty users with quotas, and ``agents`` agents."""
-    dice = random.Random(seed)
+    """``pending`` sessions of twenty users with quotas, on ``agents`` agents."""
+    rng = random.Random(seed)
     low, high = FILLED[shape]
-    states = tuple(agent(n, dice.uniform(low, high) if low < high else low, dice) for n in range(agents))
-    waiting = tuple(session(number, dice) for number in range(pending))
+    states = tuple(agent(n, rng.uniform(low, high) if low < high else low, rng) for n in range(agents))
+    waiting = tuple(session(number, rng) for number in range(pending))
     limits = {"cuda.device": 1_000_000, "cpu": 10**9}
     quotas = tuple(Quota("user", user, limits, {"cpu": 4000}, 10**6, 3) for user in USERS)
     return Snapshot("g", states, waiting, quotas)
@@ -94,8 +93,8 @@ def asked(item: Pending) -> tuple[int, int, int]:
 
 
 def dict_scan(states: Sequence[AgentState], items: Sequence[Pending]) -> list[int]:
-    """As it is often written: amounts are Decimals in dicts, and each decision looks at every agent, with new
-    dicts for what remains. Which agent each session gets, -1 for none."""
+    """A common implementation: amounts are Decimals in dicts, and each decision examines every agent, with
+    new dicts for what remains. Returns the index of each session's agent, -1 for none."""
     capacity = [dict(zip(SLOTS, map(Decimal, amounts(state)), strict=True)) for state in states]
     occupied = [dict.fromkeys(SLOTS, Decimal(0)) for _ in states]
     chosen = []
@@ -122,7 +121,7 @@ def dict_scan(states: Sequence[AgentState], items: Sequence[Pending]) -> list[in
 
 C_SOURCE = """
 #include <stdint.h>
-/* free: agents x 3; asked: sessions x 3; gpu: agents; chosen: sessions. Looks at every agent each time. */
+/* free: agents x 3; asked: sessions x 3; gpu: agents; chosen: sessions. Examines every agent each time. */
 void scan(int64_t *free, const int64_t *asked, const int8_t *gpu, int32_t *chosen, int agents, int sessions) {
   for (int s = 0; s < sessions; s++) {
     const int64_t *a = asked + 3 * s;
@@ -152,7 +151,7 @@ void scan(int64_t *free, const int64_t *asked, const int8_t *gpu, int32_t *chose
 
 
 class CScan:
-    """The same in C, compiled where this runs: the limit of looking at every agent. False: no compiler."""
+    """The same in C, compiled on this machine: the limit of examining every agent. False: no compiler."""
 
     def __init__(self) -> None:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -170,10 +169,10 @@ class CScan:
 
     def prepare(self, states: Sequence[AgentState], items: Sequence[Pending]) -> tuple[ctypes.Array, ...]:
         free = [amount for state in states for amount in amounts(state)]
-        wanted = [amount for item in items for amount in asked(item)]
+        requested = [amount for item in items for amount in asked(item)]
         return (
             (ctypes.c_int64 * len(free))(*free),
-            (ctypes.c_int64 * len(wanted))(*wanted),
+            (ctypes.c_int64 * len(requested))(*requested),
             (ctypes.c_int8 * len(states))(*(bool(state.devices) for state in states)),
             (ctypes.c_int32 * len(items))(),
         )
