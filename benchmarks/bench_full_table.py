@@ -64,11 +64,11 @@ async def times(store: Store) -> dict[str, float]:
     """Milliseconds of each look, medians."""
     looks: dict[str, Callable[[], Awaitable[object]]] = {
         "pass: which groups, which sessions, which agents": lambda: _pass(store),
-        "lifekeeper: a look at everything": store.unsettled,
-        "routes": store.route_table,
-        "listing: newest 50": lambda: store.list_sessions(limit=50),
-        "listing: the live ones": lambda: store.list_sessions(statuses=frozenset(LIVE), limit=50),
-        "listing: by name": lambda: store.list_sessions(name="live-7", limit=50),
+        "lifekeeper: a look at everything": store.lifecycle.unsettled,
+        "routes": store.routes.table,
+        "listing: newest 50": lambda: store.sessions.page(limit=50),
+        "listing: the live ones": lambda: store.sessions.page(statuses=frozenset(LIVE), limit=50),
+        "listing: by name": lambda: store.sessions.page(name="live-7", limit=50),
     }
     found = {}
     for name, look in looks.items():
@@ -82,11 +82,10 @@ async def times(store: Store) -> dict[str, float]:
 
 
 async def _pass(store: Store) -> None:
-    store._waiting.changed(
-        None
-    )  # all are asked, as once a second; else a pass reads only what was notified for
-    for group, policy in await store.groups_with_pending():
-        await store.snapshot(group, policy)
+    # As once a second: a pass in between reads only sessions that were announced as changed.
+    store.scheduling.invalidate_caches()
+    for group, policy in await store.groups.with_pending():
+        await store.scheduling.snapshot(group, policy)
 
 
 async def measure(finished: int) -> tuple[dict[str, Any], str]:
@@ -102,7 +101,7 @@ async def measure(finished: int) -> tuple[dict[str, Any], str]:
             )
             async with Store(postgres.dsn, SystemClock()) as store:
                 for n in range(LIVE_ONES):
-                    await store.create_session(SessionSpec(name=f"live-{n}", command=["x"]), actor="bench")
+                    await store.sessions.create(SessionSpec(name=f"live-{n}", command=["x"]), actor="bench")
                 empty = await times(store)
                 await plain.execute(
                     FINISHED, finished, SessionSpec(command=["x"]).model_dump_json(), timeout=300

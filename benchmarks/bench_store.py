@@ -100,7 +100,7 @@ class Ours:
     async def _report(self, agent: AgentId) -> int:
         offers = tuple(SlotOffer(slot, 1 << 60) for slot in TAKES)
         info = AgentInfo(agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers)
-        return await self._store.observe(Report(info, "i", 0, tuple(self._seen[agent].values())), None)
+        return await self._store.reports.apply(Report(info, "i", 0, tuple(self._seen[agent].values())), None)
 
     async def _see(self, agent: AgentId, kernel: Observation) -> None:
         self._seen[agent][kernel.kernel_id] = kernel
@@ -111,7 +111,7 @@ class Ours:
         made: list[tuple[SessionId, KernelId]] = []
 
         async def create(_: int) -> None:
-            view = await store.create_session(SPEC, actor="bench")
+            view = await store.sessions.create(SPEC, actor="bench")
             made.append((SessionId(view.id), KernelId(view.kernels[0].id)))
 
         seconds["create"] = await each(range(n), create, CALLERS)
@@ -120,13 +120,13 @@ class Ours:
         places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
         # As a pass does: all that were planned together.
         passes = [places[i : i + 200] for i in range(0, n, 200)]
-        seconds["place"] = await each(passes, lambda p: store.place_all(p, self._term), 1)
+        seconds["place"] = await each(passes, lambda p: store.scheduling.place(p, self._term), 1)
         looks = [
             (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
         ]
         seconds["observe"] = await each(looks, lambda look: self._see(*look), CALLERS)
         moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
-        seconds["move"] = await each(moves, store.move, CALLERS)
+        seconds["move"] = await each(moves, store.lifecycle.apply, CALLERS)
         ends = [
             (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))
             for a, o in looks
@@ -214,18 +214,18 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
         async with EmbeddedPostgres(directory / "pg", clock=SystemClock()) as postgres:
             await migrate(postgres.dsn)
             async with Store(postgres.dsn, SystemClock()) as store:
-                term = await store.take_lease("bench", 3600)
+                term = await store.leases.acquire("bench", 3600)
                 ours = Ours(store, term or 0)
                 await ours.prepare()
                 for number in range(rounds + 1):
                     mine = await ours.round(n)
                     plain = await naive_round(postgres.dsn, postgres.pid or 0, n)
-                    await store._db.fetch("DROP TABLE IF EXISTS pgbench_ids")
-                    await store._db.fetch(
+                    await store.database.fetch("DROP TABLE IF EXISTS pgbench_ids")
+                    await store.database.fetch(
                         "CREATE TABLE pgbench_ids AS SELECT row_number() OVER () AS n, id FROM sessions"
                     )
-                    await store._db.fetch("ALTER TABLE pgbench_ids ADD PRIMARY KEY (n)")
-                    rows = (await store._db.fetch("SELECT count(*) AS n FROM pgbench_ids"))[0]["n"]
+                    await store.database.fetch("ALTER TABLE pgbench_ids ADD PRIMARY KEY (n)")
+                    rows = (await store.database.fetch("SELECT count(*) AS n FROM pgbench_ids"))[0]["n"]
                     tps = {
                         step: await asyncio.to_thread(pgbench, postgres.dsn, step, rows, 2, directory)
                         for step in PGBENCH

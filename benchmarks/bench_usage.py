@@ -81,7 +81,7 @@ async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
 
 async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentId, list[KernelId]]]:
     """As rows: how they came there is not what is measured."""
-    await store._db.fetch(
+    await store.database.fetch(
         "INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version,"
         " arch, runtimes, engines, labels, draining, connected_at, last_seen)"
         " SELECT 'node-' || n, 'default', 'ALIVE', '', 'i', 1, 'h', '1', 'x', '{}', '{}', '{}', false,"
@@ -89,7 +89,7 @@ async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentI
         " FROM generate_series(1, $1) n",
         agents,
     )
-    await store._db.fetch(
+    await store.database.fetch(
         "WITH made AS (INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,"
         " created_by, owner) SELECT gen_random_uuid(), 's-' || n, 'batch', 'RUNNING', 'default', 10, '{}',"
         " '{}', 'b', 'b' FROM generate_series(1, $1) n RETURNING id, substr(name, 3)::int AS n)"
@@ -99,9 +99,9 @@ async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentI
         agents,
     )
     found: dict[AgentId, list[KernelId]] = {}
-    for row in await store._db.fetch("SELECT id, agent_id FROM kernels"):
+    for row in await store.database.fetch("SELECT id, agent_id FROM kernels"):
         found.setdefault(AgentId(row["agent_id"]), []).append(KernelId(row["id"]))
-    await store._db.fetch("ANALYZE")
+    await store.database.fetch("ANALYZE")
     return sorted(found.items())
 
 
@@ -110,7 +110,7 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
     devices = tuple(DeviceUse(DeviceId(f"GPU-{n}"), n, 420, 55, 70_000) for n in range(8))
     put_s, minutes_s = [], []
     wal = "SELECT pg_current_wal_lsn() - '0/0' AS bytes"
-    before = (await store._db.fetchrow(wal))["bytes"]
+    before = (await store.database.fetchrow(wal))["bytes"]
     minute = int(CLOCK.now().timestamp()) // 60 * 60
     for second in range(seconds):
         began = time.monotonic()
@@ -120,26 +120,26 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
             UsageReport(agent, "i", 4000, 2**31, tuple(KernelUse(k, one) for k in kernels), devices)
             for agent, kernels in part
         ]
-        await store.put_usage(reports)
+        await store.usage.put(reports)
         put_s.append(time.monotonic() - began)
         began = time.monotonic()
         ended = [
             (UsageReport(agent, "i", 0, 0), KernelMinute(kernel, minute, 12, one, one))
             for agent, kernel in every[second % 60 :: 60]
         ]
-        await store.put_usage_minutes(ended)
+        await store.usage.put_minutes(ended)
         minutes_s.append(time.monotonic() - began)
         await asyncio.sleep(max(0.0, 1.0 - put_s[-1] - minutes_s[-1]))
-    wrote = (await store._db.fetchrow(wal))["bytes"] - before
-    hot = await store._db.fetchrow(
+    wrote = (await store.database.fetchrow(wal))["bytes"] - before
+    hot = await store.database.fetchrow(
         "SELECT n_tup_hot_upd AS hot, n_tup_upd AS all FROM pg_stat_user_tables"
         " WHERE relname = 'kernel_usage'"
     )
     began = time.monotonic()
-    await store.top_sessions(sort="cpu", limit=100)
+    await store.usage.top_sessions(sort="cpu", limit=100)
     top_s = time.monotonic() - began
     began = time.monotonic()
-    await store.forget_usage(86_400)
+    await store.usage.compact(86_400)
     sweep_s = time.monotonic() - began
     print(f"manager: {len(fleet)} agents, {len(every)} kernels, {seconds} s, measured every {EVERY_S:g} s")
     print(f"  newest values     {len(every) // 5} kernels a statement: {_ms(put_s)}")

@@ -43,6 +43,6 @@ async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
     await migrate(dsn)
     async with Store(dsn, SystemClock()) as store:
-        session = await store.create_session(SessionSpec(command=["true"]), actor="t")
-        assert (await store.get_session(session.id)).status is Status.PENDING
-        assert await store.check() == []
+        session = await store.sessions.create(SessionSpec(command=["true"]), actor="t")
+        assert (await store.sessions.get(session.id)).status is Status.PENDING
+        assert await store.integrity.check() == []

@@ -26,7 +26,7 @@ class Invariants:
         """Checks that hold at any time, faults included."""
         # A manager process of its own: no fault injection, and no crash.
         observer = ManagerProcess("observer", self.postgres, self.id_rng)
-        discrepancies = await observer.store.check(grace_s=grace_s)
+        discrepancies = await observer.store.integrity.check(grace_s=grace_s)
         if discrepancies:
             raise Violation("; ".join(f"{d.check}: {d.subject}: {d.detail}" for d in discrepancies))
         rows = await self.postgres.fetch("SELECT id FROM sessions")

@@ -22,6 +22,7 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, _Refused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
 
 from .database import CURRENT, EPOCH, ManagerCrashed, Operation, Postgres, SimulatedDatabase
 from .node import Node
@@ -94,9 +95,10 @@ class ManagerProcess:
         self.clock = SkewedClock(lambda: postgres.time, rng)
         self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
         self.leader = Leader(self.store, self.clock)
-        self.scheduler = Scheduler(self.store, self.leader, _METRICS, self.clock)
+        self.terminator = SessionTerminator(self.store, LOST_GRACE_S)
+        self.scheduler = Scheduler(self.store, self.leader, self.terminator, _METRICS, self.clock)
         self.sessions = SessionController(self.store, self.clock, LOST_GRACE_S)
-        self.replicas = ReplicaController(self.store, self.leader, self.clock)
+        self.replicas = ReplicaController(self.store, self.leader, self.terminator, self.clock)
         self.collector = GarbageCollector(
             self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
         )

@@ -221,7 +221,7 @@ class Simulation(Workload, Invariants):
                 ("scheduler", manager.scheduler.run_once),
                 ("sessions", manager.sessions.run_once),
                 ("replicas", manager.replicas.run_once),
-                ("beats", manager.store.write_beats),
+                ("beats", manager.store.reports.write_heartbeats),
             )
         ]
         work += [lambda m=m: self.operate(m, "orders", m.links.run_once) for m in self.managers]  # type: ignore[misc]
@@ -347,7 +347,7 @@ class Simulation(Workload, Invariants):
                 stream.manager.disconnect(stream)  # its keepalives time out
         for manager in self.managers:
             await self.operate(manager, "leader", manager.leader.run_once)
-            await self.operate(manager, "beats", manager.store.write_beats)
+            await self.operate(manager, "beats", manager.store.reports.write_heartbeats)
         manager = next((m for m in self.managers if m.leader.term is not None), self.managers[0])
         for loop in (manager.collector, manager.sessions, manager.replicas, manager.scheduler):
             await self.operate(manager, loop.loop.name, loop.run_once)
@@ -372,11 +372,11 @@ class Simulation(Workload, Invariants):
         self.record("-- stop everything --")
         store = self.managers[0].store
         for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
-            await store.delete_endpoint(row["name"], actor="user")
+            await store.endpoints.delete(row["name"])
         for row in await self.postgres.fetch(
             "SELECT id FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         ):
-            await store.stop_session(row["id"], actor="user")
+            await self.managers[0].terminator.stop(row["id"], actor="user")
         for seconds in (1, 3, 8, 25, 65, 1, 1):
             await self.run_all(seconds)
         await self.check_always(10)

@@ -54,7 +54,7 @@ class Workload:
             max_attempts=rng.choice([1, 2, 3]), **options,
         )  # fmt: skip
         view = await self.operate(manager, f"create {name} ({kind}, {gpu} gpu, {script})", lambda: (
-            manager.store.create_session(spec, actor="user")))  # fmt: skip
+            manager.store.sessions.create(spec, actor="user")))  # fmt: skip
         self.sessions.append(name)
         if view is not None:
             self.acknowledged.add(view.id)
@@ -85,7 +85,7 @@ class Workload:
         )  # fmt: skip
         await self.operate(
             manager, f"options {options.model_dump(exclude_defaults=True)}",
-            lambda: manager.store.put_group("default", options, actor="root"),
+            lambda: manager.store.groups.put("default", options, actor="root"),
         )  # fmt: skip
 
     async def act_as_user(self) -> None:
@@ -96,7 +96,7 @@ class Workload:
         if action == "stop" and self.sessions:
             name = rng.choice(self.sessions)
             await self.operate(
-                manager, f"stop {name}", lambda: manager.store.stop_session(name, actor="user")
+                manager, f"stop {name}", lambda: manager.terminator.stop(name, actor="user")
             )
         elif action == "endpoint" or not self.endpoints:
             name = f"e{len(self.endpoints)}"
@@ -111,18 +111,18 @@ class Workload:
             )  # fmt: skip
             self.endpoints.append(name)
             await self.operate(
-                manager, f"endpoint {name}", lambda: manager.store.create_endpoint(spec, actor="user")
+                manager, f"endpoint {name}", lambda: manager.store.endpoints.create(spec, actor="user")
             )
         elif action == "scale":
             name, count = rng.choice(self.endpoints), rng.choice([0, 1, 3])
             await self.operate(
                 manager, f"scale {name} to {count}",
-                lambda: manager.store.scale_endpoint(name, count, actor="user"),
+                lambda: manager.store.endpoints.scale(name, count),
             )  # fmt: skip
         else:
             name = rng.choice(self.endpoints)
             await self.operate(
-                manager, f"delete {name}", lambda: manager.store.delete_endpoint(name, actor="user")
+                manager, f"delete {name}", lambda: manager.store.endpoints.delete(name)
             )
 
 

@@ -1,9 +1,11 @@
-"""A migrated store of its own for each test, and agents that report what a test tells them to."""
+"""Fixtures and steps for tests of the store: a migrated database per test, agents, and one-shot control
+loops."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest_asyncio
 
@@ -12,11 +14,14 @@ from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOff
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
+from moorage.common.views.resources import SessionView
 from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, migrate
+from moorage.manager.termination import SessionTerminator
 
 GIB = 1024**3
+LOST_GRACE_S = 120.0
 
 
 @pytest_asyncio.fixture
@@ -66,31 +71,35 @@ class FakeAgent:
         self.seen[KernelId(kernel_id)] = replace(base, state=state, **more)  # type: ignore[arg-type]
 
     async def report(self) -> int:
-        return await self.store.observe(self.whole(), self.accepted)
+        return await self.store.reports.apply(self.whole(), self.accepted)
 
 
 async def schedule(store: Store) -> int:
     """One pass over all groups, as the leader."""
-    term = await store.take_lease("test", 60)
+    term = await store.leases.acquire("test", 60)
     assert term is not None
     placed = 0
-    for group, policy in await store.groups_with_pending():
-        snapshot = await store.snapshot(group, policy, who_runs=True)
+    for group, policy in await store.groups.with_pending():
+        snapshot = await store.scheduling.snapshot(group, policy, with_running=True)
         made = plan(snapshot, policy)
-        placed += await store.place_all(made.places, term)
-        await store.note_holds(snapshot, made.holds, policy.num_retries_to_skip)
+        placed += await store.scheduling.place(made.places, term)
+        await store.scheduling.record_holds(snapshot, made.holds, policy.num_retries_to_skip)
     return placed
 
 
 async def settle(store: Store) -> None:
     """Judge until nothing more follows from what is known."""
     for _ in range(10):
-        facts, now = await store.unsettled()
+        facts, now = await store.lifecycle.unsettled()
         moves = [m for f in facts if (m := reconcile_session(f, now, 120)) is not None]
         if not moves:
             return
-        await store.move_all(moves)
+        await store.lifecycle.apply_all(moves)
     raise AssertionError("the sessions do not settle")
+
+
+async def stop(store: Store, ref: str, **options: Any) -> SessionView:
+    return await SessionTerminator(store, LOST_GRACE_S).stop(ref, **options)
 
 
 RUNNING = {"host": "127.0.0.1", "port": 21000}

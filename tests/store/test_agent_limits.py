@@ -20,29 +20,29 @@ def limited(agent: FakeAgent, **limits: int) -> Report:
 
 async def add(store: Store, name: str, **resources: float) -> None:
     spec = SessionSpec.model_validate({"command": ["x"], "name": name, "resources": resources})
-    await store.create_session(spec, actor="t")
+    await store.sessions.create(spec, actor="t")
 
 
 async def placed(store: Store) -> set[str]:
-    views = await store.list_sessions(statuses=frozenset({Status.SCHEDULED}), limit=50)
+    views = await store.sessions.page(statuses=frozenset({Status.SCHEDULED}), limit=50)
     return {view.name for view in views.items}
 
 
 async def test_no_more_kernels_than_an_agent_takes(store: Store) -> None:
     agent = FakeAgent(store)
-    await store.observe(limited(agent, max_kernels=2), None)
+    await store.reports.apply(limited(agent, max_kernels=2), None)
     for name in ("a", "b", "c"):
         await add(store, name, cpu=1)
     assert await schedule(store) == 2
     assert await schedule(store) == 0
     assert await placed(store) == {"a", "b"}
-    held = (await store.get_session("c")).hold
+    held = (await store.sessions.get("c")).hold
     assert held is not None
     assert any("as many kernels as it may (2)" in line for line in held.refusals), held.refusals
-    view = await store.get_agent(agent.name)
+    view = await store.agents.get(agent.name)
     assert (view.kernels, view.max_kernels) == (2, 2)
-    agent.see((await store.get_session("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)
-    await store.observe(limited(agent, max_kernels=2), None)
+    agent.see((await store.sessions.get("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)
+    await store.reports.apply(limited(agent, max_kernels=2), None)
     await settle(store)
     assert await schedule(store) == 1
     assert await placed(store) == {"b", "c"}
@@ -50,10 +50,10 @@ async def test_no_more_kernels_than_an_agent_takes(store: Store) -> None:
 
 async def test_parts_of_devices_are_as_large_as_their_agent_says(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
-    await store.observe(limited(agent, share_quantum=250, share_minimum=500), None)
+    await store.reports.apply(limited(agent, share_quantum=250, share_minimum=500), None)
     for share in (0.3, 0.25, 0.75):
         await add(store, f"s{share}", **{"cuda.shares": share})
     assert await schedule(store) == 1
     assert await placed(store) == {"s0.75"}
-    (seen,) = (await store.snapshot("default")).agents
+    (seen,) = (await store.scheduling.snapshot("default")).agents
     assert [(device.quantum, device.minimum) for device in seen.devices] == [(250, 500)]

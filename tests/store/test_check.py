@@ -1,4 +1,4 @@
-"""Each check is broken on purpose, behind the code's back; what may be mended is mended and stays so."""
+"""Integrity checks: each finds its violation, and repair corrects what is repairable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from moorage.common.model.status import ObservedState
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
-from moorage.manager.store.integrity import CHECKS, GOES_WITH
+from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
 
-from .conftest import RUNNING, FakeAgent, schedule, settle
+from .conftest import RUNNING, FakeAgent, schedule, settle, stop
 from .test_life import spec, started, used
 
 
 async def break_it(store: Store, *statements: str) -> None:
-    connection = await asyncpg.connect(store._db.dsn)
+    connection = await asyncpg.connect(store.database.dsn)
     try:
         for statement in statements:
             await connection.execute(statement)
@@ -40,10 +40,10 @@ async def a_little_of_everything(store: Store) -> None:
             agent.see(kernel, ObservedState.EXITED, exit_code=0)
             await agent.report()
             await settle(store)
-    await store.stop_session("stopping", actor="test")
-    await store.create_session(spec("waits", pending_timeout_s=3600, resources={"cpu": 99}), actor="test")
-    await store.create_session(spec("cancelled"), actor="test")
-    await store.stop_session("cancelled", actor="test")
+    await stop(store, "stopping", actor="test")
+    await store.sessions.create(spec("waits", pending_timeout_s=3600, resources={"cpu": 99}), actor="test")
+    await store.sessions.create(spec("cancelled"), actor="test")
+    await stop(store, "cancelled", actor="test")
 
 
 RUNNING_ONES = "kernel_id IN (SELECT id FROM kernels WHERE status = 'RUNNING')"
@@ -108,37 +108,37 @@ BREAKS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("what", BREAKS)
 async def test_what_is_broken_is_found(store: Store, what: str) -> None:
     await a_little_of_everything(store)
-    assert await store.check() == []
+    assert await store.integrity.check() == []
     name, *statements = BREAKS[what]
     # A constraint refuses some of these; the check is for the day when the constraint has been dropped.
     await break_it(store, "ALTER TABLE agent_slots DROP CONSTRAINT used_within_capacity")
     await break_it(store, "DROP INDEX allocations_whole_device", *statements)
-    found = [drift for drift in await store.check() if drift.check == name]
+    found = [drift for drift in await store.integrity.check() if drift.check == name]
     assert found, f"check {name} does not see {what}"
     assert all(drift.subject and drift.detail for drift in found)
-    if next(check for check in CHECKS if check.name == name).mendable:
-        assert all(drift.mended for drift in await store.mend() if drift.check == name)
-        assert await store.check() == []
+    if next(check for check in CHECKS if check.name == name).repairable:
+        assert all(drift.repaired for drift in await store.integrity.repair() if drift.check == name)
+        assert await store.integrity.check() == []
 
 
 def test_every_check_is_broken_once_here() -> None:
     assert {name for name, *_ in BREAKS.values()} == {check.name for check in CHECKS}
-    assert len(GOES_WITH) == 9
+    assert len(KERNEL_STATUSES) == 9
 
 
-async def test_what_is_fenced_is_no_drift_and_never_mended(store: Store) -> None:
+async def test_what_is_fenced_is_no_drift_and_never_repaired(store: Store) -> None:
     agent = FakeAgent(store)
     await started(store, agent, type="interactive")
     await break_it(store, "UPDATE agents SET last_seen = now() - interval '1 hour'")
-    await store.mark_silent(40, 120)
+    await store.agents.mark_silent(40, 120)
     await settle(store)
     await break_it(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
     await break_it(store, "UPDATE agents SET status = 'ALIVE'")  # heard, and it still shows the kernel
-    assert await store.mend() == []
+    assert await store.integrity.repair() == []
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
 
-async def test_the_sweeper_mends_and_says_so(store: Store) -> None:
+async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     await a_little_of_everything(store)
     before = await used(store)
     clock, metrics = ManualClock(), Metrics()
@@ -169,13 +169,13 @@ async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-async def test_db_check_shows_drift_and_mends(store: Store, empty_database: str, home: Path) -> None:
+async def test_db_check_reports_and_repairs_drift(store: Store, empty_database: str, home: Path) -> None:
     await a_little_of_everything(store)
     assert await run_check(empty_database, home) == (0, "no drift: every check passes\n")
     await break_it(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     code, out = await run_check(empty_database, home, "-o", "json")
     assert code == 1
-    assert [(d["check"], d["mended"]) for d in json.loads(out)] == [("counters", False)]
+    assert [(d["check"], d["repaired"]) for d in json.loads(out)] == [("counters", False)]
     code, out = await run_check(empty_database, home, "--repair")
     assert code == 0, "the drift is repaired"
     assert "node-1 cpu: used is 2001, a recount gives 2000" in out
@@ -190,9 +190,9 @@ async def test_a_check_while_sessions_are_placed_sees_no_drift(store: Store) -> 
 
     async def live() -> None:
         for n in range(10):
-            await store.create_session(spec(f"s{n}"), actor="test")
+            await store.sessions.create(spec(f"s{n}"), actor="test")
             await schedule(store)
-            view = await store.get_session(f"s{n}")
+            view = await store.sessions.get(f"s{n}")
             agent.see(view.kernels[0].id, ObservedState.RUNNING, **RUNNING)
             await agent.report()
             await settle(store)
@@ -203,7 +203,7 @@ async def test_a_check_while_sessions_are_placed_sees_no_drift(store: Store) -> 
     task = asyncio.get_running_loop().create_task(live())
     looks = 0
     while not task.done():
-        assert await store.check() == []
+        assert await store.integrity.check() == []
         looks += 1
     await task
     assert looks > 5

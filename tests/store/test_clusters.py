@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
 from moorage.manager.lifecycle import preempt_session
 from moorage.manager.scheduling import Place, Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
+from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
 
 
 def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpec:
@@ -28,8 +30,8 @@ def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpe
 
 async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
     """Kernel ids by host name."""
-    view = await store.create_session(asked, actor="t")
-    again = await store.get_session(view.id)
+    view = await store.sessions.create(asked, actor="t")
+    again = await store.sessions.get(view.id)
     assert again.kernels == view.kernels, "what is answered is what is written"
     return {kernel.hostname: kernel.id for kernel in view.kernels}
 
@@ -37,7 +39,7 @@ async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
 async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[str, str]:
     """All kernels of its newest attempt run; their ids by host name."""
     await schedule(store)
-    view = await store.get_session(name)
+    view = await store.sessions.get(name)
     now = [kernel for kernel in view.kernels if kernel.attempt == view.attempt]
     for kernel in now:
         (agent,) = (a for a in agents if a.name == kernel.agent_id)
@@ -45,12 +47,12 @@ async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[s
     for agent in agents:
         await agent.report()
     await settle(store)
-    assert (await store.get_session(name)).status is Status.RUNNING
+    assert (await store.sessions.get(name)).status is Status.RUNNING
     return {kernel.hostname: kernel.id for kernel in now}
 
 
 async def status(store: Store) -> tuple[Status, Reason]:
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     return view.status, view.reason
 
 
@@ -65,7 +67,7 @@ async def agents_on(store: Store, count: int, **more: object) -> list[FakeAgent]
 async def test_it_has_a_main_and_subs_and_asks_for_all_of_it(store: Store) -> None:
     kernels = await make(store, spec(3, sub={"resources": {"cpu": 2, "mem": "1GiB"}}))
     assert list(kernels) == ["main1", "sub1", "sub2"]
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert view.slots == {"cpu": 5000, "mem": 2 << 30}
     assert [(k.role, k.index, k.attempt, k.status) for k in view.kernels] == [
         ("main", 1, 1, Status.PENDING), ("sub", 1, 1, Status.PENDING), ("sub", 2, 1, Status.PENDING),
@@ -74,78 +76,78 @@ async def test_it_has_a_main_and_subs_and_asks_for_all_of_it(store: Store) -> No
 
 async def test_one_kernel_is_no_cluster(store: Store) -> None:
     await make(store, spec(1))
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert view.spec.cluster is None
     assert [k.hostname for k in view.kernels] == ["main1"]
-    assert await store._db.fetch("SELECT FROM session_keys") == []
+    assert await store.database.fetch("SELECT FROM session_keys") == []
 
 
 async def test_single_node_is_one_agent_and_all_its_devices(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
     await make(store, spec(3, resources={"cuda.device": 1}))
     kernels = await runs([agent], store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     devices = [d.device_id for k in view.kernels for d in k.devices]
     assert len(set(devices)) == 3
     assert {k.agent_id for k in view.kernels} == {"node-1"}
-    (entry,) = (e for e in await store.history("c") if e.event == "placed")
+    (entry,) = (e for e in await store.sessions.history("c") if e.event == "placed")
     assert entry.detail == "on node-1"
     assert set(kernels) == {"main1", "sub1", "sub2"}
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_multi_node_is_each_its_own_or_nothing(store: Store) -> None:
     agents = await agents_on(store, 2)
     await make(store, spec(3, "multi-node", resources={"cuda.device": 2}))
     assert await schedule(store) == 0
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert view.hold is not None
     assert view.hold.reason is Reason.INFEASIBLE
     assert all(k.agent_id is None for k in view.kernels)
     agents.append(FakeAgent(store, "node-3", identity="node-3"))
     await agents[-1].report()
     await runs(agents, store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert {k.agent_id for k in view.kernels} == {"node-1", "node-2", "node-3"}
-    (entry,) = (e for e in await store.history("c") if e.event == "placed")
+    (entry,) = (e for e in await store.sessions.history("c") if e.event == "placed")
     assert sorted(entry.detail.removeprefix("on ").split(", ")) == ["node-1", "node-2", "node-3"]
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_one_agent_that_is_gone_at_commit_places_nobody(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(3, "multi-node"))
-    term = await store.take_lease("test", 60)
+    term = await store.leases.acquire("test", 60)
     assert term is not None
-    (place,) = plan_of(await store.snapshot("default"), Policy()).places
+    (place,) = plan_of(await store.scheduling.snapshot("default"), Policy()).places
     last = place.kernels[-1].agent_id
-    await store._db.fetch("UPDATE agents SET leaving = true WHERE id = $1", last)
-    assert await store.place_all([place], term) == 0
-    view = await store.get_session("c")
+    await store.database.fetch("UPDATE agents SET leaving = true WHERE id = $1", last)
+    assert await store.scheduling.place([place], term) == 0
+    view = await store.sessions.get("c")
     assert {(k.status, k.agent_id) for k in view.kernels} == {(Status.PENDING, None)}
-    assert await store._db.fetch("SELECT FROM allocations") == []
-    await store._db.fetch("UPDATE agents SET leaving = false")
-    assert await store.place_all([place], term) == 1
-    assert len(agents) == len({k.agent_id for k in (await store.get_session("c")).kernels})
+    assert await store.database.fetch("SELECT FROM allocations") == []
+    await store.database.fetch("UPDATE agents SET leaving = false")
+    assert await store.scheduling.place([place], term) == 1
+    assert len(agents) == len({k.agent_id for k in (await store.sessions.get("c")).kernels})
 
 
 async def test_a_device_of_a_sub_that_was_taken_meanwhile_places_nobody(store: Store) -> None:
     await agents_on(store, 2, gpus=1)
     await make(store, spec(2, "multi-node", resources={"cuda.device": 1}))
-    term = await store.take_lease("test", 60)
+    term = await store.leases.acquire("test", 60)
     assert term is not None
-    (place,) = plan_of(await store.snapshot("default"), Policy()).places
+    (place,) = plan_of(await store.scheduling.snapshot("default"), Policy()).places
     taken = place.kernels[1]
-    made = await store.create_session(
+    made = await store.sessions.create(
         SessionSpec(name="other", command=["x"], resources={"cuda.device": 1}), actor="t"
     )
     other = Place(
         SessionId(made.id), KernelId(made.kernels[0].id), made.revision, taken.agent_id, taken.allocations
     )
-    assert await store.place_all([other], term) == 1
-    assert await store.place_all([place], term) == 0
-    assert (await store.get_session("c")).status is Status.PENDING
-    assert await store.check() == []
+    assert await store.scheduling.place([other], term) == 1
+    assert await store.scheduling.place([place], term) == 0
+    assert (await store.sessions.get("c")).status is Status.PENDING
+    assert await store.integrity.check() == []
 
 
 async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
@@ -154,7 +156,7 @@ async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
     await schedule(store)
     orders = {}
     for agent in agents:
-        (one,) = await store.orders_for(AgentId(agent.name))
+        (one,) = await store.orders.of(AgentId(agent.name))
         assert one.cluster is not None
         orders[one.cluster.hostname] = one
     main, sub = orders["main1"], orders["sub1"]
@@ -176,7 +178,7 @@ async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
     assert main.cluster.private_key == sub.cluster.private_key
     assert main.cluster.private_key.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     assert main.cluster.public_key.startswith("ssh-ed25519 ")
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert "PRIVATE KEY" not in view.model_dump_json()
 
 
@@ -186,7 +188,7 @@ async def test_its_key_is_its_own_and_stays(store: Store) -> None:
     await make(store, spec(2, name="d"))
     await schedule(store)
     keys = {
-        o.session_name: o.cluster.private_key for o in await store.orders_for(AgentId("node-1")) if o.cluster
+        o.session_name: o.cluster.private_key for o in await store.orders.of(AgentId("node-1")) if o.cluster
     }
     assert keys["c"] != keys["d"]
     assert len(agents) == 1
@@ -200,32 +202,32 @@ async def test_one_dead_kernel_ends_it(store: Store) -> None:
     await agent.report()
     await settle(store)
     assert await status(store) == (Status.TERMINATING, Reason.EXIT_NONZERO)
-    assert await store.orders_for(AgentId("node-1")) == ()
+    assert await store.orders.of(AgentId("node-1")) == ()
     agent.accepted = frozenset()
     agent.seen.clear()
     await agent.report()
     await settle(store)
     assert await status(store) == (Status.ERROR, Reason.EXIT_NONZERO)
-    assert (await store.get_session("c")).detail.startswith("sub2: ")
-    assert await store.check() == []
+    assert (await store.sessions.get("c")).detail.startswith("sub2: ")
+    assert await store.integrity.check() == []
 
 
 async def test_or_it_goes_on_without(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3, on_kernel_loss="degrade", timeout_s=3600))
     kernels = await runs([agent], store)
-    until = (await store.get_session("c")).deadline_at
-    before = (await store.get_session("c")).status_since
+    until = (await store.sessions.get("c")).deadline_at
+    before = (await store.sessions.get("c")).status_since
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()
     await settle(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert (view.status, view.reason, view.status_since) == (Status.RUNNING, Reason.EXIT_NONZERO, before)
     assert until is not None
     assert view.deadline_at is not None
     assert abs((view.deadline_at - until).total_seconds()) < 1
-    assert await store.check(grace_s=0) == [], "it goes on as it should"
-    ordered = {order.kernel_id for order in await store.orders_for(AgentId("node-1"))}
+    assert await store.integrity.check(grace_s=0) == [], "it goes on as it should"
+    ordered = {order.kernel_id for order in await store.orders.of(AgentId("node-1"))}
     assert ordered == {kernels["main1"], kernels["sub1"]}
     agent.see(kernels["main1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
@@ -234,31 +236,31 @@ async def test_or_it_goes_on_without(store: Store) -> None:
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=-15, reason=Reason.KILLED)
     await agent.report()
     await settle(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert (view.status, view.result) == (Status.TERMINATED, Result.SUCCESS)
-    assert [e.event for e in await store.history("c")] == [
+    assert [e.event for e in await store.sessions.history("c")] == [
         "created", "placed", "ready", "degraded", "completed", "ended",
     ]  # fmt: skip
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_failed(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     bad = view.kernels[1].agent_id
     (agent,) = (a for a in agents if a.name == bad)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
     await settle(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert (view.status, view.attempt) == (Status.PENDING, 2)
     again = [k for k in view.kernels if k.attempt == 2]
     assert [k.hostname for k in again] == ["main1", "sub1"]
     assert not {k.id for k in again} & {k.id for k in view.kernels if k.attempt == 1}
     await runs(agents, store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert {k.agent_id for k in view.kernels if k.attempt == 2} == {a.name for a in agents} - {bad}
 
 
@@ -270,11 +272,11 @@ async def test_a_sub_that_is_done_is_no_drift_and_one_that_is_lost_is(store: Sto
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
     await settle(store)
-    assert (await store.get_session("c")).status is Status.RUNNING
-    assert await store.check(grace_s=0) == []
+    assert (await store.sessions.get("c")).status is Status.RUNNING
+    assert await store.integrity.check(grace_s=0) == []
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()  # and nobody judges
-    drifts = [drift.check for drift in await store.check(grace_s=0)]
+    drifts = [drift.check for drift in await store.integrity.check(grace_s=0)]
     assert drifts == (["exits"] if on_loss == "end" else [])
 
 
@@ -282,59 +284,61 @@ async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     (agent,) = (a for a in agents if a.name == view.kernels[1].agent_id)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
     await settle(store)
-    assert (await store.get_session("c")).status is Status.PENDING
+    assert (await store.sessions.get("c")).status is Status.PENDING
     away = next(a.name for a in agents if a is not agent)
-    await store._db.fetch("UPDATE agents SET leaving = true WHERE id = $1", away)
+    await store.database.fetch("UPDATE agents SET leaving = true WHERE id = $1", away)
     await settle(store)
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert (view.status, view.reason) == (Status.ERROR, Reason.IMAGE_MISSING)
     assert "too few agents are left to try" in view.detail
 
 
 async def test_quotas_count_all_kernels_and_preemption_takes_all(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
-    await store.put_quota("user", "ann", QuotaLimits(slots={"cuda.device": 2}), actor="t")
+    await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 2}), actor="t")
     asked = spec(3, resources={"cuda.device": 1}, type="interactive")
-    await store.create_session(asked, actor="ann", owner=Owner("ann"))
+    await store.sessions.create(asked, actor="ann", owner=Owner("ann"))
     assert await schedule(store) == 0
-    view = await store.get_session("c")
+    view = await store.sessions.get("c")
     assert view.hold is not None
     assert view.hold.reason is Reason.QUOTA
-    await store.put_quota("user", "ann", QuotaLimits(slots={"cuda.device": 3}), actor="t")
+    await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 3}), actor="t")
     await runs([agent], store)
-    facts, _ = await store.unsettled([(await store.get_session("c")).id])  # type: ignore[list-item]
+    facts, _ = await store.lifecycle.unsettled([(await store.sessions.get("c")).id])  # type: ignore[list-item]
     move = preempt_session(facts[0], "requeue", "other", 120)
     assert move is not None
-    assert await store.move(move)
-    view = await store.get_session("c")
+    assert await store.lifecycle.apply(move)
+    view = await store.sessions.get("c")
     assert [(k.hostname, k.attempt, k.status) for k in view.kernels] == [
         *((name, 1, Status.TERMINATING) for name in ("main1", "sub1", "sub2")),
         *((name, 2, Status.PENDING) for name in ("main1", "sub1", "sub2")),
     ]
 
 
-async def test_a_dry_run_and_never_fits_know_all_kernels(store: Store) -> None:
+async def test_plan_and_feasibility_check_include_all_kernels(store: Store) -> None:
     await agents_on(store, 1, gpus=2)
-    told = await store.plan_session(spec(2, resources={"cuda.device": 1}), owner=Owner("ann"))
-    assert told.fits
-    assert [(p.hostname, len(p.devices)) for p in told.places] == [("main1", 1), ("sub1", 1)]
-    assert await store.never_fits(spec(2, resources={"cuda.device": 1})) == []
-    assert await store.never_fits(spec(3, resources={"cuda.device": 1}))
-    assert await store.never_fits(spec(2, "multi-node"))
+    one_gpu = {"cuda.device": 1}
+    explanations = ExplanationService(store, SystemClock())
+    plan = await explanations.plan_session(spec(2, resources=one_gpu), owner=Owner("ann"))
+    assert plan.fits
+    assert [(p.hostname, len(p.devices)) for p in plan.places] == [("main1", 1), ("sub1", 1)]
+    assert await explanations.infeasible(spec(2, resources=one_gpu)) == []
+    assert await explanations.infeasible(spec(3, resources=one_gpu))
+    assert await explanations.infeasible(spec(2, "multi-node"))
 
 
 async def test_stop_stops_all(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3))
     await runs([agent], store)
-    view = await store.stop_session("c", actor="t")
+    view = await stop(store, "c", actor="t")
     assert {k.status for k in view.kernels} == {Status.TERMINATING}
-    assert await store.orders_for(AgentId("node-1")) == ()
+    assert await store.orders.of(AgentId("node-1")) == ()
 
 
 @pytest.mark.parametrize(
@@ -350,4 +354,4 @@ async def test_stop_stops_all(store: Store) -> None:
 async def test_postgres_refuses_a_second_of_one_name(store: Store, wrong: str) -> None:
     await make(store, spec(2))
     with pytest.raises((asyncpg.CheckViolationError, asyncpg.UniqueViolationError)):
-        await store._db.fetch(wrong)
+        await store.database.fetch(wrong)

@@ -12,20 +12,22 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.manager.loops import DrainController, Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import plan
+from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
 
-from .conftest import RUNNING, FakeAgent, settle
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, settle
 
 WHO = "key:ann"
 
 
 async def add(store: Store, name: str, **more: object) -> str:
     spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
-    return (await store.create_session(spec, actor="t")).id
+    return (await store.sessions.create(spec, actor="t")).id
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> None:
-    kernel = (await store.get_session(name)).kernels[-1]
+    kernel = (await store.sessions.get(name)).kernels[-1]
     assert kernel.agent_id == agent.name, f"{name} is on {kernel.agent_id}"
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
@@ -36,7 +38,7 @@ async def tick(store: Store) -> None:
     """One pass of the scheduler, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock).run_once()
+        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
 
 async def drained(store: Store) -> None:
@@ -50,31 +52,31 @@ async def keep(store: Store) -> None:
     """One run of the replica controller, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await ReplicaController(store, leader, clock).run_once()
+        await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
 
 
 async def test_a_cordoned_agent_gets_nothing_new_until_it_is_uncordoned(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    view = await store.cordon_agent("node-1", actor=WHO)
+    view = await store.agents.cordon("node-1", actor=WHO)
     assert (view.cordon, view.cordoned_by, view.draining, view.stop_at) == ("cordon", WHO, True, None)
     await add(store, "job")
     await tick(store)
-    hold = (await store.get_session("job")).hold
+    hold = (await store.sessions.get("job")).hold
     assert hold is not None
     assert "cordoned or draining: no new work" in " ".join(hold.refusals), hold
     await agent.report()
-    assert (await store.get_agent("node-1")).cordon == "cordon", "what an agent reports does not lift it"
-    view = await store.uncordon_agent("node-1", actor="key:bob")
+    assert (await store.agents.get("node-1")).cordon == "cordon", "what an agent reports does not lift it"
+    view = await store.agents.uncordon("node-1", actor="key:bob")
     assert (view.cordon, view.cordoned_by, view.draining) == ("", "", False)
     await tick(store)
-    assert (await store.get_session("job")).status is Status.SCHEDULED
-    history = [(e.event, e.actor) for e in await store.agent_history("node-1")]
+    assert (await store.sessions.get("job")).status is Status.SCHEDULED
+    history = [(e.event, e.actor) for e in await store.agents.history("node-1")]
     assert history == [("uncordon", "key:bob"), ("cordon", WHO)]
 
 
 async def test_nobody_is_cordoned_by_a_wrong_name(store: Store) -> None:
-    for do in (store.cordon_agent, store.uncordon_agent):
+    for do in (store.agents.cordon, store.agents.uncordon):
         with pytest.raises(NotFound, match="no agent 'nope'"):
             await do("nope", actor=WHO)
 
@@ -83,14 +85,14 @@ async def test_a_placement_that_was_planned_before_is_refused(store: Store) -> N
     """The plan was made from a snapshot in which the agent was open: Postgres looks again."""
     await FakeAgent(store).report()
     await add(store, "job")
-    term = await store.take_lease("test", 60)
+    term = await store.leases.acquire("test", 60)
     assert term is not None
-    [(group, policy)] = await store.groups_with_pending()
-    made = plan(await store.snapshot(group, policy, who_runs=True), policy)
+    [(group, policy)] = await store.groups.with_pending()
+    made = plan(await store.scheduling.snapshot(group, policy, with_running=True), policy)
     assert len(made.places) == 1
-    await store.cordon_agent("node-1", actor=WHO)
-    assert await store.place_all(made.places, term) == 0
-    assert (await store.get_session("job")).status is Status.PENDING
+    await store.agents.cordon("node-1", actor=WHO)
+    assert await store.scheduling.place(made.places, term) == 0
+    assert (await store.sessions.get("job")).status is Status.PENDING
 
 
 async def test_a_drain_without_a_deadline_stops_nothing(store: Store) -> None:
@@ -99,9 +101,9 @@ async def test_a_drain_without_a_deadline_stops_nothing(store: Store) -> None:
     await add(store, "job")
     await tick(store)
     await runs(store, agent, "job")
-    assert (await store.cordon_agent("node-1", actor=WHO, drain=True)).kernels == 1
+    assert (await store.agents.cordon("node-1", actor=WHO, drain=True)).kernels == 1
     await drained(store)
-    assert (await store.get_session("job")).status is Status.RUNNING
+    assert (await store.sessions.get("job")).status is Status.RUNNING
 
 
 async def test_at_the_deadline_what_may_run_again_moves_and_all_else_is_stopped(store: Store) -> None:
@@ -112,44 +114,44 @@ async def test_at_the_deadline_what_may_run_again_moves_and_all_else_is_stopped(
     await tick(store)
     await runs(store, agent, "once")
     await runs(store, agent, "again")
-    await store.cordon_agent("node-1", actor=WHO, drain=True, stop_after_s=3600)
+    await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=3600)
     await drained(store)
-    assert {(await store.get_session(n)).status for n in ("once", "again")} == {Status.RUNNING}
-    await store.cordon_agent("node-1", actor=WHO, drain=True, stop_after_s=0)
+    assert {(await store.sessions.get(n)).status for n in ("once", "again")} == {Status.RUNNING}
+    await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=0)
     await drained(store)
-    once, again = await store.get_session("once"), await store.get_session("again")
+    once, again = await store.sessions.get("once"), await store.sessions.get("again")
     assert (once.status, once.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
     assert (again.status, again.attempt) == (Status.PENDING, 2)
-    last = (await store.history("once"))[-1]
+    last = (await store.sessions.history("once"))[-1]
     assert (last.event, last.actor, last.reason) == ("stop", WHO, Reason.AGENT_DRAINED)
     await tick(store)
-    assert (await store.get_session("again")).status is Status.PENDING, "not there again"
+    assert (await store.sessions.get("again")).status is Status.PENDING, "not there again"
     other = FakeAgent(store, "node-2")
     await other.report()
     await tick(store)
     await runs(store, other, "again")
     await drained(store)  # and once more changes nothing
-    assert (await store.get_session("again")).status is Status.RUNNING
+    assert (await store.sessions.get("again")).status is Status.RUNNING
 
 
 async def test_replicas_are_replaced_before_they_go(store: Store) -> None:
     one, two = FakeAgent(store, "node-1"), FakeAgent(store, "node-2")
     await one.report()
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources={"cpu": 1})
-    await store.create_endpoint(spec, actor="t")
+    await store.endpoints.create(spec, actor="t")
     await keep(store)
     await tick(store)
-    [first] = (await store.get_endpoint("m")).sessions
+    [first] = (await store.endpoints.get("m")).replicas
     await runs(store, one, first.name)
     await two.report()
-    await store.cordon_agent("node-1", actor=WHO, drain=True)
+    await store.agents.cordon("node-1", actor=WHO, drain=True)
     await keep(store)
     await tick(store)
-    [second] = [s for s in (await store.get_endpoint("m")).sessions if s.name != first.name]
+    [second] = [s for s in (await store.endpoints.get("m")).replicas if s.name != first.name]
     await keep(store)
-    assert (await store.get_session(first.name)).status is Status.RUNNING, "the other is not ready yet"
+    assert (await store.sessions.get(first.name)).status is Status.RUNNING, "the other is not ready yet"
     await runs(store, two, second.name)
     await keep(store)
-    gone = await store.get_session(first.name)
+    gone = await store.sessions.get(first.name)
     assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
-    assert (await store.get_endpoint("m")).ready >= 1
+    assert (await EndpointService(store.endpoints, SystemClock()).get("m")).ready >= 1

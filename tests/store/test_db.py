@@ -11,7 +11,7 @@ from moorage.manager.store import Store
 
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_a_wrong_call_is_not_taken_for_an_absent_database(store: Store, through: str) -> None:
-    fetch = store._db.line().fetch if through == "line" else store._db.fetch
+    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
     with pytest.raises(asyncpg.InterfaceError, match="expects 1 argument"):
         await fetch("SELECT $1::int", 1, 2)
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
@@ -19,9 +19,9 @@ async def test_a_wrong_call_is_not_taken_for_an_absent_database(store: Store, th
 
 @pytest.mark.parametrize("through", ["line", "pool"])
 async def test_a_line_that_is_cut_is_told_and_opened_again(store: Store, through: str) -> None:
-    fetch = store._db.line().fetch if through == "line" else store._db.fetch
+    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
     pid = (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"]
-    other = await asyncpg.connect(store._db.dsn)
+    other = await asyncpg.connect(store.database.dsn)
     await other.execute("SELECT pg_terminate_backend($1)", pid)
     await other.close()
     for _ in range(10):  # the pool may have other lines that still live

@@ -20,8 +20,9 @@ from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
 
-from .conftest import RUNNING, FakeAgent, settle
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, settle
 
 CLOCK = SystemClock()
 ANN = Owner("ann")
@@ -30,13 +31,13 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 async def create(store: Store, name: str, gpus: int = 1) -> str:
     spec = SessionSpec(name=name, command=["x"], resources={"cuda.device": gpus})
-    return (await store.create_session(spec, actor="key:ann", owner=ANN)).id
+    return (await store.sessions.create(spec, actor="key:ann", owner=ANN)).id
 
 
 async def kept(store: Store, group: str = "default") -> list[Decision]:
     reader, found, cursor = Reader(), [], None
     while True:
-        page = await store.list_decisions(group, *EVER, cursor=cursor, limit=3)
+        page = await store.decisions.page(group, *EVER, cursor=cursor, limit=3)
         if page.next is None:
             return found
         found += [one for segment in page.items for one in reader.read(b64decode(segment.body))]
@@ -50,7 +51,8 @@ class Passes:
         self.store, self.metrics = store, Metrics()
         self.leader = Leader(store, CLOCK)
         self.recorder = DecisionRecorder(store, self.metrics, CLOCK)
-        self.scheduler = Scheduler(store, self.leader, self.metrics, CLOCK, self.recorder)
+        terminator = SessionTerminator(store, LOST_GRACE_S)
+        self.scheduler = Scheduler(store, self.leader, terminator, self.metrics, CLOCK, self.recorder)
 
     async def one(self) -> None:
         if self.leader.term is None:
@@ -65,7 +67,7 @@ class Passes:
 
 
 async def placed(store: Store) -> dict[str, str]:
-    rows = await store._db.fetch("SELECT session_id, agent_id FROM kernels WHERE agent_id IS NOT NULL")
+    rows = await store.database.fetch("SELECT session_id, agent_id FROM kernels WHERE agent_id IS NOT NULL")
     return {row["session_id"]: row["agent_id"] for row in rows}
 
 
@@ -82,7 +84,7 @@ async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: 
     # One of them runs and ends, and another takes its room.
     for agent in agents:
         agent.generation += 1
-        for row in await store._db.fetch("SELECT id FROM kernels WHERE agent_id = $1", agent.name):
+        for row in await store.database.fetch("SELECT id FROM kernels WHERE agent_id = $1", agent.name):
             agent.see(row["id"], ObservedState.RUNNING, **RUNNING)
         await agent.report()
     await settle(store)
@@ -106,16 +108,16 @@ async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: 
     assert decisions[0].held == {"insufficient-resources": len(names) - len(first)}
     assert passes.count("kept") == 2
 
-    runs = await store.list_runs("default", *EVER, cursor=None, limit=2)
+    runs = await store.decisions.runs("default", *EVER, cursor=None, limit=2)
     assert len(runs.items) == 2
-    more = await store.list_runs("default", *EVER, cursor=runs.next, limit=500)
+    more = await store.decisions.runs("default", *EVER, cursor=runs.next, limit=500)
     assert (more.next, {run.session_id: run.agent_id for run in (*runs.items, *more.items)}) == (None, told)
     ended = {run.session_id for run in (*runs.items, *more.items) if run.released_at is not None}
     assert ended == set(first)
     held = {run.session_id: [(t.slot, t.amount) for t in run.takes] for run in more.items}
     assert all(("cuda.device", 1000) in takes for takes in held.values())
     later = datetime.now(UTC) + timedelta(hours=1)
-    still = await store.list_runs("default", later, later, cursor=None, limit=500)
+    still = await store.decisions.runs("default", later, later, cursor=None, limit=500)
     assert {run.session_id for run in still.items} == told.keys() - ended
 
 
@@ -133,10 +135,10 @@ async def test_a_pass_in_which_nothing_changed_is_only_counted(store: Store) -> 
     assert len(decisions) < 7
     assert len(decisions) + sum(one.idle_passes for one in decisions) == 7
     assert decisions[-1].idle_passes >= 2
-    rows = await store._db.fetch("SELECT passes, size, octet_length(body) AS length FROM decisions")
+    rows = await store.database.fetch("SELECT passes, size, octet_length(body) AS length FROM decisions")
     assert [(row["passes"], row["size"]) for row in rows] == [(len(decisions), rows[0]["length"])]
     await passes.recorder.write()
-    assert len(await store._db.fetch("SELECT FROM decisions")) == 1, "nothing new, nothing written"
+    assert len(await store.database.fetch("SELECT FROM decisions")) == 1, "nothing new, nothing written"
 
 
 def world(number: int) -> tuple[Snapshot, Policy, Plan]:
@@ -155,25 +157,25 @@ async def test_a_new_term_is_told_whole(store: Store) -> None:
     await recorder.write()
     note(recorder, 5, 2)
     await recorder.write()
-    rows = await store._db.fetch("SELECT term, whole, passes, number FROM decisions ORDER BY id")
+    rows = await store.database.fetch("SELECT term, whole, passes, number FROM decisions ORDER BY id")
     assert [tuple(row) for row in rows] == [(1, True, 2, 0), (2, True, 2, 1), (2, False, 1, 2)]
     # Whoever asks for what came at 4 s gets what began with the second term.
     since = datetime.fromtimestamp(4, UTC)
-    page = await store.list_decisions("default", since, since, cursor=None, limit=50)
+    page = await store.decisions.page("default", since, since, cursor=None, limit=50)
     assert [(item.whole, item.term) for item in page.items] == [(True, 2)]
     assert page.kept_since == datetime.fromtimestamp(1, UTC)
     assert page.kept_until == datetime.fromtimestamp(5, UTC)
-    assert (await store.list_decisions("default", since, since, cursor=page.next, limit=50)).items == []
-    other = await store.list_decisions("other", since, since, cursor=None, limit=50)
+    assert (await store.decisions.page("default", since, since, cursor=page.next, limit=50)).items == []
+    other = await store.decisions.page("other", since, since, cursor=None, limit=50)
     assert (other.items, other.next, other.kept_since) == ([], None, None)
 
 
 async def test_a_cursor_of_somebody_else_is_refused(store: Store) -> None:
     for cursor in ("-1", "x", "9" * 40):
-        with pytest.raises(InvalidInput, match="not one of ours"):
-            await store.list_decisions("default", *EVER, cursor=cursor, limit=5)
-        with pytest.raises(InvalidInput, match="not one of ours"):
-            await store.list_runs("default", *EVER, cursor=cursor, limit=5)
+        with pytest.raises(InvalidInput, match="is not valid"):
+            await store.decisions.page("default", *EVER, cursor=cursor, limit=5)
+        with pytest.raises(InvalidInput, match="is not valid"):
+            await store.decisions.runs("default", *EVER, cursor=cursor, limit=5)
 
 
 async def locked(dsn: str) -> asyncpg.Connection:
@@ -187,7 +189,7 @@ async def until_waiting(store: Store) -> int:
     """The process that waits to write."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INTO decisions'"
     async with asyncio.timeout(10):
-        while not (found := await store._db.fetch(f"{waiting} AND datname = current_database()")):
+        while not (found := await store.database.fetch(f"{waiting} AND datname = current_database()")):
             await asyncio.sleep(0.01)
     return int(found[0]["pid"])
 
@@ -206,11 +208,11 @@ async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, 
     assert [one.at for one in await kept(store)] == [1_000_000, 2_000_000]
     segment = Segment(1, 2, True, 1, 0, b"x")
     for _ in range(2):
-        await store.keep_decisions("other", segment, term=1, run=CLOCK.new_id(), number=0)
+        await store.decisions.append("other", segment, term=1, run=CLOCK.new_id(), number=0)
     again = CLOCK.new_id()
     for _ in range(2):
-        await store.keep_decisions("third", segment, term=1, run=again, number=0)
-    rows = await store._db.fetch("SELECT resource_group, count(*) AS n FROM decisions GROUP BY 1")
+        await store.decisions.append("third", segment, term=1, run=again, number=0)
+    rows = await store.database.fetch("SELECT resource_group, count(*) AS n FROM decisions GROUP BY 1")
     assert {row["resource_group"]: row["n"] for row in rows} == {"default": 2, "other": 2, "third": 1}
 
 
@@ -234,7 +236,7 @@ async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and
     assert dropped >= 5
     assert len(decisions) == 8 - dropped
     assert decisions[-1].at == 8_000_000
-    rows = await store._db.fetch("SELECT whole, dropped, passes FROM decisions ORDER BY id")
+    rows = await store.database.fetch("SELECT whole, dropped, passes FROM decisions ORDER BY id")
     assert (rows[-1]["whole"], rows[-1]["dropped"]) == (True, dropped)
     assert sum(row["passes"] for row in rows) == len(decisions)
 
@@ -254,7 +256,7 @@ async def test_what_is_ready_and_is_not_taken_is_dropped_too(
     note(passes.recorder, 2)
     await passes.recorder.write()
     assert [one.at for one in await kept(store)] == [2_000_000]
-    (row,) = await store._db.fetch("SELECT whole, dropped FROM decisions")
+    (row,) = await store.database.fetch("SELECT whole, dropped FROM decisions")
     assert (row["whole"], row["dropped"], passes.count("dropped")) == (True, 1, 1)
 
 
@@ -275,7 +277,7 @@ async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
     await lock.close()
     await passes.recorder.write()
     assert [one.at for one in await kept(store)] == [7_000_000]
-    (row,) = await store._db.fetch("SELECT whole, dropped FROM decisions")
+    (row,) = await store.database.fetch("SELECT whole, dropped FROM decisions")
     assert (row["whole"], row["dropped"], passes.count("dropped"), passes.count("kept")) == (True, 6, 6, 1)
 
 
@@ -297,7 +299,7 @@ async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_b
     found = [one.at // 1_000_000 for one in await kept(store)]
     assert found == [1, 8, 9]
     assert passes.count("dropped") == 6
-    rows = await store._db.fetch("SELECT whole, dropped FROM decisions ORDER BY id")
+    rows = await store.database.fetch("SELECT whole, dropped FROM decisions ORDER BY id")
     assert [tuple(row) for row in rows] == [(True, 0), (True, 6)]
 
 
@@ -313,14 +315,16 @@ async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(sto
     run, day = CLOCK.new_id(), 86_400_000_000
     for number, age in enumerate((9, 8, 3, 2, 1)):
         segment = Segment(now - age * day, now - age * day, True, 1, 0, b"x" * 100)
-        await store.keep_decisions("default", segment, term=1, run=run, number=number)
+        await store.decisions.append("default", segment, term=1, run=run, number=number)
 
     async def numbers() -> list[int]:
-        return [row["number"] for row in await store._db.fetch("SELECT number FROM decisions ORDER BY id")]
+        return [
+            row["number"] for row in await store.database.fetch("SELECT number FROM decisions ORDER BY id")
+        ]
 
-    assert await store.forget_decisions(7 * 86_400, 10_000) == 2
+    assert await store.decisions.trim(7 * 86_400, 10_000) == 2
     assert await numbers() == [2, 3, 4]
-    assert await store.forget_decisions(7 * 86_400, 250) == 1
+    assert await store.decisions.trim(7 * 86_400, 250) == 1
     assert await numbers() == [3, 4], "the oldest goes first"
     leader = Leader(store, CLOCK)
     sweeper = GarbageCollector(store, leader, Metrics(), CLOCK, 40, 120, (86_400 * 1.5, 10_000))
@@ -333,20 +337,20 @@ async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(sto
 
 
 async def test_more_rows_than_a_slice_are_deleted_slice_by_slice(store: Store) -> None:
-    await store._db.fetch(
+    await store.database.fetch(
         "INSERT INTO decisions (resource_group, from_at, to_at, term, run, number, format, whole, passes, "
         "dropped, size, body) SELECT 'default', now(), now(), 1, gen_random_uuid(), n, 1, true, 1, 0, 1, 'x' "
         "FROM generate_series(1, 1203) n"
     )
-    assert await store.forget_decisions(1e9, 3) == 1200
-    rows = await store._db.fetch("SELECT number FROM decisions ORDER BY number")
+    assert await store.decisions.trim(1e9, 3) == 1200
+    rows = await store.database.fetch("SELECT number FROM decisions ORDER BY number")
     assert [row["number"] for row in rows] == [1201, 1202, 1203]
 
 
 @pytest.mark.parametrize("change", ["size = 99", "to_at = from_at - interval '1 s'", "passes = 0"])
 async def test_postgres_refuses_what_no_segment_is(store: Store, change: str) -> None:
-    await store.keep_decisions(
+    await store.decisions.append(
         "default", Segment(1, 2, True, 1, 0, b"x"), term=1, run=CLOCK.new_id(), number=0
     )
     with pytest.raises(asyncpg.CheckViolationError):
-        await store._db.fetch(f"UPDATE decisions SET {change}")
+        await store.database.fetch(f"UPDATE decisions SET {change}")

@@ -17,24 +17,24 @@ from moorage.common.model.status import TERMINAL, ObservedState, Result, Status
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.store import Store
 
-from .conftest import FAILED, FakeAgent, schedule, settle
+from .conftest import FAILED, FakeAgent, schedule, settle, stop
 
 DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
 
 
 async def add(store: Store, name: str, **more: object) -> str:
     spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": name} | more)
-    return (await store.create_session(spec, actor="ann")).id
+    return (await store.sessions.create(spec, actor="ann")).id
 
 
 async def statuses(store: Store, *names: str) -> list[Status]:
-    return [(await store.get_session(name)).status for name in names]
+    return [(await store.sessions.get(name)).status for name in names]
 
 
 async def end(store: Store, agent: FakeAgent, name: str, **how: object) -> None:
     """The session runs, and ends like this."""
     assert await schedule(store) == 1
-    kernel = (await store.get_session(name)).kernels[-1].id
+    kernel = (await store.sessions.get(name)).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, **how)
     await agent.report()
     await settle(store)
@@ -50,14 +50,14 @@ async def test_a_chain_starts_link_by_link(store: Store) -> None:
     assert await statuses(store, "a", "b", "c") == [Status.TERMINATED, Status.PENDING, Status.PENDING]
     await end(store, agent, "b", **DONE)
     await end(store, agent, "c", **DONE)
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_what_it_waits_for_is_told_by_name(store: Store) -> None:
     first = await add(store, "a")
     await add(store, "b", depends_on=[first])
     await schedule(store)
-    hold = (await store.get_session("b")).hold
+    hold = (await store.sessions.get("b")).hold
     assert hold is not None
     assert (hold.reason, hold.attempts) == (Reason.DEPENDENCY, 0)
     assert hold.refusals == [f"waits for a ({first}, PENDING)"]
@@ -73,7 +73,7 @@ async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Stor
     await add(store, "cleanup", depends_on=[{"session": "a", "on": "failure"}])
     await add(store, "after-all", depends_on=[{"session": "c", "on": "any"}])
     await end(store, agent, "a", **FAILED)
-    view = await store.get_session("b")
+    view = await store.sessions.get("b")
     assert (view.status, view.reason, view.result) == (
         Status.CANCELLED,
         Reason.DEPENDENCY_FAILED,
@@ -81,13 +81,13 @@ async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Stor
     )
     for part in ("a (", "TERMINATED FAILED exit-nonzero", "needed was success"):
         assert part in view.detail
-    assert (await store.get_session("c")).reason is Reason.DEPENDENCY_FAILED
-    assert [h.event for h in await store.history("c")] == ["created", "dependency-failed"]
+    assert (await store.sessions.get("c")).reason is Reason.DEPENDENCY_FAILED
+    assert [h.event for h in await store.sessions.history("c")] == ["created", "dependency-failed"]
     assert await schedule(store) == 2, "cleanup and after-all"
-    hold = (await store.get_session("patient")).hold
+    hold = (await store.sessions.get("patient")).hold
     assert hold is not None
     assert hold.reason is Reason.DEPENDENCY_FAILED
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_those_that_waited_are_named_at_once(store: Store) -> None:
@@ -95,16 +95,16 @@ async def test_those_that_waited_are_named_at_once(store: Store) -> None:
     waiting = await add(store, "b", depends_on=["a"])
     heard: list[str] = []
     store.notifier.on_kernels(lambda sessions: heard.extend(sessions or ()))
-    await store.stop_session("a", actor="ann")
+    await stop(store, "a", actor="ann")
     assert heard == [waiting]
-    facts, _ = await store.unsettled([waiting])  # type: ignore[list-item]
+    facts, _ = await store.lifecycle.unsettled([waiting])  # type: ignore[list-item]
     assert "a (" in facts[0].failed_dependencies
 
 
 async def test_what_an_end_means(store: Store) -> None:
     for condition, status, result in product(("success", "any", "failure"), Status, Result):
         asked = condition, str(status), str(result)
-        (row,) = await store._db.fetch("SELECT dependency_state($1, $2, $3) AS state", *asked)
+        (row,) = await store.database.fetch("SELECT dependency_state($1, $2, $3) AS state", *asked)
         wanted = {
             "success": result is Result.SUCCESS,
             "any": True,
@@ -116,8 +116,8 @@ async def test_what_an_end_means(store: Store) -> None:
 WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
     ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "moorage ps")),
     ({"depends_on": ["theirs"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
-    ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is no batch session", "any, failure")),
-    ({"depends_on": ["itself"]}, NotFound, ("'itself' is no session",)),
+    ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is not a batch session", "any, failure")),
+    ({"depends_on": ["itself"]}, NotFound, ("'itself' does not exist",)),
 ]
 
 
@@ -128,14 +128,14 @@ async def test_a_wrong_dependency_makes_nothing(
     await add(store, "mine")
     await add(store, "shell", type="interactive")
     spec = SessionSpec(command=["x"], name="theirs")
-    await store.create_session(spec, actor="bob", owner=Owner("bob", "other"))
+    await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
     with pytest.raises(kind) as caught:
         await add(store, "itself", **asked)
     assert all(part in str(caught.value) for part in told), str(caught.value)
     wrong = SessionSpec.model_validate({"command": ["x"], "name": "itself"} | asked)
     with pytest.raises(kind):
-        await store.create_session_once(wrong, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
-    assert len((await store.list_sessions()).items) == 3
+        await store.sessions.create_once(wrong, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
+    assert len((await store.sessions.page()).items) == 3
 
 
 async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its_dependency(
@@ -143,9 +143,9 @@ async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its
 ) -> None:
     await add(store, "a")
     spec = SessionSpec.model_validate({"command": ["x"], "name": "b", "depends_on": ["a"]})
-    first, _ = await store.create_session_once(spec, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
-    await store._db.fetch("UPDATE sessions SET name = 'gone' WHERE name = 'a'")
-    again, replayed = await store.create_session_once(
+    first, _ = await store.sessions.create_once(spec, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
+    await store.database.fetch("UPDATE sessions SET name = 'gone' WHERE name = 'a'")
+    again, replayed = await store.sessions.create_once(
         spec, actor="ann", idempotency_key=IdempotencyKey("k", "1")
     )
     assert (again.id, replayed) == (first.id, True)
@@ -157,38 +157,42 @@ async def test_what_another_waits_for_is_not_forgotten(store: Store) -> None:
     first = await add(store, "a")
     await add(store, "b", depends_on=["a"])
     await end(store, agent, "a", **DONE)
-    await store._db.fetch("UPDATE sessions SET status_since = now() - interval '99 days' WHERE name = 'a'")
-    assert await store.forget_old(30) == 0
+    await store.database.fetch(
+        "UPDATE sessions SET status_since = now() - interval '99 days' WHERE name = 'a'"
+    )
+    assert await store.sessions.delete_ended(30) == 0
     with pytest.raises(asyncpg.ForeignKeyViolationError):
-        await store._db.fetch("DELETE FROM sessions WHERE id = $1", first)
+        await store.database.fetch("DELETE FROM sessions WHERE id = $1", first)
     await end(store, agent, "b", **DONE)
-    await store._db.fetch("UPDATE sessions SET status_since = now() - interval '99 days'")
+    await store.database.fetch("UPDATE sessions SET status_since = now() - interval '99 days'")
     await agent.report()
-    assert [await store.forget_old(30), await store.forget_old(30)] == [1, 1], "the last link first"
+    assert [await store.sessions.delete_ended(30), await store.sessions.delete_ended(30)] == [1, 1], (
+        "the last link first"
+    )
 
 
 async def test_a_session_starts_no_sooner_than_asked(store: Store) -> None:
     await FakeAgent(store).report()
     later = datetime.now(UTC) + timedelta(hours=1)
     await add(store, "later", starts_at=later, pending_timeout_s=60)
-    view = await store.get_session("later")
+    view = await store.sessions.get("later")
     assert view.hold is not None
     assert (view.hold.reason, f"{later:%H:%M}" in view.hold.text) == (Reason.BEGIN_TIME, True)
     assert view.deadline_at is not None
     assert abs(view.deadline_at - later - timedelta(seconds=60)) < timedelta(seconds=1)
-    assert await store.groups_with_pending() == [], "and costs no pass until then"
-    await store._db.fetch("UPDATE sessions SET starts_at = now()")
+    assert await store.groups.with_pending() == [], "and costs no pass until then"
+    await store.database.fetch("UPDATE sessions SET starts_at = now()")
     assert await schedule(store) == 1
     with pytest.raises(asyncpg.CheckViolationError, match="only_batch_starts_later"):
-        await store._db.fetch("UPDATE sessions SET type = 'interactive'")
+        await store.database.fetch("UPDATE sessions SET type = 'interactive'")
 
 
 async def test_a_group_may_allow_some_types_only(store: Store) -> None:
-    await store.put_group("default", GroupOptions(session_types=["batch", "inference"]), actor="t")
+    await store.groups.put("default", GroupOptions(session_types=["batch", "inference"]), actor="t")
     await add(store, "job")
     with pytest.raises(Conflict, match=r"type interactive is not allowed.*batch, inference"):
         await add(store, "shell", type="interactive")
-    await store.put_group("default", GroupOptions(), actor="t")
+    await store.groups.put("default", GroupOptions(), actor="t")
     await add(store, "shell", type="interactive")
 
 
@@ -213,7 +217,7 @@ async def test_only_agents_of_the_right_kind_are_asked(
         await FakeAgent(store, name, arch=arch, labels={"room": room} if room else {}).report()
     await add(store, "job", **asked)
     assert await schedule(store) == (agent is not None)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert view.kernels[0].agent_id == agent
     if agent is None:
         assert view.hold is not None
@@ -222,11 +226,11 @@ async def test_only_agents_of_the_right_kind_are_asked(
 
 async def test_whose_it_is(store: Store) -> None:
     spec = SessionSpec(command=["x"])
-    view = await store.create_session(spec, actor="key:ann", owner=Owner("ann", "vision"))
+    view = await store.sessions.create(spec, actor="key:ann", owner=Owner("ann", "vision"))
     assert (view.user, view.project) == ("ann", "vision")
-    view = await store.get_session(view.id)
+    view = await store.sessions.get(view.id)
     assert (view.user, view.project) == ("ann", "vision")
-    (pending,) = (await store.snapshot("default")).pending
+    (pending,) = (await store.scheduling.snapshot("default")).pending
     assert (pending.user, pending.project, pending.kernel_id) == (
         "ann",
         "vision",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.spec import SessionSpec
+from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.store import Store, migrate
 
 from .conftest import FakeAgent
@@ -17,17 +18,18 @@ async def test_what_no_agent_could_hold_is_told(empty_database: str) -> None:
     await migrate(empty_database)
     clock = ManualClock()
     async with Store(empty_database, clock) as store:
-        assert await store.never_fits(ask()) == [], "there is nobody to ask yet"
+        check = FeasibilityCheck(store.scheduling, clock)
+        assert await check.refusals(ask()) == [], "there is nobody to ask yet"
         await FakeAgent(store, "small", gpus=2).report()
         clock.advance(6)
-        assert await store.never_fits(ask()) == ["1 agent: needs 3 cuda.device, has 2 even when empty"]
-        assert await store.never_fits(ask(resources={"cuda.device": 2})) == []
-        assert await store.never_fits(ask(resource_group="nowhere")) == []
+        assert await check.refusals(ask()) == ["1 agent: needs 3 cuda.device, has 2 even when empty"]
+        assert await check.refusals(ask(resources={"cuda.device": 2})) == []
+        assert await check.refusals(ask(resource_group="nowhere")) == []
         await FakeAgent(store, "large", gpus=4, arch="aarch64").report()
         clock.advance(6)
-        assert await store.never_fits(ask()) == [], "a refusal is looked at again"
-        assert await store.never_fits(ask(arch="x86_64")) != []
-        assert await store.never_fits(ask(agents=["small"])) != []
-        await store._db.fetch("UPDATE agents SET status = 'LOST' WHERE id = 'large'")
+        assert await check.refusals(ask()) == [], "a refusal is looked at again"
+        assert await check.refusals(ask(arch="x86_64")) != []
+        assert await check.refusals(ask(agents=["small"])) != []
+        await store.database.fetch("UPDATE agents SET status = 'LOST' WHERE id = 'large'")
         clock.advance(6)
-        assert await store.never_fits(ask()) == [], "it may come back"
+        assert await check.refusals(ask()) == [], "it may come back"

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
-from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -17,42 +17,43 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
+from moorage.manager.termination import SessionTerminator
 
-from .conftest import FakeAgent, settle
+from .conftest import LOST_GRACE_S, FakeAgent, settle, stop
 
 
 async def tick(store: Store) -> None:
     """One tick of the shipped scheduler, as the leader."""
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock).run_once()
+        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
 
 async def add(store: Store, name: str, **more: object) -> None:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
-    await store.create_session(SessionSpec.model_validate(base | {"name": name} | more), actor="test")
+    await store.sessions.create(SessionSpec.model_validate(base | {"name": name} | more), actor="test")
 
 
 async def agent_of(store: Store, name: str) -> str | None:
-    return (await store.get_session(name)).kernels[-1].agent_id
+    return (await store.sessions.get(name)).kernels[-1].agent_id
 
 
 async def test_a_changed_option_is_followed_at_once(store: Store) -> None:
     for name in ("a", "b"):
         await FakeAgent(store, name, gpus=2).report()
-    await store.put_group("default", GroupOptions(agent_selection="dispersed"), actor="t")
+    await store.groups.put("default", GroupOptions(agent_selection="dispersed"), actor="t")
     for name in ("s1", "s2"):
         await add(store, name)
         await tick(store)
     assert {await agent_of(store, "s1"), await agent_of(store, "s2")} == {"a", "b"}
-    await store.put_group("default", GroupOptions(session_types=["batch"]), actor="t")
+    await store.groups.put("default", GroupOptions(session_types=["batch"]), actor="t")
     await add(store, "s3")
     await tick(store)
-    assert (await store.get_session("s3")).status is Status.SCHEDULED
+    assert (await store.sessions.get("s3")).status is Status.SCHEDULED
 
 
 async def test_round_robin_goes_on_with_the_next_leader(store: Store, empty_database: str) -> None:
-    await store.put_group("default", GroupOptions(agent_selection="round-robin"), actor="t")
+    await store.groups.put("default", GroupOptions(agent_selection="round-robin"), actor="t")
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
     chosen = []
@@ -65,48 +66,50 @@ async def test_round_robin_goes_on_with_the_next_leader(store: Store, empty_data
 
 
 async def test_a_deposed_leader_moves_no_cursor(store: Store) -> None:
-    term = await store.take_lease("one", 60)
+    term = await store.leases.acquire("one", 60)
     assert term is not None
-    await store.keep_cursors("default", {"": "a"}, term)  # type: ignore[dict-item]
-    await store.keep_cursors("default", {"": "b"}, term + 1)  # type: ignore[dict-item]
-    assert await store.cursors("default") == {"": "a"}
+    await store.groups.save_cursors("default", {"": "a"}, term)  # type: ignore[dict-item]
+    await store.groups.save_cursors("default", {"": "b"}, term + 1)  # type: ignore[dict-item]
+    assert await store.groups.cursors("default") == {"": "a"}
 
 
 async def test_how_often_the_head_was_overtaken_is_kept(store: Store) -> None:
-    await store.put_group("default", GroupOptions(hol="skip", max_bypasses=2), actor="t")
+    await store.groups.put("default", GroupOptions(hol="skip", max_bypasses=2), actor="t")
     await FakeAgent(store, "a", gpus=2).report()
     await add(store, "first")
     await tick(store)
     await add(store, "large", resources={"cuda.device": 2})
     await add(store, "small")
     await tick(store)
-    assert (await store.get_session("small")).status is Status.SCHEDULED
-    (row,) = await store._db.fetch("SELECT bypassed, retries FROM sessions WHERE name = 'large'")
+    assert (await store.sessions.get("small")).status is Status.SCHEDULED
+    (row,) = await store.database.fetch("SELECT bypassed, retries FROM sessions WHERE name = 'large'")
     assert row["bypassed"] == 1
-    assert (await store.snapshot("default")).pending[0].bypassed == 1
+    assert (await store.scheduling.snapshot("default")).pending[0].bypassed == 1
 
 
 async def test_what_reserves_room_is_named(store: Store) -> None:
     await FakeAgent(store, "a", gpus=2).report()
     await add(store, "first")
     await tick(store)
-    await store.put_group("default", GroupOptions(max_bypasses=0), actor="t")
+    await store.groups.put("default", GroupOptions(max_bypasses=0), actor="t")
     await add(store, "large", resources={"cuda.device": 2})
     await add(store, "small")
     await tick(store)
-    hold = (await store.get_session("small")).hold
+    hold = (await store.sessions.get("small")).hold
     assert hold is not None
     assert hold.reason is Reason.RESERVED
-    assert (await store.get_session("large")).id in hold.text
+    assert (await store.sessions.get("large")).id in hold.text
 
 
 async def test_the_options_of_a_newer_manager_stop_their_group_only(store: Store) -> None:
-    await store.put_group("other", GroupOptions(), actor="t")
+    await store.groups.put("other", GroupOptions(), actor="t")
     await add(store, "here")
     await add(store, "there", resource_group="other")
-    assert [name for name, _ in await store.groups_with_pending()] == ["default", "other"]
-    await store._db.fetch("""UPDATE resource_groups SET options = '{"from": "later"}' WHERE name = 'other'""")
-    assert [name for name, _ in await store.groups_with_pending()] == ["default"]
+    assert [name for name, _ in await store.groups.with_pending()] == ["default", "other"]
+    await store.database.fetch(
+        """UPDATE resource_groups SET options = '{"from": "later"}' WHERE name = 'other'"""
+    )
+    assert [name for name, _ in await store.groups.with_pending()] == ["default"]
 
 
 @pytest.mark.parametrize("options", [GroupOptions(), GroupOptions(strategy="drf", weights={"ann": 2})])
@@ -129,7 +132,7 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
     await agent.report()
     await add(store, "runs", timeout_s=600, stop_grace_s=10)
     await tick(store)
-    kernel = (await store.get_session("runs")).kernels[0].id
+    kernel = (await store.sessions.get("runs")).kernels[0].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
     await settle(store)
@@ -139,14 +142,14 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
     await add(store, "short", timeout_s=60)
     await tick(store)
     names = ("large", "endless", "too-long", "short")
-    assert [(await store.get_session(n)).status for n in names] == [
+    assert [(await store.sessions.get(n)).status for n in names] == [
         *(Status.PENDING, Status.PENDING, Status.PENDING),
         Status.SCHEDULED,
     ]
-    holds = [(await store.get_session(name)).hold for name in names[:3]]
+    holds = [(await store.sessions.get(name)).hold for name in names[:3]]
     assert [h.reason for h in holds if h] == [Reason.INSUFFICIENT_RESOURCES, Reason.RESERVED, Reason.RESERVED]
-    (state,) = (await store.snapshot("default", who_runs=True)).agents
-    view, short = await store.get_session("runs"), await store.get_session("short")
+    (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
+    view, short = await store.sessions.get("runs"), await store.sessions.get("short")
     assert view.deadline_at is not None
     ends = {running.session_id: running.ends_at for running in state.running}
     assert ends[SessionId(view.id)] == micros(view.deadline_at) + 10_000_000
@@ -160,7 +163,7 @@ async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> No
     await agent.report()
     await add(store, "runs", type="interactive", stop_grace_s=20, priority=3, preemptible=False)
     await tick(store)
-    (state,) = (await store.snapshot("default", who_runs=True)).agents
+    (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
     (running,) = state.running
     assert (running.ends_at, running.terminating, running.priority, running.preemptible) == (
         None,
@@ -169,11 +172,11 @@ async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> No
         False,
     )
     assert [(t.slot, t.amount) for t in running.allocations] == [("cuda.device", 1000)]
-    await store.stop_session("runs", actor="t")
-    store._rooms.changed(None)
-    (state,) = (await store.snapshot("default", who_runs=True)).agents
+    await stop(store, "runs", actor="t")
+    store.scheduling.invalidate_caches()
+    (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
     (running,) = state.running
-    stopped = (await store.get_session("runs")).status_since
+    stopped = (await store.sessions.get("runs")).status_since
     assert (running.ends_at, running.terminating) == (micros(stopped) + 20_000_000, True)
 
 
@@ -181,12 +184,12 @@ async def test_replicas_are_spread_or_packed_as_the_group_says(store: Store) -> 
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
     for how, nodes in (("spread", 3), ("pack", 1)):
-        await store.put_group("default", GroupOptions(replicas=how), actor="t")
+        await store.groups.put("default", GroupOptions(replicas=how), actor="t")
         spec = EndpointSpec(name=how, command=["x"], probe=Probe(), resources={"cuda.device": 1})
-        endpoint = await store.create_endpoint(spec, actor="t")
+        endpoint = await store.endpoints.create(spec, actor="t")
         for n in range(3):
             replica = spec.session(f"{how}-{n}")
-            await store.create_session(replica, actor="t", endpoint_id=EndpointId(endpoint.id))
+            await store.sessions.create(replica, actor="t", endpoint_id=endpoint.snapshot.endpoint_id)
             await tick(store)
         assert len({await agent_of(store, f"{how}-{n}") for n in range(3)}) == nodes
 
@@ -195,24 +198,24 @@ async def test_what_runs_is_read_only_while_somebody_waits_for_room(store: Store
     await FakeAgent(store, "a", gpus=1).report()
     await add(store, "runs")
     await tick(store)
-    assert not store.knows_who_runs("default")
+    assert not store.scheduling.includes_running("default")
     await add(store, "waits")
     await tick(store)
-    assert store.knows_who_runs("default")
+    assert store.scheduling.includes_running("default")
 
 
 async def test_whom_containers_run_as_is_told_with_the_orders(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await tick(store)
     agent_id = agent.whole().info.agent_id
-    [plain] = await store.orders_for(agent_id)
+    [plain] = await store.orders.of(agent_id)
     assert (plain.session_id, plain.container_user) == (made.id, "")
-    await store.put_group("default", GroupOptions(container_user="1000:1000"), actor="t")
-    await store.create_session(SessionSpec(command=["x"]), actor="t")
+    await store.groups.put("default", GroupOptions(container_user="1000:1000"), actor="t")
+    await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await tick(store)
-    told = {spec.session_id: spec.container_user for spec in await store.orders_for(agent_id)}
+    told = {spec.session_id: spec.container_user for spec in await store.orders.of(agent_id)}
     told.pop(SessionId(made.id))  # its agent has it already, and does not look at it again
     assert list(told.values()) == ["1000:1000"]
     with pytest.raises(ValueError, match="container_user"):

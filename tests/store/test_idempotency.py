@@ -21,39 +21,41 @@ def spec(**more: object) -> SessionSpec:
 
 
 async def sessions(store: Store) -> int:
-    return len((await store.list_sessions(limit=100)).items)
+    return len((await store.sessions.page(limit=100)).items)
 
 
 async def test_the_same_request_gives_the_same_session(store: Store) -> None:
-    first, replayed = await store.create_session_once(spec(), actor="a", idempotency_key=KEY)
+    first, replayed = await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     assert not replayed
-    assert first == await store.get_session(first.id), "what is answered is what was written"
+    assert first == await store.sessions.get(first.id), "what is answered is what was written"
     # Defaults spelt out, fields in another order: the same meaning.
     same = SessionSpec.model_validate({"priority": 10, "resources": {"cpu": 1}, "command": ["x"]})
-    assert await store.create_session_once(same, actor="a", idempotency_key=KEY) == (first, True)
+    assert await store.sessions.create_once(same, actor="a", idempotency_key=KEY) == (first, True)
     assert await sessions(store) == 1
 
 
 async def test_another_request_under_the_key_is_refused_by_its_name(store: Store) -> None:
-    await store.create_session_once(spec(), actor="a", idempotency_key=KEY)
+    await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     with pytest.raises(Conflict, match="once-1"):
-        await store.create_session_once(spec(command=["y"]), actor="a", idempotency_key=KEY)
-    other, replayed = await store.create_session_once(
+        await store.sessions.create_once(spec(command=["y"]), actor="a", idempotency_key=KEY)
+    other, replayed = await store.sessions.create_once(
         spec(), actor="b", idempotency_key=IdempotencyKey("api-key-2", "once-1")
     )
     assert not replayed, "somebody else's key of the same name is another key"
     assert await sessions(store) == 2
-    assert (await store.get_session(other.id)).id == other.id
+    assert (await store.sessions.get(other.id)).id == other.id
 
 
 async def test_many_at_once_on_two_managers_make_one(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
-        asked = (s.create_session_once(spec(), actor="a", idempotency_key=KEY) for s in [store, other] * 20)
+        asked = (s.sessions.create_once(spec(), actor="a", idempotency_key=KEY) for s in [store, other] * 20)
         answers = await asyncio.gather(*asked)
         # Neighbours in the same batches are not hurt.
         beside = await asyncio.gather(
             *(
-                store.create_session_once(spec(), actor="a", idempotency_key=IdempotencyKey("k", f"{n % 30}"))
+                store.sessions.create_once(
+                    spec(), actor="a", idempotency_key=IdempotencyKey("k", f"{n % 30}")
+                )
                 for n in range(60)
             )
         )
@@ -66,24 +68,24 @@ async def test_many_at_once_on_two_managers_make_one(store: Store, empty_databas
 async def test_a_named_one_sent_again_is_no_conflict_and_a_taken_name_is(store: Store) -> None:
     named = spec(name="job")
     answers = await asyncio.gather(
-        *(store.create_session_once(named, actor="a", idempotency_key=KEY) for _ in range(10))
+        *(store.sessions.create_once(named, actor="a", idempotency_key=KEY) for _ in range(10))
     )
     assert len({view.id for view, _ in answers}) == 1
     with pytest.raises(Conflict, match="'job'"):
-        await store.create_session_once(
+        await store.sessions.create_once(
             named, actor="a", idempotency_key=IdempotencyKey("api-key-1", "another")
         )
     nowhere = spec(resource_group="nowhere")
     with pytest.raises(NotFound, match="nowhere"):
-        await store.create_session_once(
+        await store.sessions.create_once(
             nowhere, actor="a", idempotency_key=IdempotencyKey("api-key-1", "third")
         )
 
 
 async def test_a_refused_create_leaves_its_key_free(store: Store) -> None:
     with pytest.raises(NotFound):
-        await store.create_session_once(spec(resource_group="nowhere"), actor="a", idempotency_key=KEY)
-    _, replayed = await store.create_session_once(spec(), actor="a", idempotency_key=KEY)
+        await store.sessions.create_once(spec(resource_group="nowhere"), actor="a", idempotency_key=KEY)
+    _, replayed = await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     assert not replayed
 
 
@@ -91,7 +93,7 @@ async def test_a_manager_that_dies_between_commit_and_answer_has_made_it(
     store: Store, empty_database: str
 ) -> None:
     async with Store(empty_database, SystemClock()) as dying:
-        task = asyncio.create_task(dying.create_session_once(spec(), actor="a", idempotency_key=KEY))
+        task = asyncio.create_task(dying.sessions.create_once(spec(), actor="a", idempotency_key=KEY))
         watching = await asyncpg.connect(empty_database)
         async with asyncio.timeout(5):
             while not await watching.fetchval("SELECT count(*) FROM sessions"):
@@ -99,18 +101,18 @@ async def test_a_manager_that_dies_between_commit_and_answer_has_made_it(
         task.cancel()  # its answer never comes
         await watching.close()
         await asyncio.gather(task, return_exceptions=True)
-    view, replayed = await store.create_session_once(spec(), actor="a", idempotency_key=KEY)
+    view, replayed = await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     assert replayed
-    assert [entry.event for entry in await store.history(view.id)] == ["created"]
+    assert [entry.event for entry in await store.sessions.history(view.id)] == ["created"]
     assert await sessions(store) == 1
 
 
 async def test_keys_are_forgotten_after_a_day_and_with_their_session(store: Store) -> None:
-    await store.create_session_once(spec(), actor="a", idempotency_key=KEY)
-    await store.forget_keys()
-    assert (await store.create_session_once(spec(), actor="a", idempotency_key=KEY))[1]
-    await store._db.fetch("UPDATE idempotency_keys SET created_at = now() - interval '25 hours'")
-    await store.forget_keys()
-    assert not (await store.create_session_once(spec(), actor="a", idempotency_key=KEY))[1]
-    await store._db.fetch("DELETE FROM sessions")
-    assert not (await store.create_session_once(spec(), actor="a", idempotency_key=KEY))[1]
+    await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
+    await store.sessions.delete_idempotency_keys()
+    assert (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]
+    await store.database.fetch("UPDATE idempotency_keys SET created_at = now() - interval '25 hours'")
+    await store.sessions.delete_idempotency_keys()
+    assert not (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]
+    await store.database.fetch("DELETE FROM sessions")
+    assert not (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]

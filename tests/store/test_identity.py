@@ -19,7 +19,7 @@ async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
     """One that is known and runs something, another with its id, and the session."""
     known = FakeAgent(store, stream=2**40, identity="known")
     await known.report()
-    made = await store.create_session(SessionSpec(type="interactive", command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
     await schedule(store)
     known.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await known.report()
@@ -30,8 +30,8 @@ async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
 
 async def silent_for(store: Store, seconds: float) -> None:
     sql = "UPDATE agents SET last_seen = now() - make_interval(secs => $1)"
-    await store._db.fetch(sql, seconds)
-    await store.mark_silent(SUSPECT_AFTER_S, LOST_GRACE_S)
+    await store.database.fetch(sql, seconds)
+    await store.agents.mark_silent(SUSPECT_AFTER_S, LOST_GRACE_S)
     await settle(store)
 
 
@@ -48,11 +48,11 @@ async def test_a_newcomer_is_refused_while_the_known_one_is_not_lost(store: Stor
     for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agents forget node-1"):
         assert part in words
     await silent_for(store, SUSPECT_AFTER_S + 5)
-    assert (await store.get_agent("node-1")).status is AgentStatus.SUSPECT
+    assert (await store.agents.get("node-1")).status is AgentStatus.SUSPECT
     assert await refused(newcomer) == words, "told in the same words, so that it is said once"
-    assert (await store.get_session(session)).status is Status.RUNNING
+    assert (await store.sessions.get(session)).status is Status.RUNNING
     await known.report()
-    assert (await store.get_agent("node-1")).status is AgentStatus.ALIVE
+    assert (await store.agents.get("node-1")).status is AgentStatus.ALIVE
 
 
 async def test_a_newcomer_is_taken_in_when_the_known_one_is_lost_and_the_known_one_is_not_any_more(
@@ -60,11 +60,11 @@ async def test_a_newcomer_is_taken_in_when_the_known_one_is_lost_and_the_known_o
 ) -> None:
     known, newcomer, session = await two(store)
     await silent_for(store, SUSPECT_AFTER_S + LOST_GRACE_S + 5)
-    view = await store.get_session(session)
+    view = await store.sessions.get(session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await newcomer.report() == 0
-    assert (await store.get_agent("node-1")).status is AgentStatus.ALIVE
-    assert sum(o.used for o in (await store.get_agent("node-1")).offers) == 0, "it has none of its kernels"
+    assert (await store.agents.get("node-1")).status is AgentStatus.ALIVE
+    assert sum(o.used for o in (await store.agents.get("node-1")).offers) == 0, "it has none of its kernels"
     known.dial(store)
     await refused(known)
 
@@ -72,7 +72,7 @@ async def test_a_newcomer_is_taken_in_when_the_known_one_is_lost_and_the_known_o
 async def test_a_newcomer_gets_no_orders_for_kernels_that_run_elsewhere(store: Store) -> None:
     """LOST is written first, the kernels are given up after that: in between it is still too early."""
     _, newcomer, _ = await two(store)
-    await store._db.fetch("UPDATE agents SET status = 'LOST'")
+    await store.database.fetch("UPDATE agents SET status = 'LOST'")
     await refused(newcomer)
 
 
@@ -88,14 +88,14 @@ async def test_who_tells_no_identity_is_heard_and_who_comes_to_tell_one_is_known
 async def test_a_forgotten_agent_s_id_is_free_at_once(store: Store) -> None:
     _, newcomer, session = await two(store)
     with pytest.raises(Conflict, match="ALIVE"):
-        await store.forget_agent("node-1", actor="key:admin")
+        await store.agents.forget("node-1", actor="key:admin")
     await silent_for(store, SUSPECT_AFTER_S + 5)
-    assert (await store.forget_agent("node-1", actor="key:admin")).id == "node-1"
-    assert await store.list_agents() == []
+    assert (await store.agents.forget("node-1", actor="key:admin")).id == "node-1"
+    assert await store.agents.all() == []
     with pytest.raises(NotFound):
-        await store.forget_agent("node-1", actor="key:admin")
+        await store.agents.forget("node-1", actor="key:admin")
     await settle(store)
-    view = await store.get_session(session)
+    view = await store.sessions.get(session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     await newcomer.report()
-    assert [a.status for a in await store.list_agents()] == [AgentStatus.ALIVE]
+    assert [a.status for a in await store.agents.all()] == [AgentStatus.ALIVE]

@@ -19,11 +19,11 @@ CLOCK = SystemClock()
 
 
 async def found(store: Store, secret: str) -> ApiKey | None:
-    return await store.find_key(hashlib.sha256(secret.encode()).hexdigest())
+    return await store.keys.find(hashlib.sha256(secret.encode()).hexdigest())
 
 
 async def make(store: Store, name: str, **more: object) -> str:
-    made = await store.create_key(KeySpec.model_validate({"name": name, **more}), actor="key:admin")
+    made = await store.keys.create(KeySpec.model_validate({"name": name, **more}), actor="key:admin")
     return made.secret
 
 
@@ -40,21 +40,21 @@ async def test_a_key_has_an_owner_and_is_known_by_its_secret_alone(store: Store,
     key = await found(store, secret)
     assert key is not None
     assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision"))
-    view = await store.get_key("ci")
+    view = await store.keys.get("ci")
     assert secret.startswith(view.prefix)
     assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")
     kept = await run(empty_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
     assert secret not in kept, "only its hash is kept"
-    assert (await make(store, "bob"), (await store.get_key("bob")).user)[1] == "bob"
-    assert [k.name for k in await store.list_keys()] == ["bob", "ci"]
+    assert (await make(store, "bob"), (await store.keys.get("bob")).user)[1] == "bob"
+    assert [k.name for k in await store.keys.all()] == ["bob", "ci"]
 
 
 async def test_a_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
     old = await make(store, "ci")
-    assert (await store.revoke_key("ci", actor="key:admin")).name == "ci"
+    assert (await store.keys.revoke("ci", actor="key:admin")).name == "ci"
     assert await found(store, old) is None
     with pytest.raises(NotFound, match="no key named 'ci'"):
-        await store.revoke_key("ci", actor="key:admin")
+        await store.keys.revoke("ci", actor="key:admin")
     new = await make(store, "ci")
     assert await found(store, new) is not None
     assert await found(store, old) is None
@@ -75,21 +75,21 @@ async def test_an_expiry_that_has_passed_is_refused_and_one_to_come_is_kept(
     assert await found(store, secret) is not None
     await run(empty_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
     assert await found(store, secret) is None
-    assert [k.name for k in await store.list_keys()] == ["soon"], "who looks for it sees why it fails"
+    assert [k.name for k in await store.keys.all()] == ["soon"], "who looks for it sees why it fails"
 
 
 async def test_the_last_admin_key_that_does_not_expire_stays(store: Store) -> None:
-    first = await store.first_key()
+    first = await store.keys.create_first()
     assert first is not None
     await make(store, "a-week", role="admin", expires_at=CLOCK.now() + timedelta(days=7))
     with pytest.raises(Conflict, match="last administrator's key"):
-        await store.revoke_key("admin", actor="t")
+        await store.keys.revoke("admin", actor="t")
     await make(store, "root", role="admin")
-    await store.revoke_key("admin", actor="t")
+    await store.keys.revoke("admin", actor="t")
     assert await found(store, first) is None
-    await store.revoke_key("a-week", actor="t")
+    await store.keys.revoke("a-week", actor="t")
     with pytest.raises(Conflict, match="last administrator's key"):
-        await store.revoke_key("root", actor="t")
+        await store.keys.revoke("root", actor="t")
 
 
 async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_database: str) -> None:
@@ -99,12 +99,12 @@ async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_
             await make(store, f"b{n}", role="admin")
             if n == 0:
                 continue
-            for key in await store.list_keys():  # those two alone
+            for key in await store.keys.all():  # those two alone
                 if key.name not in (f"a{n}", f"b{n}"):
-                    await store.revoke_key(key.name, actor="t")
+                    await store.keys.revoke(key.name, actor="t")
             ends = await asyncio.gather(
-                store.revoke_key(f"a{n}", actor="t"),
-                other.revoke_key(f"b{n}", actor="t"),
+                store.keys.revoke(f"a{n}", actor="t"),
+                other.keys.revoke(f"b{n}", actor="t"),
                 return_exceptions=True,
             )
             assert sorted(type(end).__name__ for end in ends) == ["Conflict", "KeyView"]
@@ -112,15 +112,15 @@ async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_
 
 async def test_its_last_use_is_noted_once_a_minute(store: Store, empty_database: str) -> None:
     secret = await make(store, "ci")
-    assert (await store.get_key("ci")).last_used_at is None
+    assert (await store.keys.get("ci")).last_used_at is None
     await found(store, secret)
-    first = (await store.get_key("ci")).last_used_at
+    first = (await store.keys.get("ci")).last_used_at
     assert first is not None
     await found(store, secret)
-    assert (await store.get_key("ci")).last_used_at == first
+    assert (await store.keys.get("ci")).last_used_at == first
     await run(empty_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
     await found(store, secret)
-    later = (await store.get_key("ci")).last_used_at
+    later = (await store.keys.get("ci")).last_used_at
     assert later is not None
     assert later >= first
 
@@ -128,7 +128,7 @@ async def test_its_last_use_is_noted_once_a_minute(store: Store, empty_database:
 async def test_every_manager_and_every_proxy_is_told(store: Store, empty_database: str) -> None:
     heard = asyncio.Event()
     async with Store(empty_database, CLOCK) as other:
-        other.on_keys(heard.set)
+        other.keys.on_change(heard.set)
         async with asyncio.timeout(10):
             await heard.wait()  # once its ears are open
             heard.clear()
@@ -136,7 +136,7 @@ async def test_every_manager_and_every_proxy_is_told(store: Store, empty_databas
             await heard.wait()
             heard.clear()
             sha256 = hashlib.sha256(secret.encode()).hexdigest()
-            assert [grant.sha256 for grant in (await other.route_table()).keys] == [sha256]
-            await store.revoke_key("ci", actor="t")
+            assert [grant.sha256 for grant in (await other.routes.table()).keys] == [sha256]
+            await store.keys.revoke("ci", actor="t")
             await heard.wait()
-            assert (await other.route_table()).keys == ()
+            assert (await other.routes.table()).keys == ()

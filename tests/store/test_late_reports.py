@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.ids import AgentId, KernelId
+from moorage.common.model.ids import KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import ReportRefused, Store
+from moorage.manager.store.database import DedicatedConnection
+from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent, schedule, settle
 
@@ -25,7 +28,7 @@ async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
 
 async def running(store: Store, agent: FakeAgent) -> KernelId:
     """A session on the agent, seen through its newest stream."""
-    made = await store.create_session(SessionSpec(type="interactive", command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await agent.report()
@@ -34,12 +37,12 @@ async def running(store: Store, agent: FakeAgent) -> KernelId:
 
 
 async def status(store: Store, kernel: KernelId) -> str:
-    [row] = await store._db.fetch("SELECT status FROM kernels WHERE id = $1", kernel)
+    [row] = await store.database.fetch("SELECT status FROM kernels WHERE id = $1", kernel)
     return str(row["status"])
 
 
 async def used(store: Store) -> int:
-    [row] = await store._db.fetch("SELECT sum(used)::int AS used FROM agent_slots")
+    [row] = await store.database.fetch("SELECT sum(used)::int AS used FROM agent_slots")
     return int(row["used"])
 
 
@@ -55,7 +58,7 @@ async def test_a_report_that_comes_late_takes_no_kernel_for_gone(
     await agent.report()
     kernel = await running(other, agent)
     with pytest.raises(ReportRefused) as caught:
-        await store.observe(late, None)
+        await store.reports.apply(late, None)
     assert caught.value.passing, "the agent itself has moved on: nobody needs to be told"
     assert await status(store, kernel) == Status.RUNNING
 
@@ -69,9 +72,9 @@ async def test_an_older_stream_frees_nothing(store: Store, other: Store) -> None
     kernel = await running(other, agent)
     held = await used(store)
     # Given up, and still there: what it holds is held until its agent says that it does not have it.
-    await other._db.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
+    await other.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
     with pytest.raises(ReportRefused):
-        await store.observe(late, frozenset())
+        await store.reports.apply(late, frozenset())
     assert await used(store) == held > 0
     agent.seen.clear()
     agent.accepted = frozenset()
@@ -85,16 +88,16 @@ async def test_heartbeats_of_an_older_stream_keep_nobody_alive(store: Store, oth
     late = agent.whole()
     agent.dial(other)
     await agent.report()
-    await store._db.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
-    store._beats[AgentId(agent.name)] = agent.incarnation, 1  # noted before it left, not written yet
-    await store.write_beats()
-    assert (await store.get_agent(agent.name)).status is AgentStatus.SUSPECT
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
+    assert await store.reports.apply(late, None) == 0, "unchanged, so it is only kept as a heartbeat"
+    await store.reports.write_heartbeats()
+    assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
     with pytest.raises(ReportRefused):
-        await store.observe(late, None)  # looked at in full after that, whatever was taken in before
-    assert (await store.get_agent(agent.name)).status is AgentStatus.SUSPECT
+        await store.reports.apply(late, None)  # looked at in full after that, whatever was taken in before
+    assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
     await agent.report()
-    await other.write_beats()
-    assert (await store.get_agent(agent.name)).status is AgentStatus.ALIVE
+    await other.reports.write_heartbeats()
+    assert (await store.agents.get(agent.name)).status is AgentStatus.ALIVE
 
 
 async def test_the_same_words_through_a_new_stream_are_no_repetition(store: Store, other: Store) -> None:
@@ -119,8 +122,8 @@ async def test_an_inventory_of_an_older_stream_is_not_written(store: Store, othe
     agent.dial(other)
     await agent.report()
     with pytest.raises(ReportRefused):
-        await store.observe(late, None)
-    assert len([o for o in (await store.get_agent(agent.name)).offers if o.device_id]) == 2
+        await store.reports.apply(late, None)
+    assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
 async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_more(
@@ -132,18 +135,20 @@ async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_
     kernel = await running(store, agent)
     agent.seen.clear()
     late = agent.whole()
-    look = store._look
+    fetch = DedicatedConnection.fetch
 
-    async def look_and_be_replaced(*args: object) -> object:
-        found = await look(*args)  # type: ignore[arg-type]
-        agent.see(kernel, ObservedState.RUNNING, port=21000)
-        agent.dial(other)
-        await agent.report()
-        return found
+    async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+        rows = await fetch(connection, sql, *args)
+        if sql == SQL["agent_beat"] and agent.store is store:
+            agent.see(kernel, ObservedState.RUNNING, port=21000)
+            agent.dial(other)
+            await agent.report()
+        return rows
 
-    monkeypatch.setattr(store, "_look", look_and_be_replaced)
+    monkeypatch.setattr(DedicatedConnection, "fetch", fetch_then_reconnect)
     held = await used(store)
-    await store.observe(late, None)
+    await store.reports.apply(late, None)
+    assert agent.store is other, "the agent reconnected between the two statements"
     assert await status(store, kernel) == Status.RUNNING
     assert await used(store) == held
 

@@ -14,7 +14,7 @@ from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.lifecycle import stop_session
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
+from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
 
 
 def spec(name: str = "s", **more: object) -> SessionSpec:
@@ -23,14 +23,14 @@ def spec(name: str = "s", **more: object) -> SessionSpec:
 
 
 async def story(store: Store, ref: str) -> list[str]:
-    entries = await store.history(ref)
+    entries = await store.sessions.history(ref)
     assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), "a history has no gaps"
     assert all(a.to_status == b.from_status for a, b in pairwise(entries))
     return [e.event for e in entries]
 
 
 async def used(store: Store, agent: str = "node-1") -> dict[str, int]:
-    view = await store.get_agent(agent)
+    view = await store.agents.get(agent)
     totals: dict[str, int] = {}
     for offer in view.offers:
         totals[offer.slot] = totals.get(offer.slot, 0) + offer.used
@@ -40,7 +40,7 @@ async def used(store: Store, agent: str = "node-1") -> dict[str, int]:
 async def started(store: Store, agent: FakeAgent, **more: object) -> str:
     """A RUNNING session's kernel id."""
     await agent.report()
-    made = await store.create_session(spec(**more), actor="test")
+    made = await store.sessions.create(spec(**more), actor="test")
     assert await schedule(store) == 1
     kernel = made.kernels[0].id
     agent.see(kernel, ObservedState.RUNNING, **RUNNING)
@@ -52,12 +52,12 @@ async def started(store: Store, agent: FakeAgent, **more: object) -> str:
 async def test_a_batch_session_runs_and_succeeds(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent)
-    assert (await store.get_session("s")).status is Status.RUNNING
+    assert (await store.sessions.get("s")).status is Status.RUNNING
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
     agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
     await settle(store)
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.SUCCESS, Reason.EXIT_ZERO)
     assert await used(store) == {}
     assert await story(store, "s") == ["created", "placed", "ready", "ended"]
@@ -69,7 +69,7 @@ async def test_a_failed_batch_session_keeps_code_and_log(store: Store) -> None:
     agent.see(kernel, ObservedState.EXITED, **FAILED)
     await agent.report()
     await settle(store)
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.result) == (Status.TERMINATED, Result.FAILED)
     assert (view.kernels[0].exit_code, view.kernels[0].log_tail) == (1, "boom")
 
@@ -79,17 +79,17 @@ async def test_a_failed_start_is_retried_on_another_agent_and_then_given_up(stor
     for agent in agents.values():
         await agent.report()
     asked = {"type": "interactive", "max_attempts": 5}
-    await store.create_session(spec(**asked), actor="test")
+    await store.sessions.create(spec(**asked), actor="test")
     tried = []
     for _ in range(2):
         assert await schedule(store) == 1
-        kernel = (await store.get_session("s")).kernels[-1]
+        kernel = (await store.sessions.get("s")).kernels[-1]
         tried.append(kernel.agent_id)
         agents[str(kernel.agent_id)].see(kernel.id, ObservedState.EXITED, **FAILED)
         await agents[str(kernel.agent_id)].report()
         await settle(store)
     assert sorted(map(str, tried)) == ["node-1", "node-2"]
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.reason, len(view.kernels)) == (Status.ERROR, Reason.EXIT_NONZERO, 2)
     assert await used(store, "node-1") == await used(store, "node-2") == {}
     assert await story(store, "s") == ["created", "placed", "retry", "placed", "failed"]
@@ -99,40 +99,40 @@ async def test_a_retry_whose_last_untried_agent_is_gone_ends_with_the_reason(sto
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
-    await store.create_session(spec(type="interactive", max_attempts=5), actor="test")
+    await store.sessions.create(spec(type="interactive", max_attempts=5), actor="test")
     assert await schedule(store) == 1
-    kernel = (await store.get_session("s")).kernels[0]
+    kernel = (await store.sessions.get("s")).kernels[0]
     tried = str(kernel.agent_id)
     agents[tried].see(kernel.id, ObservedState.EXITED, **FAILED)
     await agents[tried].report()
     await settle(store)
-    assert (await store.get_session("s")).status is Status.PENDING
-    await store._db.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id <> $1", tried)
+    assert (await store.sessions.get("s")).status is Status.PENDING
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id <> $1", tried)
     await settle(store)
-    assert (await store.get_session("s")).status is Status.PENDING, "it may come back"
-    await store._db.fetch("UPDATE agents SET status = 'LOST' WHERE id <> $1", tried)
+    assert (await store.sessions.get("s")).status is Status.PENDING, "it may come back"
+    await store.database.fetch("UPDATE agents SET status = 'LOST' WHERE id <> $1", tried)
     await settle(store)
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.EXIT_NONZERO)
     assert "no other agent is left to try" in view.detail
     assert await story(store, "s") == ["created", "placed", "retry", "fail"]
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_stop_is_accepted_in_every_status(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(spec("waits"), actor="test")
-    assert (await store.stop_session("waits", actor="me")).status is Status.CANCELLED
+    await store.sessions.create(spec("waits"), actor="test")
+    assert (await stop(store, "waits", actor="me")).status is Status.CANCELLED
     kernel = await started(store, agent, name="runs")
-    assert (await store.stop_session("runs", actor="me")).status is Status.TERMINATING
-    assert (await store.stop_session("runs", actor="me")).status is Status.TERMINATING
-    assert await store.orders_for("node-1") == ()  # type: ignore[arg-type]
+    assert (await stop(store, "runs", actor="me")).status is Status.TERMINATING
+    assert (await stop(store, "runs", actor="me")).status is Status.TERMINATING
+    assert await store.orders.of("node-1") == ()  # type: ignore[arg-type]
     assert await used(store) != {}, "devices are free only when the agent says that the kernel is gone"
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
     await agent.report()
     await settle(store)
-    view = await store.stop_session("runs", actor="me")
+    view = await stop(store, "runs", actor="me")
     assert (view.status, view.reason, view.result) == (
         Status.TERMINATED, Reason.USER_REQUESTED, Result.UNDEFINED,
     )  # fmt: skip
@@ -142,16 +142,16 @@ async def test_stop_is_accepted_in_every_status(store: Store) -> None:
 async def test_a_kernel_stopped_before_its_agent_heard_of_it_ends(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(spec(), actor="test")
+    await store.sessions.create(spec(), actor="test")
     await schedule(store)
-    await store.stop_session("s", actor="me")
+    await stop(store, "s", actor="me")
     await agent.report()
     await settle(store)
-    assert (await store.get_session("s")).status is Status.TERMINATING, "its orders may still be under way"
+    assert (await store.sessions.get("s")).status is Status.TERMINATING, "its orders may still be under way"
     agent.accepted = frozenset()
     await agent.report()
     await settle(store)
-    assert (await store.get_session("s")).status is Status.TERMINATED
+    assert (await store.sessions.get("s")).status is Status.TERMINATED
 
 
 async def test_a_kernel_that_vanished_with_its_node_is_gone(store: Store) -> None:
@@ -160,7 +160,7 @@ async def test_a_kernel_that_vanished_with_its_node_is_gone(store: Store) -> Non
     agent.seen.clear()
     await agent.report()
     await settle(store)
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.KERNEL_GONE)
     assert await used(store) == {}
 
@@ -171,17 +171,17 @@ async def test_unknown_is_never_gone(store: Store) -> None:
     agent.see(kernel, ObservedState.UNKNOWN)
     await agent.report()
     await settle(store)
-    assert (await store.get_session("s")).status is Status.RUNNING
+    assert (await store.sessions.get("s")).status is Status.RUNNING
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
 
 async def test_a_lost_agent_keeps_its_devices_until_it_is_heard(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent, type="interactive")
-    await store._db.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
-    assert await store.mark_silent(40, 120) == [("node-1", "LOST")]
+    await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
+    assert await store.agents.mark_silent(40, 120) == [("node-1", "LOST")]
     await settle(store)
-    view = await store.get_session("s")
+    view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}, "fenced"
     await agent.report()  # it comes back and still runs what it should not
@@ -197,21 +197,21 @@ async def test_a_lost_agent_keeps_its_devices_until_it_is_heard(store: Store) ->
 async def test_deadlines_have_a_way_out(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(spec(pending_timeout_s=0.001, resources={"cuda.device": 9}), actor="test")
-    await store.create_session(spec("start", start_timeout_s=1), actor="test")
+    await store.sessions.create(spec(pending_timeout_s=0.001, resources={"cuda.device": 9}), actor="test")
+    await store.sessions.create(spec("start", start_timeout_s=1), actor="test")
     await schedule(store)
-    await store._db.fetch(
+    await store.database.fetch(
         "UPDATE sessions SET deadline_at = now() - interval '1 s' WHERE deadline_at IS NOT NULL"
     )
     await settle(store)
-    assert (await store.get_session("s")).reason is Reason.PENDING_TIMEOUT
-    late = await store.get_session("start")
+    assert (await store.sessions.get("s")).reason is Reason.PENDING_TIMEOUT
+    late = await store.sessions.get("start")
     assert (late.status, late.reason) == (Status.TERMINATING, Reason.START_TIMEOUT)
-    await store._db.fetch(
+    await store.database.fetch(
         "UPDATE sessions SET deadline_at = now() - interval '1 s' WHERE deadline_at IS NOT NULL"
     )
     await settle(store)
-    assert (await store.get_session("start")).status is Status.ERROR
+    assert (await store.sessions.get("start")).status is Status.ERROR
     assert await used(store) != {}, "given up is not gone: its devices stay fenced"
 
 
@@ -219,10 +219,10 @@ async def test_holds_say_why_and_never_place_twice(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     for n in range(3):
-        await store.create_session(spec(f"s{n}"), actor="test")
+        await store.sessions.create(spec(f"s{n}"), actor="test")
     assert await schedule(store) == 1
     assert await schedule(store) == 0
-    held = (await store.get_session("s1")).hold
+    held = (await store.sessions.get("s1")).hold
     assert held is not None
     assert held.reason is Reason.INSUFFICIENT_RESOURCES
     assert "cuda.device" in " ".join(held.refusals)
@@ -231,40 +231,40 @@ async def test_holds_say_why_and_never_place_twice(store: Store) -> None:
 
 async def test_a_stale_term_places_nothing(store: Store) -> None:
     await FakeAgent(store).report()
-    await store.create_session(spec(), actor="test")
-    term = await store.take_lease("old", 60)
+    await store.sessions.create(spec(), actor="test")
+    term = await store.leases.acquire("old", 60)
     assert term is not None
-    assert await store.take_lease("new", 60) is None
-    await store.resign_lease("old", term)
-    assert await store.take_lease("new", 60) == term + 1
+    assert await store.leases.acquire("new", 60) is None
+    await store.leases.release("old", term)
+    assert await store.leases.acquire("new", 60) == term + 1
     from moorage.manager.scheduling import Policy, plan
 
-    made = plan(await store.snapshot("default"), Policy())
-    assert await store.place_all(made.places, term) == 0
-    assert (await store.get_session("s")).status is Status.PENDING
+    made = plan(await store.scheduling.snapshot("default"), Policy())
+    assert await store.scheduling.place(made.places, term) == 0
+    assert (await store.sessions.get("s")).status is Status.PENDING
     assert await used(store) == {}
 
 
 async def test_names_pages_and_wrong_input(store: Store) -> None:
     for n in range(5):
-        await store.create_session(spec(f"s{n}"), actor="test")
+        await store.sessions.create(spec(f"s{n}"), actor="test")
     with pytest.raises(Conflict, match="s1"):
-        await store.create_session(spec("s1"), actor="test")
+        await store.sessions.create(spec("s1"), actor="test")
     with pytest.raises(NotFound, match="nowhere"):
-        await store.create_session(spec("x", resource_group="nowhere"), actor="test")
+        await store.sessions.create(spec("x", resource_group="nowhere"), actor="test")
     with pytest.raises(NotFound):
-        await store.get_session("00000000-0000-0000-0000-000000000000")
+        await store.sessions.get("00000000-0000-0000-0000-000000000000")
     with pytest.raises(InvalidInput, match="cursor"):
-        await store.list_sessions(cursor="nonsense")
-    first = await store.list_sessions(limit=2)
-    second = await store.list_sessions(limit=2, cursor=first.next)
-    third = await store.list_sessions(limit=2, cursor=second.next)
+        await store.sessions.page(cursor="nonsense")
+    first = await store.sessions.page(limit=2)
+    second = await store.sessions.page(limit=2, cursor=first.next)
+    third = await store.sessions.page(limit=2, cursor=second.next)
     assert [v.name for v in (*first.items, *second.items, *third.items)] == ["s4", "s3", "s2", "s1", "s0"]
     assert third.next is None
-    await store.stop_session("s1", actor="test")
-    again = await store.create_session(spec("s1"), actor="test")
-    assert (await store.get_session("s1")).id == again.id, "the live one of that name"
-    cancelled = await store.list_sessions(statuses=frozenset({Status.CANCELLED}), name="s1")
+    await stop(store, "s1", actor="test")
+    again = await store.sessions.create(spec("s1"), actor="test")
+    assert (await store.sessions.get("s1")).id == again.id, "the live one of that name"
+    cancelled = await store.sessions.page(statuses=frozenset({Status.CANCELLED}), name="s1")
     assert len(cancelled.items) == 1
 
 
@@ -272,15 +272,15 @@ async def test_of_two_moves_at_once_exactly_one_is_told_that_it_was_made(store: 
     await FakeAgent(store).report()
     for n in range(10):
         name = f"race-{n}"
-        await store.create_session(spec(name), actor="test")
+        await store.sessions.create(spec(name), actor="test")
         await schedule(store)
-        facts = next(f for f in (await store.unsettled())[0])
+        facts = next(f for f in (await store.lifecycle.unsettled())[0])
         moves = [stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
-        told = await asyncio.gather(*(store.move(m) for m in moves if m is not None))
+        told = await asyncio.gather(*(store.lifecycle.apply(m) for m in moves if m is not None))
         assert sorted(told) == [False, False, True]
-        last = (await store.history(name))[-1]
+        last = (await store.sessions.history(name))[-1]
         assert last.actor == ("one", "two", "three")[told.index(True)]
-        agent_id = (await store.get_session(name)).kernels[0].agent_id
+        agent_id = (await store.sessions.get(name)).kernels[0].agent_id
         assert agent_id is not None
-        await store.observe(FakeAgent(store).whole(), frozenset())
+        await store.reports.apply(FakeAgent(store).whole(), frozenset())
         await settle(store)

@@ -12,21 +12,23 @@ import pytest_asyncio
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import database as db
-from moorage.manager.store.database import Database, Line
+from moorage.manager.store.database import Database, DedicatedConnection
 
 
 @pytest_asyncio.fixture
-async def line(empty_database: str) -> AsyncIterator[Line]:
-    made = Line(empty_database)
+async def line(empty_database: str) -> AsyncIterator[DedicatedConnection]:
+    made = DedicatedConnection(empty_database)
     yield made
     await made.close()
 
 
-async def backend(line: Line) -> int:
+async def backend(line: DedicatedConnection) -> int:
     return int((await line.fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"])
 
 
-async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(line: Line) -> None:
+async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(
+    line: DedicatedConnection,
+) -> None:
     """As when an agent's stream ends in the middle of its report: the line of all reports must go on."""
     pid = await backend(line)
     os.kill(pid, signal.SIGSTOP)
@@ -44,7 +46,7 @@ async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(
     assert (await line.fetch("SELECT 3 AS three"))[0]["three"] == 3
 
 
-async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: Line) -> None:
+async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: DedicatedConnection) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         pid = await backend(line)
         working = asyncio.create_task(line.fetch("SELECT pg_sleep(30)"))
@@ -60,16 +62,14 @@ async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: Line) -
             assert (await line.fetch("SELECT 1 AS one"))[0]["one"] == 1
 
 
-async def test_a_question_does_not_wait_for_ever_for_a_free_connection(
+async def test_statements_do_not_wait_indefinitely_for_a_pool_connection(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db, "COMMAND_TIMEOUT_S", 0.2)
     async with Database(empty_database) as database, asyncio.timeout(20):
-        assert database._pool is not None
-        busy = [await database._pool.acquire() for _ in range(database._pool.get_max_size())]
+        busy = [asyncio.create_task(database.fetch("SELECT pg_sleep(3)")) for _ in range(db.POOL_SIZE)]
+        await asyncio.sleep(0)
         with pytest.raises(StoreUnavailable):
             await database.fetch("SELECT 1")
-        await database._pool.release(busy.pop())
+        await asyncio.gather(*busy)
         assert len(await database.fetch("SELECT 1")) == 1
-        for connection in busy:
-            await database._pool.release(connection)

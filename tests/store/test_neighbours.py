@@ -36,8 +36,8 @@ def with_offers(agent: FakeAgent, *offers: SlotOffer) -> Report:
 
 async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
     agent = FakeAgent(store)
-    await store.observe(with_offers(agent, *OFFERS), None)
-    (seen,) = (await store.snapshot("default")).agents
+    await store.reports.apply(with_offers(agent, *OFFERS), None)
+    (seen,) = (await store.scheduling.snapshot("default")).agents
     near = {d.device_id: (d.numa, d.peers, d.parent, d.quantum) for d in seen.devices}
     assert near == {
         "GPU-0": (0, frozenset(), "", 1),
@@ -47,16 +47,16 @@ async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
         "MIG-0": (1, frozenset(), "GPU-4", 1000),
     }
     view = {
-        o.device_id: (o.numa, o.nvlink_domain, o.parent) for o in (await store.get_agent(agent.name)).offers
+        o.device_id: (o.numa, o.nvlink_domain, o.parent) for o in (await store.agents.get(agent.name)).offers
     }
     assert view["GPU-3"] == (1, "1", "")
     assert view["MIG-0"] == (1, "", "GPU-4")
     assert view[""] == (None, "", "")
     # What an agent learns later counts too.
-    await store.observe(
+    await store.reports.apply(
         with_offers(agent, OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")), None
     )
-    (seen,) = (await store.snapshot("default")).agents
+    (seen,) = (await store.scheduling.snapshot("default")).agents
     known = {d.device_id: (d.numa, d.peers) for d in seen.devices if d.capacity}
     assert known == {"GPU-0": (None, {"GPU-2"}), "GPU-2": (None, {"GPU-0"})}
 
@@ -69,7 +69,7 @@ async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
 async def test_devices_that_lie_near_each_other_are_given_together(
     store: Store, resources: dict[str, str | int | float], devices: set[str]
 ) -> None:
-    await store.observe(with_offers(FakeAgent(store), *OFFERS), None)
-    await store.create_session(SessionSpec(command=["x"], resources=resources), actor="t")
-    (place,) = plan(await store.snapshot("default"), Policy()).places
+    await store.reports.apply(with_offers(FakeAgent(store), *OFFERS), None)
+    await store.sessions.create(SessionSpec(command=["x"], resources=resources), actor="t")
+    (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
     assert {take.device_id for take in place.allocations if take.device_id} == devices

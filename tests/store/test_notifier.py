@@ -10,7 +10,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.store import Store, Topic
 
-from .conftest import FakeAgent, schedule
+from .conftest import FakeAgent, schedule, stop
 
 Heard = Collection[AgentId] | None
 
@@ -40,13 +40,13 @@ async def test_orders_ring_for_the_agents_that_are_meant(store: Store, empty_dat
         for name in ("node-1", "node-2"):
             await FakeAgent(store, name).report()
         spec = SessionSpec(command=["x"], resources={"cuda.device": 2})
-        made = await store.create_session(spec, actor="test")
+        made = await store.sessions.create(spec, actor="test")
         await schedule(store)
-        agent = (await store.get_session(made.id)).kernels[0].agent_id
+        agent = (await store.sessions.get(made.id)).kernels[0].agent_id
         await own.until(str(agent))
         await elsewhere.until(str(agent))
         assert plain.is_set()
-        await store.stop_session(made.id, actor="test")
+        await stop(store, made.id, actor="test")
         await own.until(str(agent))
 
 
@@ -64,16 +64,16 @@ async def test_orders_of_many_agents_are_those_of_each(store: Store) -> None:
     for agent in agents:
         await agent.report()
     for _ in range(4):
-        await store.create_session(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
+        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
     assert await schedule(store) == 4
     ids = [AgentId(a.name) for a in agents]
-    many = await store.orders_for_many(ids)
+    many = await store.orders.of_many(ids)
     assert {a: len(kernels) for a, kernels in many.items()} == {"node-0": 2, "node-1": 2, "node-2": 0}
-    assert many == {a: await store.orders_for(a) for a in ids}
+    assert many == {a: await store.orders.of(a) for a in ids}
     assert all(len(kernel.devices) == 1 for kernels in many.values() for kernel in kernels)
     stopped = many[ids[0]][0]
-    await store.stop_session(stopped.session_id, actor="t")
-    assert await store.orders_for(ids[0]) == many[ids[0]][1:]
+    await stop(store, stopped.session_id, actor="t")
+    assert await store.orders.of(ids[0]) == many[ids[0]][1:]
 
 
 async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_managers(
@@ -85,32 +85,35 @@ async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_manager
         agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
         for agent in agents:
             await agent.report()
-        assert len((await other.snapshot("default")).agents) == 3
-        await store.create_session(SessionSpec(command=["x"], resources={"cuda.device": 2}), actor="t")
+        assert len((await other.scheduling.snapshot("default")).agents) == 3
+        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 2}), actor="t")
         while not room.empty():
             room.get_nowait()
         assert await schedule(store) == 1
         async with asyncio.timeout(5):
             while (heard := await room.get()) is None or len(heard) != 1:
                 pass
-        free = {a.agent_id: sum(d.free for d in a.devices) for a in (await other.snapshot("default")).agents}
+        free = {
+            a.agent_id: sum(d.free for d in a.devices)
+            for a in (await other.scheduling.snapshot("default")).agents
+        }
         assert free == {f"node-{n}": 0 if f"node-{n}" in heard else 2000 for n in range(3)}
         # One that moved to another group is not found in its old one.
-        await store._db.fetch("UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'")
+        await store.database.fetch("UPDATE agents SET resource_group = 'elsewhere' WHERE id = 'node-1'")
         store.notifier.notify_capacity([AgentId("node-1")])
-        assert len((await store.snapshot("default")).agents) == 2
-        assert len((await store.snapshot("elsewhere")).agents) == 1
+        assert len((await store.scheduling.snapshot("default")).agents) == 2
+        assert len((await store.scheduling.snapshot("elsewhere")).agents) == 1
 
 
 async def test_holds_are_written_only_when_they_say_something_new(store: Store) -> None:
     await FakeAgent(store, gpus=1).report()
     for _ in range(3):
-        await store.create_session(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
+        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
     await schedule(store)
     written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
     for _ in range(3):
         await schedule(store)  # until retries are counted as far as the group's policy looks at them
-    before = [tuple(row) for row in await store._db.fetch(written)]
+    before = [tuple(row) for row in await store.database.fetch(written)]
     await schedule(store)
-    assert [tuple(row) for row in await store._db.fetch(written)] == before
+    assert [tuple(row) for row in await store.database.fetch(written)] == before
     assert len(before) == 2

@@ -14,26 +14,27 @@ from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
 
-from .conftest import FakeAgent, settle
+from .conftest import LOST_GRACE_S, FakeAgent, settle
 
 
 async def tick(store: Store) -> None:
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock).run_once()
+        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
 
 async def add(store: Store, name: str, priority: int = 10, **more: object) -> str:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "priority": priority}
     spec = SessionSpec.model_validate(base | {"name": name} | more)
-    return (await store.create_session(spec, actor="t")).id
+    return (await store.sessions.create(spec, actor="t")).id
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> str:
     """It is placed, and runs; the id of its kernel."""
     await tick(store)
-    kernel = (await store.get_session(name)).kernels[-1].id
+    kernel = (await store.sessions.get(name)).kernels[-1].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
     await settle(store)
@@ -48,11 +49,11 @@ async def gone(agent: FakeAgent, kernel: str) -> None:
 
 async def allow(store: Store, **how: object) -> None:
     options = GroupOptions(preemption=PreemptionOptions.model_validate(how))
-    await store.put_group("default", options, actor="t")
+    await store.groups.put("default", options, actor="t")
 
 
 async def events(store: Store, name: str) -> list[str]:
-    return [entry.event for entry in await store.history(name)]
+    return [entry.event for entry in await store.sessions.history(name)]
 
 
 async def test_nothing_is_stopped_unless_the_group_says_so(store: Store) -> None:
@@ -62,7 +63,7 @@ async def test_nothing_is_stopped_unless_the_group_says_so(store: Store) -> None
     await runs(store, agent, "low")
     await add(store, "high", 90)
     await tick(store)
-    assert (await store.get_session("low")).status is Status.RUNNING
+    assert (await store.sessions.get("low")).status is Status.RUNNING
 
 
 async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> None:
@@ -73,23 +74,23 @@ async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> No
     old = await runs(store, agent, "low")
     high = await add(store, "high", 90)
     await tick(store)
-    view = await store.get_session("low")
+    view = await store.sessions.get("low")
     assert (view.status, view.reason, view.attempt) == (Status.PENDING, Reason.PREEMPTED, 2)
     assert high in view.detail
     assert view.deadline_at is not None
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(2):  # it has its grace, and nobody gets the room meanwhile
         await tick(store)
-    assert [(await store.get_session(n)).status for n in ("low", "high")] == [Status.PENDING] * 2
+    assert [(await store.sessions.get(n)).status for n in ("low", "high")] == [Status.PENDING] * 2
     assert await events(store, "low") == ["created", "placed", "ready", "preempt"]
     await gone(agent, old)
     second = await runs(store, agent, "high")
-    assert (await store.get_session("low")).status is Status.PENDING
+    assert (await store.sessions.get("low")).status is Status.PENDING
     await gone(agent, second)
     await runs(store, agent, "low")
-    view = await store.get_session("low")
+    view = await store.sessions.get("low")
     assert (view.status, view.requeues, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
-    assert await store.check() == []
+    assert await store.integrity.check() == []
 
 
 async def test_a_victim_ends_where_the_group_says_so(store: Store) -> None:
@@ -100,17 +101,17 @@ async def test_a_victim_ends_where_the_group_says_so(store: Store) -> None:
     kernel = await runs(store, agent, "low")
     await add(store, "high", 90)
     await tick(store)
-    assert (await store.get_session("low")).status is Status.TERMINATING
+    assert (await store.sessions.get("low")).status is Status.TERMINATING
     await gone(agent, kernel)
-    view = await store.get_session("low")
+    view = await store.sessions.get("low")
     assert (view.status, view.reason, view.result) == (
         Status.TERMINATED,
         Reason.PREEMPTED,
         Result.UNDEFINED,
     )
     await tick(store)
-    assert (await store.get_session("high")).status is Status.SCHEDULED
-    assert await store.check() == []
+    assert (await store.sessions.get("high")).status is Status.SCHEDULED
+    assert await store.integrity.check() == []
 
 
 @pytest.mark.parametrize(
@@ -131,8 +132,8 @@ async def test_who_is_left_alone(
     await runs(store, agent, "low")
     await add(store, "high", high)
     await tick(store)
-    assert (await store.get_session("low")).status is Status.RUNNING
-    hold = (await store.get_session("high")).hold
+    assert (await store.sessions.get("low")).status is Status.RUNNING
+    hold = (await store.sessions.get("high")).hold
     assert hold is not None
     assert hold.reason is Reason.INSUFFICIENT_RESOURCES
 
@@ -143,12 +144,12 @@ async def test_one_that_ended_meanwhile_is_no_victim(store: Store) -> None:
     made = {name: SessionId(await add(store, name)) for name in ("over", "waits")}
     await tick(store)
     for name in made:
-        kernel = (await store.get_session(name)).kernels[-1].id
+        kernel = (await store.sessions.get(name)).kernels[-1].id
         agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()  # seen, and not yet written down as the session's end
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
-    assert await store.preempt(victims) == 0
+    assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims) == 0
     await settle(store)
-    assert (await store.get_session("over")).result is Result.SUCCESS
-    assert (await store.get_session("waiting")).status is Status.PENDING
+    assert (await store.sessions.get("over")).result is Result.SUCCESS
+    assert (await store.sessions.get("waiting")).status is Status.PENDING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import asyncpg
 import pytest
@@ -17,21 +18,23 @@ from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Policy, plan
-from moorage.manager.store import Store, database
+from moorage.manager.store import Store
+from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
+from moorage.manager.termination import SessionTerminator
 
-from .conftest import FakeAgent
+from .conftest import LOST_GRACE_S, FakeAgent, stop
 
 ANN, BOB = Owner("ann", "vision"), Owner("bob", "vision")
 
 
 async def limit(store: Store, scope: Scope, name: str, **limits: object) -> None:
-    await store.put_quota(scope, name, QuotaLimits.model_validate(limits), actor="t")
+    await store.quotas.put(scope, name, QuotaLimits.model_validate(limits), actor="t")
 
 
 async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> None:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
-    await store.create_session(
+    await store.sessions.create(
         SessionSpec.model_validate(base | {"name": name} | more), actor="t", owner=owner
     )
 
@@ -39,11 +42,11 @@ async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> No
 async def tick(store: Store) -> None:
     clock = SystemClock()
     async with Leader(store, clock) as leader:
-        await Scheduler(store, leader, Metrics(), clock).run_once()
+        await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
 
 async def placed(store: Store) -> list[str]:
-    page = await store.list_sessions(statuses=frozenset({Status.SCHEDULED}))
+    page = await store.sessions.page(statuses=frozenset({Status.SCHEDULED}))
     return sorted(view.name for view in page.items)
 
 
@@ -55,18 +58,18 @@ async def test_what_is_used_is_counted_and_kept(store: Store) -> None:
     await add(store, "other", BOB)
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1"]
-    hold = (await store.get_session("s2")).hold
+    hold = (await store.sessions.get("s2")).hold
     assert hold is not None
     assert (hold.reason, hold.attempts) == (Reason.QUOTA, 0)
     assert hold.refusals == ["user ann: cuda.device: used 2 + requested 1 > limit 2 (over by 1)"]
-    view = await store.get_quota("user", "ann")
+    view = await store.quotas.get("user", "ann")
     assert (view.used, view.running, view.waiting) == ({"cuda.device": 2}, 2, 2)
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1"]
     await limit(store, "user", "ann", slots={"cuda.device": 3})
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1", "s2"]
-    await store.delete_quota("user", "ann")
+    await store.quotas.delete("user", "ann")
     await tick(store)
     assert len(await placed(store)) == 5
 
@@ -90,14 +93,14 @@ async def test_each_scope_counts_its_own(
     await add(store, "small", ANN, resources={"cpu": 1})
     await tick(store)
     assert "first" in await placed(store)
-    hold = (await store.get_session("second")).hold
+    hold = (await store.sessions.get("second")).hold
     assert hold is not None
     assert any(refusal.startswith(line) for refusal in hold.refusals), hold.refusals
     assert ("small" in await placed(store)) == ("sessions" not in limits)
 
 
 async def test_a_users_quota_counts_in_all_groups(store: Store) -> None:
-    await store.put_group("other", GroupOptions(), actor="t")
+    await store.groups.put("other", GroupOptions(), actor="t")
     await FakeAgent(store, "a", gpus=8).report()
     await FakeAgent(store, "b", gpus=8, group="other").report()
     await limit(store, "user", "ann", sessions=1)
@@ -118,9 +121,9 @@ async def test_no_more_wait_than_may(store: Store) -> None:
     assert "administrator" in str(caught.value)
     spec = SessionSpec(command=["x"])
     with pytest.raises(QuotaExceeded):
-        await store.create_session_once(spec, actor="t", owner=ANN, idempotency_key=IdempotencyKey("k", "1"))
+        await store.sessions.create_once(spec, actor="t", owner=ANN, idempotency_key=IdempotencyKey("k", "1"))
     await add(store, "s3", BOB)
-    await store.stop_session("s1", actor="t")
+    await stop(store, "s1", actor="t")
     await add(store, "s4")
     await limit(store, "group", "default", pending=0)
     with pytest.raises(QuotaExceeded, match="group 'default' may have 0"):
@@ -132,28 +135,34 @@ async def test_of_many_that_come_at_once_as_many_are_made_as_may_wait(store: Sto
     asked = (add(store, f"s{n}", ANN if n % 2 else BOB) for n in range(60))
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 35
-    assert (await store.get_quota("project", "vision")).waiting == 25
+    assert (await store.quotas.get("project", "vision")).waiting == 25
 
 
-async def test_two_managers_at_the_same_moment_do_not_overrun_it(store: Store, empty_database: str) -> None:
+async def test_concurrent_creates_in_two_managers_respect_the_quota(
+    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await limit(store, "user", "ann", pending=1)
-    connection = await asyncpg.connect(empty_database)
-    try:
-        async with Store(empty_database, SystemClock()) as other:
-            await database._init(connection)
-            other._create_line = connection  # type: ignore[assignment]
-            async with connection.transaction():
-                await add(other, "theirs")
-                mine = asyncio.create_task(add(store, "mine"))
-                blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                async with asyncio.timeout(10):
-                    while not (await store._db.fetch(blocked))[0]["count"]:
-                        assert not mine.done(), "it did not see theirs, and is one too many"
-            with pytest.raises(QuotaExceeded):
-                await mine
-    finally:
-        await connection.close()
-    assert (await store.get_quota("user", "ann")).waiting == 1
+    uncommitted: list[DedicatedConnection] = []
+    fetch = DedicatedConnection.fetch
+
+    async def fetch_without_commit(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+        if sql == SQL["session_create_checked"] and not uncommitted:
+            uncommitted.append(connection)
+            await fetch(connection, "BEGIN")
+        return await fetch(connection, sql, *args)
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", fetch_without_commit)
+    async with Store(empty_database, SystemClock()) as other:
+        await add(other, "theirs")
+        mine = asyncio.create_task(add(store, "mine"))
+        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        async with asyncio.timeout(10):
+            while not (await store.database.fetch(blocked))[0]["count"]:
+                assert not mine.done(), "it missed the uncommitted create and exceeds the quota"
+        await fetch(uncommitted[0], "COMMIT")
+        with pytest.raises(QuotaExceeded):
+            await mine
+    assert (await store.quotas.get("user", "ann")).waiting == 1
 
 
 async def test_two_managers_at_once_keep_the_limits_of_two_users(store: Store, empty_database: str) -> None:
@@ -169,11 +178,11 @@ async def test_two_managers_at_once_keep_the_limits_of_two_users(store: Store, e
         answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 40
     for name in ("ann", "bob"):
-        assert (await store.get_quota("user", name)).waiting == 40
+        assert (await store.quotas.get("user", name)).waiting == 40
 
 
 async def test_fair_shares_go_by_what_is_held(store: Store) -> None:
-    await store.put_group("default", GroupOptions(strategy="drf"), actor="t")
+    await store.groups.put("default", GroupOptions(strategy="drf"), actor="t")
     agent = FakeAgent(store, "a", gpus=3)
     await agent.report()
     await add(store, "a1")
@@ -181,7 +190,7 @@ async def test_fair_shares_go_by_what_is_held(store: Store) -> None:
     for name in ("a2", "a3"):
         await add(store, name)
     await add(store, "b1", BOB)
-    snapshot = await store.snapshot("default", (await store.groups_with_pending())[0][1])
+    snapshot = await store.scheduling.snapshot("default", (await store.groups.with_pending())[0][1])
     assert snapshot.usage == {"ann": {"cuda.device": 1}}
     await tick(store)
     assert await placed(store) == ["a1", "a2", "b1"]
@@ -191,57 +200,69 @@ async def test_a_quota_for_nobody(store: Store) -> None:
     with pytest.raises(NotFound, match="no resource group 'nowhere'"):
         await limit(store, "group", "nowhere", sessions=1)
     with pytest.raises(NotFound, match="user 'ann' has no quota"):
-        await store.delete_quota("user", "ann")
+        await store.quotas.delete("user", "ann")
     await limit(store, "user", "to-come", sessions=1)
-    assert [view.name for view in await store.list_quotas()] == ["to-come"]
+    assert [view.name for view in await store.quotas.all()] == ["to-come"]
     for wrong in ("sessions = -1", "pending = -1", "slots = '[]'", "scope = 'team'", "name = ''"):
         with pytest.raises(asyncpg.CheckViolationError):
-            await store._db.fetch(f"UPDATE quotas SET {wrong}")
+            await store.database.fetch(f"UPDATE quotas SET {wrong}")
 
 
 async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_database: str) -> None:
     """What is counted for quotas is complete: what the leader before placed is there, or is not to come."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
-    term = await store.take_lease("old", 60)
-    (place,) = plan(await store.snapshot("default"), Policy()).places
+    term = await store.leases.acquire("old", 60)
+    (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
     one = [[place.session_id], [place.revision], [place.kernel_id], [place.agent_id], [60.0]]
     takes = [[place.kernel_id], ["cpu"], [""], [1000]]
     old = await asyncpg.connect(empty_database)
     try:
         async with old.transaction():
             assert await old.fetch(SQL["session_place"], term, *one, *takes, [], [], [], ["a"])
-            taking = asyncio.create_task(store.take_lease("new", 60))
+            taking = asyncio.create_task(store.leases.acquire("new", 60))
             blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             async with asyncio.timeout(10):
-                while not (await store._db.fetch(blocked))[0]["count"]:
+                while not (await store.database.fetch(blocked))[0]["count"]:
                     assert not taking.done()
         assert await taking is None, "it leads still"
-        await store._db.fetch("UPDATE leases SET expires_at = now()")
-        assert await store.take_lease("new", 60) == (term or 0) + 1
-        store.notifier.notify_waiting([place.session_id])  # as the manager that placed it does
+        await store.database.fetch("UPDATE leases SET expires_at = now()")
+        assert await store.leases.acquire("new", 60) == (term or 0) + 1
+        store.notifier.notify_pending([place.session_id])  # as the manager that placed it does
         await add(store, "s2", resources={"cpu": 1})
-        (place,) = plan(await store.snapshot("default"), Policy()).places
-        assert await store.place_all([place], term or 0) == 0, "it leads no more"
+        (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
+        assert await store.scheduling.place([place], term or 0) == 0, "it leads no more"
     finally:
         await old.close()
 
 
-async def test_both_forms_of_creation_make_the_same(store: Store) -> None:
-    """The short one steps aside where waiting sessions are counted, and comes back when they are not."""
+async def test_both_create_statements_write_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longer one is used only while there are quotas of pending sessions."""
+    statements: list[str] = []
+    fetch = DedicatedConnection.fetch
+
+    async def recording_fetch(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+        statements.append(sql)
+        return await fetch(connection, sql, *args)
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", recording_fetch)
     spec = SessionSpec(command=["x"], type="interactive", pending_timeout_s=60, priority=20)
-    found = []
+    found: list[dict[str, Any]] = []
     for name, limited in (("short", False), ("checked", True), ("short-again", False)):
         if limited:
             await limit(store, "user", "nobody", pending=1)
         elif found:
-            await store.delete_quota("user", "nobody")
-            await add(store, "between")  # still by the other form, which sees that it is not needed any more
-        view = await store.create_session(spec.model_copy(update={"name": name}), actor="t", owner=ANN)
-        assert store._limited is limited
-        assert view == (await store.get_session(name)).model_copy(update={"spec": view.spec})
-        (row,) = await store._db.fetch("SELECT * FROM sessions WHERE name = $1", name)
-        (kernel,) = await store._db.fetch("SELECT * FROM kernels WHERE session_id = $1", row["id"])
+            await store.quotas.delete("user", "nobody")
+            await add(store, "between")  # by the longer statement, which finds that it is no longer needed
+        statements.clear()
+        view = await store.sessions.create(spec.model_copy(update={"name": name}), actor="t", owner=ANN)
+        created_by = [
+            sql for sql in statements if sql in (SQL["session_create"], SQL["session_create_checked"])
+        ]
+        assert created_by[-1] == SQL["session_create_checked" if limited else "session_create"]
+        assert view == (await store.sessions.get(name)).model_copy(update={"spec": view.spec})
+        (row,) = await store.database.fetch("SELECT * FROM sessions WHERE name = $1", name)
+        (kernel,) = await store.database.fetch("SELECT * FROM kernels WHERE session_id = $1", row["id"])
         same = dict(row) | {
             "spec": row["spec"] | {"name": ""},
             "waits": row["deadline_at"] - row["created_at"],
@@ -249,5 +270,5 @@ async def test_both_forms_of_creation_make_the_same(store: Store) -> None:
         own = {"id", "name", "created_at", "status_since", "deadline_at", "secret", "session_id"}
         both = {**{f"kernel.{k}": v for k, v in dict(kernel).items() if k not in own}, **same}
         found.append({k: v for k, v in both.items() if k not in own})
-        assert [entry.event for entry in await store.history(name)] == ["created"]
+        assert [entry.event for entry in await store.sessions.history(name)] == ["created"]
     assert found[0] == found[1] == found[2]

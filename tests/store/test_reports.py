@@ -14,29 +14,29 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import Store, migrate
-from moorage.manager.store.database import Line
+from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
-from .conftest import FakeAgent, schedule, settle
+from .conftest import FakeAgent, schedule, settle, stop
 
 
 async def seen_ago(store: Store, agent: str) -> float:
     sql = "SELECT extract(epoch FROM now() - last_seen)::float8 AS ago FROM agents WHERE id = $1"
-    return float((await store._db.fetchrow(sql, agent))["ago"])
+    return float((await store.database.fetchrow(sql, agent))["ago"])
 
 
 async def silence(store: Store) -> None:
-    await store._db.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
+    await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
 
 
 async def test_many_agents_report_at_once_and_none_is_taken_for_another(store: Store) -> None:
     agents = [FakeAgent(store, f"node-{n:02d}", gpus=1) for n in range(20)]
     await asyncio.gather(*(agent.report() for agent in agents))
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
-    made = await asyncio.gather(*(store.create_session(spec, actor="t") for _ in agents))
+    made = await asyncio.gather(*(store.sessions.create(spec, actor="t") for _ in agents))
     assert await schedule(store) == 20
     by_name = {agent.name: agent for agent in agents}
-    where = {view.id: (await store.get_session(view.id)).kernels[0] for view in made}
+    where = {view.id: (await store.sessions.get(view.id)).kernels[0] for view in made}
     for number, kernel in enumerate(where.values()):
         # Every second one ends by itself, the others run.
         state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
@@ -44,9 +44,9 @@ async def test_many_agents_report_at_once_and_none_is_taken_for_another(store: S
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
     assert await asyncio.gather(*(agent.report() for agent in agents)) == [1] * 20
     await settle(store)
-    statuses = [(await store.get_session(view.id)).status for view in made]
+    statuses = [(await store.sessions.get(view.id)).status for view in made]
     assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
-    used = [sum(o.used for o in view.offers if o.device_id) for view in await store.list_agents()]
+    used = [sum(o.used for o in view.offers if o.device_id) for view in await store.agents.all()]
     assert sorted(used) == [0] * 10 + [1000] * 10
 
 
@@ -65,23 +65,23 @@ async def test_an_agent_marked_silent_by_another_manager_is_back_with_its_next_h
 ) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store._db.fetch("UPDATE agents SET status = 'SUSPECT'")  # this store does not know
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT'")  # this store does not know
     await agent.report()
     async with asyncio.timeout(5):
-        while (await store.get_agent(agent.name)).status is not AgentStatus.ALIVE:
+        while (await store.agents.get(agent.name)).status is not AgentStatus.ALIVE:
             pass
 
 
 async def test_the_same_report_means_something_else_after_a_stop(store: Store) -> None:
     agent = FakeAgent(store, accepted=frozenset())
     await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await schedule(store)
     assert await agent.report() == 0
-    await store.stop_session(made.id, actor="t")
+    await stop(store, made.id, actor="t")
     assert await agent.report() == 1, "it never had the kernel, and its orders no longer name it"
     await settle(store)
-    assert (await store.get_session(made.id)).status is Status.TERMINATED
+    assert (await store.sessions.get(made.id)).status is Status.TERMINATED
 
 
 async def test_a_new_inventory_is_written_and_a_withdrawn_slot_offers_nothing(store: Store) -> None:
@@ -89,17 +89,17 @@ async def test_a_new_inventory_is_written_and_a_withdrawn_slot_offers_nothing(st
     await agent.report()
     agent.gpus = 1
     await agent.report()
-    offers = (await store.get_agent(agent.name)).offers
+    offers = (await store.agents.get(agent.name)).offers
     assert [o.device_id for o in offers if o.device_id] == ["GPU-node-1-0"]
     agent.gpus = 2
     await agent.report()
-    assert len([o for o in (await store.get_agent(agent.name)).offers if o.device_id]) == 2
+    assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
 async def test_two_reports_of_one_agent_at_once_are_taken_in_one_after_the_other(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await schedule(store)
     kernel = made.kernels[0].id
     agent.see(kernel, ObservedState.CREATING)
@@ -107,10 +107,13 @@ async def test_two_reports_of_one_agent_at_once_are_taken_in_one_after_the_other
     agent.see(kernel, ObservedState.RUNNING, port=21000)
     others = [FakeAgent(store, f"other-{n}").report() for n in range(5)]
     answers = await asyncio.gather(
-        *others, store.observe(first, None), store.observe(agent.whole(), None), return_exceptions=False
+        *others,
+        store.reports.apply(first, None),
+        store.reports.apply(agent.whole(), None),
+        return_exceptions=False,
     )
     assert answers == [0] * 5 + [1, 1]
-    assert (await store.get_session(made.id)).kernels[0].status is Status.RUNNING
+    assert (await store.sessions.get(made.id)).kernels[0].status is Status.RUNNING
 
 
 async def test_what_an_agent_may_forget_waits_for_the_disk(
@@ -118,26 +121,26 @@ async def test_what_an_agent_may_forget_waits_for_the_disk(
 ) -> None:
     """How a kernel ended, that is, and what is written together with it; all else is said again."""
     told: list[str] = []
-    fetch = Line.fetch
+    fetch = DedicatedConnection.fetch
 
-    async def noted(line: Line, sql: str, *args: Any) -> list[Any]:
+    async def noted(line: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         if sql == SQL["kernel_observe"]:
             told.append((await fetch(line, "SHOW synchronous_commit"))[0][0])
         return await fetch(line, sql, *args)
 
-    monkeypatch.setattr(Line, "fetch", noted)
+    monkeypatch.setattr(DedicatedConnection, "fetch", noted)
     await migrate(empty_database)
     async with Store(empty_database, SystemClock()) as store:
         # The server of the tests waits for no disk: here it does, unless a line says otherwise.
         name = urlsplit(empty_database).path[1:]
-        await store._db.fetch(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
+        await store.database.fetch(f'ALTER DATABASE "{name}" SET synchronous_commit = on')
         agents = [FakeAgent(store, f"node-{n}", gpus=1) for n in range(2)]
         for agent in agents:
             await agent.report()
         spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
-        made = [await store.create_session(spec, actor="t") for _ in agents]
+        made = [await store.sessions.create(spec, actor="t") for _ in agents]
         assert await schedule(store) == 2
-        kernels = [(await store.get_session(view.id)).kernels[0] for view in made]
+        kernels = [(await store.sessions.get(view.id)).kernels[0] for view in made]
         at = {str(kernel.agent_id): kernel.id for kernel in kernels}
         one, two = agents
         one.see(at[one.name], ObservedState.RUNNING, port=21000)
@@ -153,23 +156,23 @@ async def test_what_an_agent_may_forget_waits_for_the_disk(
 async def test_another_incarnation_is_written(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    before = await store.get_agent(agent.name)
-    await store.observe(replace(agent.whole(), incarnation="incarnation-2"), None)
-    after = await store.get_agent(agent.name)
+    before = await store.agents.get(agent.name)
+    await store.reports.apply(replace(agent.whole(), incarnation="incarnation-2"), None)
+    after = await store.agents.get(agent.name)
     assert after.connected_since > before.connected_since
 
 
 async def test_how_far_a_start_is_is_kept_until_it_goes_on(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     assert await schedule(store) == 1
-    kernel = (await store.get_session(made.id)).kernels[0]
+    kernel = (await store.sessions.get(made.id)).kernels[0]
 
     async def told(state: ObservedState, detail: str = "") -> tuple[int, Status, str]:
         agent.see(kernel.id, state, detail=detail)
         changed = await agent.report()
-        now = (await store.get_session(made.id)).kernels[0]
+        now = (await store.sessions.get(made.id)).kernels[0]
         return changed, now.status, now.detail
 
     prep = ObservedState.PREPARING
@@ -180,4 +183,4 @@ async def test_how_far_a_start_is_is_kept_until_it_goes_on(store: Store) -> None
     assert await told(ObservedState.CREATING, "loading") == (1, Status.CREATING, "loading")
     assert await told(ObservedState.RUNNING) == (1, Status.RUNNING, "")
     await settle(store)
-    assert (await store.get_session(made.id)).status is Status.RUNNING
+    assert (await store.sessions.get(made.id)).status is Status.RUNNING

@@ -13,7 +13,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle
+from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
 
 
 def job(**more: object) -> SessionSpec:
@@ -24,11 +24,11 @@ def job(**more: object) -> SessionSpec:
 async def run(store: Store, agent: FakeAgent) -> str:
     """The newest attempt, placed and RUNNING; its kernel."""
     assert await schedule(store) == 1
-    kernel = (await store.get_session("job")).kernels[-1].id
+    kernel = (await store.sessions.get("job")).kernels[-1].id
     agent.see(kernel, ObservedState.RUNNING, **RUNNING)
     await agent.report()
     await settle(store)
-    assert (await store.get_session("job")).status is Status.RUNNING
+    assert (await store.sessions.get("job")).status is Status.RUNNING
     return kernel
 
 
@@ -40,37 +40,37 @@ async def end(store: Store, agent: FakeAgent, kernel: str, **more: object) -> No
 
 async def pass_time(store: Store) -> None:
     """The pause is over: Postgres' clock decides, so what it compares with is moved instead."""
-    await store._db.fetch("UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL")
+    await store.database.fetch("UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL")
 
 
 async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(retries=2, retry_backoff_s=30, max_attempts=1), actor="test")
+    await store.sessions.create(job(retries=2, retry_backoff_s=30, max_attempts=1), actor="test")
     kernels = [await run(store, agent)]
     await end(store, agent, kernels[0], **FAILED)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.requeues, view.attempt) == (Status.PENDING, 1, 2)
     assert view.not_before is not None
     assert 25 < (view.not_before - view.status_since).total_seconds() <= 30
     assert view.hold is not None
     assert (view.hold.reason, "not before" in view.hold.text) == (Reason.BACKOFF, True)
-    assert (await store.get_agent("node-1")).offers[0].used == 0, "a pause holds no resources"
+    assert (await store.agents.get("node-1")).offers[0].used == 0, "a pause holds no resources"
     assert await schedule(store) == 0, "the pause is kept"
-    assert await store.groups_with_pending() == [], "and costs no pass"
+    assert await store.groups.with_pending() == [], "and costs no pass"
 
     await pass_time(store)
     kernels.append(await run(store, agent))
     await end(store, agent, kernels[1], exit_code=-9, reason=Reason.KILLED)
-    assert (await store.get_session("job")).requeues == 2
+    assert (await store.sessions.get("job")).requeues == 2
     await pass_time(store)
     kernels.append(await run(store, agent))
     assert len(set(kernels)) == 3, "each run is a kernel of its own"
     await end(store, agent, kernels[2], **FAILED)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.result, view.attempt) == (Status.TERMINATED, Result.FAILED, 3)
     assert [k.exit_code for k in view.kernels] == [1, -9, 1]
-    story = [e.event for e in await store.history("job")]
+    story = [e.event for e in await store.sessions.history("job")]
     assert story == [
         "created",
         "placed",
@@ -83,40 +83,40 @@ async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(sto
         "ready",
         "ended",
     ]
-    assert (await store.get_agent("node-1")).offers[0].used == 0
+    assert (await store.agents.get("node-1")).offers[0].used == 0
 
 
 async def test_a_retry_that_succeeds_is_a_success(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(retries=1), actor="test")
+    await store.sessions.create(job(retries=1), actor="test")
     await end(store, agent, await run(store, agent), **FAILED)
     await pass_time(store)
     await end(store, agent, await run(store, agent), exit_code=0, reason=Reason.EXIT_ZERO)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.result, view.reason, view.not_before) == (Result.SUCCESS, Reason.EXIT_ZERO, None)
 
 
 async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(retries=1, retry_backoff_s=1), actor="test")
+    await store.sessions.create(job(retries=1, retry_backoff_s=1), actor="test")
     kernels = [await run(store, agent)]
     agent.seen.clear()  # the node was restarted: the agent is back, its kernel is not
     agent.incarnation = "incarnation-2"
     agent.dial(store)
     await agent.report()
     await settle(store)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.KERNEL_GONE, 1)
-    assert (await store.get_agent("node-1")).offers[0].used == 0
+    assert (await store.agents.get("node-1")).offers[0].used == 0
     await pass_time(store)
     kernels.append(await run(store, agent))
     assert kernels[0] != kernels[1]
     agent.seen.clear()
     await agent.report()
     await settle(store)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.reason, view.requeues) == (Status.ERROR, Reason.KERNEL_GONE, 1)
     assert view.result is Result.FAILED
 
@@ -124,9 +124,9 @@ async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> Non
 async def test_a_stop_during_the_pause_ends_it(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(retries=5), actor="test")
+    await store.sessions.create(job(retries=5), actor="test")
     await end(store, agent, await run(store, agent), **FAILED)
-    view = await store.stop_session("job", actor="me")
+    view = await stop(store, "job", actor="me")
     assert (view.status, view.reason, view.not_before) == (Status.CANCELLED, Reason.USER_REQUESTED, None)
     await pass_time(store)
     assert await schedule(store) == 0
@@ -137,16 +137,16 @@ async def test_only_failed_starts_of_this_run_are_held_against_an_agent(store: S
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
-    await store.create_session(job(retries=1), actor="test")
+    await store.sessions.create(job(retries=1), actor="test")
     for reason in (Reason.PORT_TAKEN, Reason.EXIT_NONZERO):
         assert await schedule(store) == 1
-        kernel = (await store.get_session("job")).kernels[-1]
+        kernel = (await store.sessions.get("job")).kernels[-1]
         await end(store, agents[str(kernel.agent_id)], kernel.id, reason=reason)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.attempt, view.requeues) == (Status.PENDING, 3, 1)
     await pass_time(store)
-    ((_, _policy),) = await store.groups_with_pending()
-    assert (await store.snapshot("default")).pending[0].avoid == frozenset()
+    ((_, _policy),) = await store.groups.with_pending()
+    assert (await store.scheduling.snapshot("default")).pending[0].avoid == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -166,42 +166,42 @@ async def test_a_timeout_survives_managers_and_agents(store: Store, empty_databa
     """The deadline is in the database: neither a new manager nor a new agent begins it anew."""
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(timeout_s=1.0), actor="test")
+    await store.sessions.create(job(timeout_s=1.0), actor="test")
     kernel = await run(store, agent)
-    deadline = (await store.get_session("job")).deadline_at
+    deadline = (await store.sessions.get("job")).deadline_at
     assert deadline is not None
     async with Store(empty_database, SystemClock()) as second:
         again = FakeAgent(second, seen=agent.seen, incarnation="incarnation-2")
         await again.report()
         await settle(second)
-        view = await second.get_session("job")
+        view = await second.sessions.get("job")
         assert (view.status, view.deadline_at) == (Status.RUNNING, deadline)
         async with asyncio.timeout(10):
             while view.status is Status.RUNNING:
                 await asyncio.sleep(0.05)
                 await settle(second)
-                view = await second.get_session("job")
+                view = await second.sessions.get("job")
         assert (view.status, view.reason) == (Status.TERMINATING, Reason.TIMEOUT)
         await end(second, again, kernel, exit_code=-15)
-        view = await second.get_session("job")
+        view = await second.sessions.get("job")
         assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.FAILED, Reason.TIMEOUT)
 
 
 async def test_interactive_sessions_run_until_stopped_or_their_lifetime_is_over(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    await store.create_session(job(type="interactive"), actor="test")
+    await store.sessions.create(job(type="interactive"), actor="test")
     kernel = await run(store, agent)
-    assert (await store.get_session("job")).deadline_at is None, "nothing ends it by itself"
-    await store.stop_session("job", actor="me")
+    assert (await store.sessions.get("job")).deadline_at is None, "nothing ends it by itself"
+    await stop(store, "job", actor="me")
     await end(store, agent, kernel, exit_code=-15)
-    assert (await store.get_session("job")).status is Status.TERMINATED
+    assert (await store.sessions.get("job")).status is Status.TERMINATED
 
-    await store.create_session(job(type="interactive", max_lifetime_s=3600), actor="test")
+    await store.sessions.create(job(type="interactive", max_lifetime_s=3600), actor="test")
     kernel = await run(store, agent)
-    assert (await store.get_session("job")).deadline_at is not None
-    await store._db.fetch("UPDATE sessions SET deadline_at = now() WHERE status = 'RUNNING'")
+    assert (await store.sessions.get("job")).deadline_at is not None
+    await store.database.fetch("UPDATE sessions SET deadline_at = now() WHERE status = 'RUNNING'")
     await settle(store)
     await end(store, agent, kernel, exit_code=-15)
-    view = await store.get_session("job")
+    view = await store.sessions.get("job")
     assert (view.status, view.reason) == (Status.TERMINATED, Reason.MAX_LIFETIME), "an end, no error"

@@ -46,7 +46,7 @@ def _kept_in_migrations_only(difference: object) -> bool:
 
 
 async def test_the_database_allows_exactly_the_codes_values(store: Store) -> None:
-    rows = await store._db.fetch(
+    rows = await store.database.fetch(
         "SELECT conrelid::regclass::text AS rel, pg_get_constraintdef(oid) AS def "
         "FROM pg_constraint WHERE contype = 'c'"
     )
@@ -67,9 +67,9 @@ async def test_postgres_refuses_what_must_never_be(store: Store) -> None:
     await agent.report()
     over = "UPDATE agent_slots SET used = capacity + 1"
     with pytest.raises(asyncpg.CheckViolationError, match="used_within_capacity"):
-        await store._db.fetch(over)
+        await store.database.fetch(over)
     with pytest.raises(asyncpg.CheckViolationError):
-        await store._db.fetch("UPDATE agent_slots SET used = -1")
+        await store.database.fetch("UPDATE agent_slots SET used = -1")
 
 
 async def test_a_newer_schema_is_left_alone(empty_database: str) -> None:
@@ -104,5 +104,5 @@ async def test_wrong_password_is_told_without_showing_it(empty_database: str) ->
 
 def test_every_statement_is_used_and_explained() -> None:
     source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
-    checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "mend")}
+    checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "repair")}
     assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []

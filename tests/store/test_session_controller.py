@@ -25,7 +25,7 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
     monkeypatch.setattr(session_controller, "FULL_SCAN_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.create_session(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")
+    made = await store.sessions.create(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")
     assert await schedule(store) == 1
     for state, more, status in (
         (ObservedState.RUNNING, {}, Status.RUNNING),
@@ -34,4 +34,4 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
         agent.see(made.kernels[0].id, state, **more)
         await agent.report()
         await controller.run_once()
-        assert (await store.get_session(made.id)).status is status
+        assert (await store.sessions.get(made.id)).status is status

@@ -23,9 +23,9 @@ USED = Use(cpu=1500, memory=2**30, rx=None, tx=7, gpu=300, gpu_memory=5)
 
 async def running(store: Store, agent: FakeAgent, name: str) -> KernelId:
     spec = SessionSpec(name=name, command=["x"], resources={"cpu": 1})
-    made = await store.create_session(spec, actor="t")
+    made = await store.sessions.create(spec, actor="t")
     assert await schedule(store) == 1
-    kernel = (await store.get_session(made.id)).kernels[0]
+    kernel = (await store.sessions.get(made.id)).kernels[0]
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
     await settle(store)
@@ -46,32 +46,32 @@ async def test_the_newest_values(store: Store) -> None:
         DeviceUse(DeviceId("GPU-node-1-1"), 9, gpu=420, temperature=50),
         DeviceUse(DeviceId("no such"), 1),
     )
-    await store.put_usage([report(one, (first, replace(USED, cpu=1)), devices=devices), report(other)])
-    await store.put_usage([report(one, (first, USED), devices=devices)])
-    stats = await store.session_stats("first")
+    await store.usage.put([report(one, (first, replace(USED, cpu=1)), devices=devices), report(other)])
+    await store.usage.put([report(one, (first, USED), devices=devices)])
+    stats = await store.usage.of_session("first")
     (kernel,) = stats.kernels
     assert kernel.latest is not None
     assert kernel.latest.model_dump(exclude={"at"}) == {
         "cpu": 1500, "memory": 2**30, "rx": None, "tx": 7, "gpu": 300, "gpu_memory": 5,
     }  # fmt: skip
-    node = await store.agent_stats("node-1")
+    node = await store.usage.of_agent("node-1")
     assert (node.cpu, node.memory, node.offered_cpu) == (4000, 2**31, 8000)
     assert [(d.device_id, d.memory, d.gpu, d.temperature, d.power) for d in node.devices] == [
         ("GPU-node-1-0", None, None, None, None), ("GPU-node-1-1", 9, 420, 50, None),
     ]  # fmt: skip
-    assert [view.id for view in await store.top_agents()] == ["node-1", "node-2"]
-    assert await store.usage_totals() == [
+    assert [view.id for view in await store.usage.top_agents()] == ["node-1", "node-2"]
+    assert await store.usage.totals() == [
         ("default", {"cpu": 1500, "memory": 2**30, "gpu": 300, "gpu_memory": 5})
     ]
     metrics = Metrics()
-    metrics.set_usage(await store.usage_totals())
+    metrics.set_usage(await store.usage.totals())
     shown = metrics.render().decode()
     assert 'moorage_used_processors{resource_group="default"} 1.5\n' in shown
     assert 'moorage_used_device_memory_bytes{resource_group="default"} 5.0\n' in shown
     with pytest.raises(NotFound):
-        await store.agent_stats("node-3")
+        await store.usage.of_agent("node-3")
     with pytest.raises(NotFound):
-        await store.session_stats("third")
+        await store.usage.of_session("third")
 
 
 async def test_nobody_speaks_for_another(store: Store) -> None:
@@ -79,14 +79,14 @@ async def test_nobody_speaks_for_another(store: Store) -> None:
     await mine.report()
     kernel = await running(store, mine, "job")
     await stranger.report()
-    await store.put_usage([report(stranger, (kernel, USED))])
-    await store.put_usage([replace(report(mine, (kernel, USED)), incarnation="older")])
+    await store.usage.put([report(stranger, (kernel, USED))])
+    await store.usage.put([replace(report(mine, (kernel, USED)), incarnation="older")])
     nobody = replace(report(mine, (kernel, USED)), agent_id=AgentId("node-9"))
-    await store.put_usage([nobody])
-    assert (await store.session_stats("job")).kernels[0].latest is None
-    assert (await store.agent_stats("node-1")).at is None
+    await store.usage.put([nobody])
+    assert (await store.usage.of_session("job")).kernels[0].latest is None
+    assert (await store.usage.of_agent("node-1")).at is None
     minute = KernelMinute(kernel, 0, 1, USED, USED)
-    await store.put_usage_minutes([(report(stranger), minute), (nobody, minute)])
+    await store.usage.put_minutes([(report(stranger), minute), (nobody, minute)])
     assert await spans(store) == []
 
 
@@ -102,8 +102,8 @@ async def test_what_nobody_can_have_measured_costs_the_others_nothing(store: Sto
         (kernel, replace(USED, gpu=-5)),
     ]
     bad = replace(report(agent, (kernel, USED), *nonsense, devices=(DeviceUse(DeviceId("a\0b"), 1),)), cpu=-3)
-    await store.put_usage([bad])
-    assert (await store.session_stats("job")).kernels[0].latest is not None
+    await store.usage.put([bad])
+    assert (await store.usage.of_session("job")).kernels[0].latest is not None
     now = await minute_now(store)
     minutes = [
         KernelMinute(kernel, now + 1, 1, USED, USED),
@@ -114,17 +114,17 @@ async def test_what_nobody_can_have_measured_costs_the_others_nothing(store: Sto
         KernelMinute(kernel, now - 86_400, 1, USED, USED),
         KernelMinute(kernel, now, 12, USED, USED),
     ]
-    await store.put_usage_minutes([(bad, one) for one in minutes])
+    await store.usage.put_minutes([(bad, one) for one in minutes])
     assert [row["samples"] for row in await spans(store)] == [12]
 
 
 async def minute_now(store: Store) -> int:
-    row = await store._db.fetchrow("SELECT extract(epoch FROM now())::bigint / 60 * 60 AS at")
+    row = await store.database.fetchrow("SELECT extract(epoch FROM now())::bigint / 60 * 60 AS at")
     return int(row["at"])
 
 
 async def spans(store: Store) -> list[Any]:
-    return list(await store._db.fetch("SELECT * FROM kernel_usage_spans ORDER BY seconds, at"))
+    return list(await store.database.fetch("SELECT * FROM kernel_usage_spans ORDER BY seconds, at"))
 
 
 async def test_minutes_come_once_and_become_hours(store: Store) -> None:
@@ -139,38 +139,38 @@ async def test_minutes_come_once_and_become_hours(store: Store) -> None:
         )
         for n in (3, 1, 2)
     ]
-    await asyncio.gather(store.put_usage_minutes(minutes), store.put_usage_minutes(minutes[:1]))
-    await store.put_usage_minutes(minutes)
-    stats = await store.session_stats("job", seconds=60, limit=2)
+    await asyncio.gather(store.usage.put_minutes(minutes), store.usage.put_minutes(minutes[:1]))
+    await store.usage.put_minutes(minutes)
+    stats = await store.usage.of_session("job", seconds=60, limit=2)
     assert [(s.mean.cpu, s.peak.cpu, s.samples) for s in stats.kernels[0].spans] == [
         (200, 900, 10),
         (100, 900, 10),
     ]
-    await store.forget_usage(86_400)
+    await store.usage.compact(86_400)
     assert len(await spans(store)) == 3
 
     # All of it in one hour of the past, a minute of it with more samples and without a GPU.
-    await store._db.fetch(
+    await store.database.fetch(
         "UPDATE kernel_usage_spans SET at = date_bin('1 hour', now(), 'epoch') - interval '5 hours'"
         " + make_interval(mins => (cpu / 100)::int)"
     )
-    await store._db.fetch(
+    await store.database.fetch(
         "UPDATE kernel_usage_spans SET samples = 20, gpu = NULL, gpu_peak = NULL WHERE cpu = 100"
     )
-    await store.forget_usage(86_400)
+    await store.usage.compact(86_400)
     (hour,) = await spans(store)
     assert (hour["seconds"], hour["samples"], hour["cpu"], hour["cpu_peak"]) == (3600, 40, 175, 900)
     assert (hour["gpu"], hour["rx"], hour["tx"]) == (300, None, 7)
     # What comes to an hour that is there is joined with it.
-    await store._db.fetch(
+    await store.database.fetch(
         "INSERT INTO kernel_usage_spans SELECT kernel_id, 60, at + interval '30 minutes', 40, 575, 1000, "
         "memory, memory_peak, rx, rx_peak, tx, tx_peak, gpu, gpu_peak, gpu_memory, gpu_memory_peak "
         "FROM kernel_usage_spans"
     )
-    await store.forget_usage(86_400)
+    await store.usage.compact(86_400)
     (hour,) = await spans(store)
     assert (hour["samples"], hour["cpu"], hour["cpu_peak"], hour["gpu"]) == (80, 375, 1000, 300)
-    await store.forget_usage(3600)
+    await store.usage.compact(3600)
     assert await spans(store) == []
 
 
@@ -179,21 +179,25 @@ async def test_top(store: Store) -> None:
     await agent.report()
     kernels = {name: await running(store, agent, name) for name in ("a", "b", "c", "silent")}
     uses = {"a": replace(USED, cpu=5, tx=None), "b": replace(USED, cpu=9), "c": replace(USED, cpu=7, tx=8)}
-    await store.put_usage([report(agent, *((kernels[name], use) for name, use in uses.items()))])
+    await store.usage.put([report(agent, *((kernels[name], use) for name, use in uses.items()))])
 
     async def names(sort: str, limit: int = 10) -> str:
-        return "".join(view.name for view in await store.top_sessions(sort=sort, limit=limit))
+        return "".join(view.name for view in await store.usage.top_sessions(sort=sort, limit=limit))
 
     assert [await names(sort) for sort in ("cpu", "tx", "created_at")] == ["bca", "cba", "cba"]
     assert await names("cpu", 1) == "b"
-    owner = (await store.get_session("a")).project
-    seen = [await store.top_sessions(sort="cpu", limit=9, project=project) for project in (owner, "another")]
+    owner = (await store.sessions.get("a")).project
+    seen = [
+        await store.usage.top_sessions(sort="cpu", limit=9, project=project) for project in (owner, "another")
+    ]
     assert [len(lines) for lines in seen] == [3, 0]
     # Whatever has ended is not there, and what it used goes with it.
     agent.see(kernels["b"], ObservedState.EXITED, exit_code=0)
     await agent.report()
     await settle(store)
     assert await names("cpu") == "ca"
-    await store._db.fetch("UPDATE sessions SET status_since = now() - interval '31 days' WHERE name = 'b'")
-    assert await store.forget_old(30) == 1
-    assert len(await store._db.fetch("SELECT FROM kernel_usage")) == 2
+    await store.database.fetch(
+        "UPDATE sessions SET status_since = now() - interval '31 days' WHERE name = 'b'"
+    )
+    assert await store.sessions.delete_ended(30) == 1
+    assert len(await store.database.fetch("SELECT FROM kernel_usage")) == 2

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import SessionId
@@ -14,36 +15,38 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.scheduling import Pending, Policy, plan
-from moorage.manager.store import Store, pending_cache, scheduling
-from moorage.manager.store.database import Database, Line
+from moorage.manager.store import Store, hold_writer, pending_cache
+from moorage.manager.store.database import Database, DedicatedConnection
 
-from .conftest import FakeAgent, schedule, settle
+from .conftest import FakeAgent, schedule, settle, stop
 
 
 async def add(store: Store, name: str, **more: object) -> None:
     spec = SessionSpec.model_validate(
         {"command": ["x"], "resources": {"cuda.device": 1}, "name": name} | more
     )
-    await store.create_session(spec, actor="t")
+    await store.sessions.create(spec, actor="t")
 
 
 async def whole_look(store: Store) -> dict[SessionId, Pending]:
-    asked = pending_cache.Waiting(store._db, store._clock)  # keeps nothing that it does not ask about
+    asked = pending_cache.PendingCache(
+        store.database, SystemClock()
+    )  # keeps nothing that it does not ask about
     return {one.session_id: one for one in await asked.of("default")}
 
 
 async def seen(store: Store) -> dict[SessionId, Pending]:
-    return {one.session_id: one for one in (await store.snapshot("default")).pending}
+    return {one.session_id: one for one in (await store.scheduling.snapshot("default")).pending}
 
 
 async def names(store: Store) -> set[str]:
-    views = {v.id: v for v in (await store.list_sessions(limit=500)).items}
+    views = {v.id: v for v in (await store.sessions.page(limit=500)).items}
     return {views[session_id].name for session_id in await seen(store)}
 
 
 async def retry(store: Store, agent: FakeAgent) -> None:
     """What was placed cannot be started there, and waits again."""
-    for view in (await store.list_sessions(statuses=frozenset({Status.SCHEDULED}))).items:
+    for view in (await store.sessions.page(statuses=frozenset({Status.SCHEDULED}))).items:
         agent.see(view.kernels[0].id, ObservedState.EXITED, reason=Reason.PORT_TAKEN)
     await agent.report()
     await settle(store)
@@ -58,16 +61,16 @@ async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pyt
     for n in range(6):
         await add(store, f"s{n}")
     await add(store, "after", depends_on=["s0"])
-    await store.put_group("other", GroupOptions(), actor="t")
+    await store.groups.put("other", GroupOptions(), actor="t")
     await add(store, "elsewhere", resource_group="other")
     for change in (
         None,
         lambda: add(store, "late"),
-        lambda: store.stop_session("s3", actor="t"),
+        lambda: stop(store, "s3", actor="t"),
         lambda: schedule(store),
         lambda: schedule(store),  # counts a refusal of those that wait
         lambda: retry(store, agent),
-        lambda: store.stop_session("s0", actor="t"),
+        lambda: stop(store, "s0", actor="t"),
         lambda: settle(store),  # "after" ends with what it depends on
         lambda: add(store, "later", starts_at="2100-01-01T00:00:00Z"),
     ):
@@ -84,10 +87,10 @@ async def test_a_placement_that_was_refused_is_looked_at_again(
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     await FakeAgent(store).report()
     await add(store, "one")
-    snapshot = await store.snapshot("default")
-    await store._db.fetch("UPDATE sessions SET revision = revision + 1")  # nobody notifications
-    term = await store.take_lease("test", 60)
-    assert await store.place_all(plan(snapshot, Policy()).places, term or 0) == 0
+    snapshot = await store.scheduling.snapshot("default")
+    await store.database.fetch("UPDATE sessions SET revision = revision + 1")  # nobody notifications
+    term = await store.leases.acquire("test", 60)
+    assert await store.scheduling.place(plan(snapshot, Policy()).places, term or 0) == 0
     assert [p.revision for p in (await seen(store)).values()] == [2]
 
 
@@ -99,9 +102,11 @@ async def test_what_nobody_rang_for_is_seen_at_the_next_look(
     await add(store, "two")
     await add(store, "pauses")
     assert len(await seen(store)) == 3
-    await store._db.fetch("UPDATE sessions SET status = 'CANCELLED' WHERE name = 'one'")
-    await store._db.fetch("UPDATE sessions SET retries = 5 WHERE name = 'two'")
-    await store._db.fetch("UPDATE sessions SET not_before = now() + interval '0.5 s' WHERE name = 'pauses'")
+    await store.database.fetch("UPDATE sessions SET status = 'CANCELLED' WHERE name = 'one'")
+    await store.database.fetch("UPDATE sessions SET retries = 5 WHERE name = 'two'")
+    await store.database.fetch(
+        "UPDATE sessions SET not_before = now() + interval '0.5 s' WHERE name = 'pauses'"
+    )
     await asyncio.sleep(0.25)
     assert await names(store) == {"two"}
     assert await seen(store) == await whole_look(store)
@@ -117,7 +122,7 @@ async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
     assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
-    await store._db.fetch(
+    await store.database.fetch(
         "UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'"
     )  # nobody notifications
     await asyncio.sleep(0.25)
@@ -129,18 +134,18 @@ class Away(Database):
 
     away = False
 
-    def line(self, *, durable: bool = True) -> Line:
-        return _Line(self, super().line(durable=durable))
+    def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
+        return _Connection(self, super().dedicated_connection(durable=durable))
 
 
-class _Line(Line):
-    def __init__(self, database: Away, line: Line) -> None:
-        self._database, self._line = database, line
+class _Connection(DedicatedConnection):
+    def __init__(self, database: Away, connection: DedicatedConnection) -> None:
+        self._database, self._inner = database, connection
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         if self._database.away:
             raise StoreUnavailable
-        return await self._line.fetch(sql, *args)
+        return await self._inner.fetch(sql, *args)
 
 
 async def test_what_could_not_be_read_is_read_later(
@@ -148,7 +153,7 @@ async def test_what_could_not_be_read_is_read_later(
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     async with Away(empty_database) as database:
-        asked = pending_cache.Waiting(database, store._clock, store.notifier)
+        asked = pending_cache.PendingCache(database, SystemClock(), store.notifier)
         assert await asked.of("default") == []
         await add(store, "one")
         database.away = True
@@ -156,11 +161,11 @@ async def test_what_could_not_be_read_is_read_later(
             await asked.of("default")
         database.away = False
         assert len(await asked.of("default")) == 1
-        asked.changed(None)
+        asked.invalidate(None)
         database.away = True
         with pytest.raises(StoreUnavailable):
             await asked.of("default")
-        await store._db.fetch("UPDATE sessions SET retries = 5")  # nobody notifications
+        await store.database.fetch("UPDATE sessions SET retries = 5")  # nobody notifications
         database.away = False
         assert [p.retries for p in await asked.of("default")] == [5]
 
@@ -168,28 +173,28 @@ async def test_what_could_not_be_read_is_read_later(
 async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A manager that does not lead is notified for too, and must not keep it for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
-    monkeypatch.setattr(pending_cache, "MOST_NAMES", 5)
-    kept = store._waiting
+    monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
+    cache = pending_cache.PendingCache(store.database, SystemClock(), store.notifier)
     await add(store, "before")
-    assert not kept._stale
-    assert await names(store) == {"before"}
+    assert cache.stale_count == 0
+    assert len(await cache.of("default")) == 1
     for n in range(20):
         await add(store, f"s{n}")
-        assert len(kept._stale) <= 5
-    assert len(await seen(store)) == 21
+        assert cache.stale_count <= 5
+    assert len(await cache.of("default")) == 21
 
 
 async def test_all_are_told_why_however_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "MOST_NOTES", 4)
+    monkeypatch.setattr(hold_writer, "MAX_HOLDS_PER_PASS", 4)
     await asyncio.gather(*(add(store, f"s{n}") for n in range(10)))
-    snapshot = await store.snapshot("default")
+    snapshot = await store.scheduling.snapshot("default")
     holds = plan(snapshot, Policy()).holds
-    await store.note_holds(snapshot, holds)
+    await store.scheduling.record_holds(snapshot, holds)
     told = [4]
     for _ in range(3):
         # A planner that keeps what it said tells nothing again.
-        snapshot = await store.snapshot("default")
-        await store.note_holds(snapshot, [])
-        views = (await store.list_sessions(statuses=frozenset({Status.PENDING}))).items
+        snapshot = await store.scheduling.snapshot("default")
+        await store.scheduling.record_holds(snapshot, [])
+        views = (await store.sessions.page(statuses=frozenset({Status.PENDING}))).items
         told.append(sum(view.hold is not None for view in views))
     assert told == [4, 8, 10, 10]

@@ -30,6 +30,7 @@ from moorage.manager.loops import (
     SessionController,
     UsageWriter,
 )
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -43,7 +44,9 @@ from moorage.manager.rpc import (
     RouteFeed,
     WorkspaceBroker,
 )
+from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store, migrate
+from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.manager")
 
@@ -102,10 +105,11 @@ class Manager:
         await migrate(self.dsn)
         metrics = Metrics()
         store = await enter(Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s))
-        self.first_key = await store.first_key()
+        self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
         leader = await enter(Leader(store, clock))
+        terminator = SessionTerminator(store, settings.lost_grace_s)
         links = AgentLinks(store, metrics, clock)
         logs, execs = LogBroker(store, links, clock), CommandBroker(links, clock)
         workspaces = WorkspaceBroker(links, clock)
@@ -116,9 +120,9 @@ class Manager:
         retention = retention_s, settings.decisions_max_bytes
         silence = settings.suspect_after_s, settings.lost_grace_s
         loops = (
-            Scheduler(store, leader, metrics, clock, recorder).loop,
+            Scheduler(store, leader, terminator, metrics, clock, recorder).loop,
             SessionController(store, clock, settings.lost_grace_s).loop,
-            ReplicaController(store, leader, clock).loop,
+            ReplicaController(store, leader, terminator, clock).loop,
             GarbageCollector(
                 store, leader, metrics, clock, *silence, retention, settings.stats_kept_days * 86_400
             ).loop,
@@ -130,7 +134,7 @@ class Manager:
         for loop in loops:
             await enter(loop)
         self._registration = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
-        self.api_address = await self._serve_api(store, logs, execs, workspaces, metrics)
+        self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         log.info(
             "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
         )
@@ -190,12 +194,13 @@ class Manager:
     async def _authority(self, store: Store) -> CertificateAuthority:
         secret = self._settings.ca_secret
         secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
-        stored = await store.authority(lambda: CertificateAuthority.create(secret, self._clock.now()))
+        stored = await store.peers.authority(lambda: CertificateAuthority.create(secret, self._clock.now()))
         return CertificateAuthority(stored, secret)
 
     async def _serve_api(
         self,
         store: Store,
+        terminator: SessionTerminator,
         logs: LogBroker,
         execs: CommandBroker,
         workspaces: WorkspaceBroker,
@@ -211,6 +216,9 @@ class Manager:
         runner = build_runner(
             ApiServices(
                 store=store,
+                endpoints=EndpointService(store.endpoints, self._clock),
+                terminator=terminator,
+                explanations=ExplanationService(store, self._clock),
                 registration=self._registration,
                 logs=logs,
                 execs=execs,

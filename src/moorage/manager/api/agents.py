@@ -14,41 +14,41 @@ class _GroupPath(Model):
 
 
 async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
-    return Items[AgentView](items=await call.deps.store.list_agents())
+    return Items[AgentView](items=await call.deps.store.agents.all())
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.get_agent(call.path("id"))
+    return await call.deps.store.agents.get(call.path("id"))
 
 
 async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.forget_agent(call.path("id"), actor=call.actor)
+    return await call.deps.store.agents.forget(call.path("id"), actor=call.actor)
 
 
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
     cordon = call.body
-    return await call.deps.store.cordon_agent(
+    return await call.deps.store.agents.cordon(
         call.path("id"), actor=call.actor, drain=cordon.drain, stop_after_s=cordon.stop_after_s
     )
 
 
 async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.uncordon_agent(call.path("id"), actor=call.actor)
+    return await call.deps.store.agents.uncordon(call.path("id"), actor=call.actor)
 
 
 async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
-    return Items[AgentEvent](items=await call.deps.store.agent_history(call.path("id")))
+    return Items[AgentEvent](items=await call.deps.store.agents.history(call.path("id")))
 
 
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
-    return Items[GroupView](items=await call.deps.store.list_groups())
+    return Items[GroupView](items=await call.deps.store.groups.all())
 
 
 async def get_group(call: Call[None, NoQuery]) -> GroupView:
-    return await call.deps.store.get_group(call.path("name"))
+    return await call.deps.store.groups.get(call.path("name"))
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     name = read_path({"name": call.path("name")}, _GroupPath).name
     selector_plugins.check(call.body)
-    return await call.deps.store.put_group(name, call.body, actor=call.actor)
+    return await call.deps.store.groups.put(name, call.body, actor=call.actor)

@@ -23,7 +23,7 @@ class Authenticator:
     def __init__(self, store: ApiStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._cache: dict[str, tuple[float, ApiKey]] = {}
-        store.on_keys(self._cache.clear)
+        store.keys.on_change(self._cache.clear)
 
     async def authenticate(self, request: web.Request) -> ApiKey:
         """The API key of the request. Raises ``Unauthenticated``."""
@@ -39,7 +39,7 @@ class Authenticator:
         if key is not None and self._clock.monotonic() < until:
             return key
         self._cache.pop(sha256, None)
-        key = await self._store.find_key(sha256)
+        key = await self._store.keys.find(sha256)
         if key is None:
             raise Unauthenticated(
                 "the API key is invalid or revoked",

@@ -23,7 +23,7 @@ def project_of(call: AnyCall) -> str | None:
 
 async def readable_session(call: AnyCall) -> SessionView:
     """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not read it."""
-    return await call.deps.store.get_session(call.path("ref"), project=project_of(call))
+    return await call.deps.store.sessions.get(call.path("ref"), project=project_of(call))
 
 
 async def readable_ref(call: AnyCall) -> str:
@@ -49,7 +49,7 @@ async def changeable_endpoint(call: AnyCall) -> str:
     ``Forbidden``."""
     name = call.path("name")
     if project_of(call) is not None:
-        view: EndpointView = await call.deps.store.get_endpoint(name)
+        view: EndpointView = await call.deps.endpoints.get(name)
         _check_owner(call, f"endpoint {name!r}", view.user, view.project)
     return name
 

@@ -27,13 +27,13 @@ class TimeRangeQuery(PageQuery):
 
 async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     query, store = call.query, call.deps.store
-    await store.get_group(query.group)
-    return await store.list_decisions(
+    await store.groups.get(query.group)
+    return await store.decisions.page(
         query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
     )
 
 
 async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
     query, store = call.query, call.deps.store
-    await store.get_group(query.group)
-    return await store.list_runs(query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit)
+    await store.groups.get(query.group)
+    return await store.decisions.runs(query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit)

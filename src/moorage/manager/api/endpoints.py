@@ -10,23 +10,21 @@ from moorage.manager.api.sessions import PageQuery
 
 
 async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:
-    return await call.deps.store.create_endpoint(call.body, actor=call.actor, owner=call.owner)
+    return await call.deps.endpoints.create(call.body, actor=call.actor, owner=call.owner)
 
 
 async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
-    return await call.deps.store.list_endpoints(cursor=call.query.cursor, limit=call.query.limit)
+    return await call.deps.endpoints.page(cursor=call.query.cursor, limit=call.query.limit)
 
 
 async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.store.get_endpoint(call.path("name"))
+    return await call.deps.endpoints.get(call.path("name"))
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.store.delete_endpoint(
-        await authorization.changeable_endpoint(call), actor=call.actor
-    )
+    return await call.deps.endpoints.delete(await authorization.changeable_endpoint(call))
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
     name = await authorization.changeable_endpoint(call)
-    return await call.deps.store.scale_endpoint(name, call.body.replicas, actor=call.actor)
+    return await call.deps.endpoints.scale(name, call.body.replicas)

@@ -8,4 +8,4 @@ from moorage.manager.api.route import Call, NoQuery
 
 
 async def get_why(call: Call[None, NoQuery]) -> WhyView:
-    return await call.deps.store.why(await authorization.readable_ref(call))
+    return await call.deps.explanations.why(await authorization.readable_ref(call))

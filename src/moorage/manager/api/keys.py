@@ -8,16 +8,16 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
     call.response_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.create_key(call.body, actor=call.actor)
+    return await call.deps.store.keys.create(call.body, actor=call.actor)
 
 
 async def list_keys(call: Call[None, NoQuery]) -> Items[KeyView]:
-    return Items[KeyView](items=await call.deps.store.list_keys())
+    return Items[KeyView](items=await call.deps.store.keys.all())
 
 
 async def get_key(call: Call[None, NoQuery]) -> KeyView:
-    return await call.deps.store.get_key(call.path("name"))
+    return await call.deps.store.keys.get(call.path("name"))
 
 
 async def revoke_key(call: Call[None, NoQuery]) -> KeyView:
-    return await call.deps.store.revoke_key(call.path("name"), actor=call.actor)
+    return await call.deps.store.keys.revoke(call.path("name"), actor=call.actor)

@@ -21,11 +21,11 @@ async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenV
 
 
 async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
-    return Items[JoinTokenView](items=await call.deps.store.list_join_tokens())
+    return Items[JoinTokenView](items=await call.deps.store.peers.join_tokens())
 
 
 async def remove_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
-    return await call.deps.store.remove_join_token(call.path("id"), actor=call.actor)
+    return await call.deps.store.peers.remove_join_token(call.path("id"), actor=call.actor)
 
 
 async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
@@ -33,11 +33,11 @@ async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
 
 
 async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
-    return Items[PeerView](items=await call.deps.store.list_peers())
+    return Items[PeerView](items=await call.deps.store.peers.all())
 
 
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
-    return await call.deps.store.revoke_peer(call.path("kind"), call.path("name"), actor=call.actor)
+    return await call.deps.store.peers.revoke(call.path("kind"), call.path("name"), actor=call.actor)
 
 
 def _require(registration: RegistrationSource | None) -> RegistrationSource:

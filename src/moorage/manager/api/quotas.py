@@ -19,19 +19,19 @@ def _quota_path(scope: str, name: str) -> _QuotaPath:
 
 
 async def list_quotas(call: Call[None, NoQuery]) -> Items[QuotaView]:
-    return Items[QuotaView](items=await call.deps.store.list_quotas())
+    return Items[QuotaView](items=await call.deps.store.quotas.all())
 
 
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.get_quota(path.scope, path.name)
+    return await call.deps.store.quotas.get(path.scope, path.name)
 
 
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.put_quota(path.scope, path.name, call.body, actor=call.actor)
+    return await call.deps.store.quotas.put(path.scope, path.name, call.body, actor=call.actor)
 
 
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.delete_quota(path.scope, path.name)
+    return await call.deps.store.quotas.delete(path.scope, path.name)

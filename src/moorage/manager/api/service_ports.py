@@ -9,25 +9,25 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
     session = await authorization.readable_session(call)
-    return Items[AppView](items=await call.deps.store.list_apps(session.id))
+    return Items[AppView](items=await call.deps.store.access_tokens.service_ports(session.id))
 
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
     session = await authorization.changeable_session(call)
     call.response_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.create_access_token(
+    return await call.deps.store.access_tokens.create(
         session.id, call.path("app"), call.body, actor=call.actor
     )
 
 
 async def list_access_tokens(call: Call[None, NoQuery]) -> Items[AccessTokenView]:
     session = await authorization.changeable_session(call)
-    found = await call.deps.store.list_access_tokens(session.id, call.path("app"))
+    found = await call.deps.store.access_tokens.valid(session.id, call.path("app"))
     return Items[AccessTokenView](items=found)
 
 
 async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:
     session = await authorization.changeable_session(call)
-    return await call.deps.store.revoke_access_token(
+    return await call.deps.store.access_tokens.revoke(
         session.id, call.path("app"), call.path("id"), actor=call.actor
     )

@@ -78,13 +78,13 @@ class CreateQuery(Model):
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
     idempotency_key, store = call.idempotency_key, call.deps.store
     if call.query.dry_run:
-        return await store.plan_session(call.body, owner=call.owner)
-    if call.query.strict and (why := await store.never_fits(call.body)):
+        return await call.deps.explanations.plan_session(call.body, owner=call.owner)
+    if call.query.strict and (why := await call.deps.explanations.infeasible(call.body)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
-        made = await store.create_session(call.body, actor=call.actor, owner=call.owner)
+        made = await store.sessions.create(call.body, actor=call.actor, owner=call.owner)
         return await _with_warnings(call, made)
-    view, replayed = await store.create_session_once(
+    view, replayed = await store.sessions.create_once(
         call.body, actor=call.actor, owner=call.owner, idempotency_key=idempotency_key
     )
     if replayed:
@@ -95,7 +95,7 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
 
 async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
     """Adds warnings if no agent could ever hold the session. The session has been created in any case."""
-    why = await call.deps.store.never_fits(call.body)
+    why = await call.deps.explanations.infeasible(call.body)
     if not why:
         return made
     message = REASONS[Reason.INFEASIBLE].text
@@ -104,7 +104,7 @@ async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
-    return await call.deps.store.list_sessions(
+    return await call.deps.store.sessions.page(
         statuses=frozenset(query.status) or None,
         resource_group=query.resource_group,
         type=query.type,
@@ -121,11 +121,11 @@ async def get_session(call: Call[None, NoQuery]) -> SessionView:
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.store.stop_session(await authorization.changeable_ref(call), actor=call.actor)
+    return await call.deps.terminator.stop(await authorization.changeable_ref(call), actor=call.actor)
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](items=await call.deps.store.history(await authorization.readable_ref(call)))
+    return Items[HistoryEntry](items=await call.deps.store.sessions.history(await authorization.readable_ref(call)))
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:

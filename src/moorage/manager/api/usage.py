@@ -29,19 +29,19 @@ class TopQuery(Model):
 async def session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
     query = call.query
     ref = await authorization.readable_ref(call)
-    return await call.deps.store.session_stats(ref, seconds=_SECONDS[query.spans], limit=query.limit)
+    return await call.deps.store.usage.of_session(ref, seconds=_SECONDS[query.spans], limit=query.limit)
 
 
 async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
-    return await call.deps.store.agent_stats(call.path("id"))
+    return await call.deps.store.usage.of_agent(call.path("id"))
 
 
 async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
-    found = await call.deps.store.top_sessions(
+    found = await call.deps.store.usage.top_sessions(
         sort=call.query.sort, limit=call.query.limit, project=authorization.project_of(call)
     )
     return Items[SessionUsage](items=found)
 
 
 async def top_agents(call: Call[None, NoQuery]) -> Items[AgentStats]:
-    return Items[AgentStats](items=await call.deps.store.top_agents())
+    return Items[AgentStats](items=await call.deps.store.usage.top_agents())

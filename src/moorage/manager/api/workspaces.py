@@ -18,7 +18,7 @@ async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     id."""
     ref = call.path("ref")
     try:
-        session = await call.deps.store.get_session(ref)
+        session = await call.deps.store.sessions.get(ref)
     except NotFound:
         session_id = ref
     else:
@@ -41,7 +41,7 @@ async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
 
 async def _with_name(call: Call[None, NoQuery], workspace: WorkspaceView) -> WorkspaceView:
     try:
-        name = (await call.deps.store.get_session(workspace.session_id)).name
+        name = (await call.deps.store.sessions.get(workspace.session_id)).name
     except NotFound:
         return workspace
     return workspace.model_copy(update={"session": name})

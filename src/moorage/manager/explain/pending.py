@@ -1,4 +1,7 @@
-"""What stands between a session and its start, from the planner's own answer."""
+"""Explanations of pending sessions: what prevents a start, and when it is expected. Pure.
+
+``probe_placement`` asks the planner about one session; ``explain_probe`` puts the answer into words.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ from moorage.manager.scheduling.core.results import (
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 
-_SHOWN = 5  # names of sessions in one line
+_MAX_NAMES = 5  # names of sessions in one line
 _KINDS = {
     "dependencies": (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED),
     "time": (UnmetKind.NOT_BEFORE, UnmetKind.STARTS_AT),
@@ -42,8 +45,8 @@ _KINDS = {
     "device families": (UnmetKind.EXCLUSIVE,),
 }
 _MET = {
-    "dependencies": "it waits for no other session",
-    "time": "it may start at any time",
+    "dependencies": "no unmet dependency",
+    "time": "no begin time",
     "quotas": "within every quota",
     "session type": "allowed in this resource group",
     "device families": "none that exclude each other",
@@ -51,38 +54,43 @@ _MET = {
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
-    """The best agent for what ``refusal`` says is short: at ``at`` (unix microseconds) it has ``amount``,
-    when ``after`` have ended. None: nobody knows when, for ``endless`` sessions there have no known end."""
+class EarliestFit:
+    """When the best agent of a capacity ``refusal`` can run the session.
+
+    At ``at`` (Unix microseconds) it has ``amount`` of the slot, once the sessions ``after`` have ended.
+    None: unknown, since ``unlimited`` sessions there have no time limit.
+    """
 
     refusal: Refusal
     at: int | None
     amount: int
     after: tuple[SessionId, ...]
-    endless: int
+    unlimited: int
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What the planner says of one session. ``position`` counts those that wait for room before it, and it.
+class PlacementProbe:
+    """The planner's answer about one session.
 
-    ``reservation``: its own, or (``alone``) that which it would get if nobody else waited. ``room_now``: it
-    would start now if nobody else waited. ``ahead_endless``: of those before it, so many have no known end.
+    ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1. ``reservation``:
+    its own, or (``alone``) the one that it would get if no other session were pending. ``fits_now``: it
+    would start now if no other session were pending. ``unlimited_ahead``: how many sessions ahead of it have
+    no time limit.
     """
 
     place: Place | None
     hold: Hold | None
-    rooms: tuple[Later, ...] = ()
+    earliest_fits: tuple[EarliestFit, ...] = ()
     position: int | None = None
     waiting: int | None = None
-    ahead_endless: int = 0
+    unlimited_ahead: int = 0
     reservation: Reservation | None = None
     alone: bool = False
-    room_now: bool = False
+    fits_now: bool = False
 
     def mentions(self) -> set[SessionId]:
-        """The sessions that its words are about."""
-        found = {session_id for room in self.rooms for session_id in room.after}
+        """The sessions that the explanation names."""
+        found = {session_id for fit in self.earliest_fits for session_id in fit.after}
         found |= set(self.reservation.waits_for) if self.reservation else set()
         if self.hold is not None:
             found |= {self.hold.blocked_by} if self.hold.blocked_by is not None else set()
@@ -92,80 +100,80 @@ class Look:
         return found - {SessionId("")}
 
 
-def look(
+def probe_placement(
     snapshot: Snapshot,
     policy: Policy,
     now: int,
     session_id: SessionId,
     selectors: Mapping[str, Selector] | None = None,
-) -> Look:
-    """``session_id`` waits in ``snapshot``. ``now``: unix microseconds."""
+) -> PlacementProbe:
+    """``session_id`` is pending in ``snapshot``. ``now``: Unix microseconds."""
     made = plan(snapshot, policy, now, selectors)
     place = next((place for place in made.places if place.session_id == session_id), None)
     if place is not None:
-        return Look(place, None)
-    queue = [hold for hold in made.holds if _waits_for_room(hold)]
+        return PlacementProbe(place, None)
+    queue = [hold for hold in made.holds if _waits_for_capacity(hold)]
     hold = next(hold for hold in made.holds if hold.session_id == session_id)
     items = {item.session_id: item for item in snapshot.pending}
     item = items[session_id]
     agents = {agent.agent_id: agent for agent in snapshot.agents}
-    found = Look(None, hold, _rooms(hold, item, agents, policy, now))
-    if not _waits_for_room(hold):
+    found = PlacementProbe(None, hold, _earliest_fits(hold, item, agents, policy, now))
+    if not _waits_for_capacity(hold):
         return found
     position = queue.index(hold) + 1
-    endless = sum(items[other.session_id].time_limit is None for other in queue[: position - 1])
-    found = replace(found, position=position, waiting=len(queue), ahead_endless=endless)
+    unlimited = sum(items[other.session_id].time_limit is None for other in queue[: position - 1])
+    found = replace(found, position=position, waiting=len(queue), unlimited_ahead=unlimited)
     own = next((one for one in made.reservations if one.session_id == session_id), None)
     if own is not None:
         return replace(found, reservation=own)
-    free = replace(policy, hol="backfill", strategy="fifo", preemption=None)
-    alone = plan(replace(snapshot, pending=(item,)), free, now, selectors)
+    relaxed = replace(policy, hol="backfill", strategy="fifo", preemption=None)
+    alone = plan(replace(snapshot, pending=(item,)), relaxed, now, selectors)
     if not hold.attempted:
-        # It was not tried: what would be said to it is known from this.
-        told = alone.holds[0] if alone.holds else hold
-        refusals = _rooms(told, item, agents, policy, now)
-        found = replace(found, hold=hold._replace(refusals=told.refusals), rooms=refusals)
+        # The pass ended before this session, so its refusals are known only from planning it alone.
+        tried = alone.holds[0] if alone.holds else hold
+        fits = _earliest_fits(tried, item, agents, policy, now)
+        found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
     first = next(iter(alone.reservations), None)
-    return replace(found, reservation=first, alone=True, room_now=bool(alone.places))
+    return replace(found, reservation=first, alone=True, fits_now=bool(alone.places))
 
 
-def _waits_for_room(hold: Hold) -> bool:
+def _waits_for_capacity(hold: Hold) -> bool:
     return hold.capacity or not hold.attempted or hold.reason is Reason.RESERVED
 
 
-def _rooms(
+def _earliest_fits(
     hold: Hold, item: Pending, agents: Mapping[AgentId, AgentState], policy: Policy, now: int
-) -> tuple[Later, ...]:
+) -> tuple[EarliestFit, ...]:
     demands = item.shape.demands if item.shape.mode == "single-node" else (max(item.shape.demands),)
     found = []
     for refusal in hold.refusals:
         agent = agents.get(refusal.best) if refusal.best is not None else None
         if refusal.kind is not RefusalKind.CAPACITY or agent is None:
             continue
-        room = NodeState(agent, 0)
-        at = earliest_fit(room, demands, policy.fraction, now, None)
-        endless = len({r.session_id for r in agent.running if r.ends_at is None})
+        node = NodeState(agent, 0)
+        at = earliest_fit(node, demands, policy.fraction, now, None)
+        unlimited = len({r.session_id for r in agent.running if r.ends_at is None})
         if at is None:
-            found.append(Later(refusal, None, refusal.available, (), endless))
+            found.append(EarliestFit(refusal, None, refusal.available, (), unlimited))
             continue
-        slot, after = refusal.slot, awaited_sessions([room], at, now)
-        free = capacity_at(room, at, now).free
+        slot, after = refusal.slot, awaited_sessions([node], at, now)
+        free = capacity_at(node, at, now).free
         amount = free.get(slot, 0)
         if slot.endswith(DEVICE_SUFFIX):
             amount = free.get(slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, 0) // WHOLE_DEVICE
-        found.append(Later(refusal, at, amount, after, endless))
+        found.append(EarliestFit(refusal, at, amount, after, unlimited))
     return tuple(found)
 
 
-def words(found: Look, names: Mapping[SessionId, str], now: int) -> PendingExplanation:
-    """For people. ``names``: of the sessions that are mentioned."""
+def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> PendingExplanation:
+    """For people. ``names``: of the sessions in ``found.mentions()``."""
     if found.place is not None:
         where = ", ".join(dict.fromkeys(kernel.agent_id for kernel in found.place.kernels))
         return PendingExplanation(
-            text=f"there is room on {where}: the next pass places it",
+            text=f"there is capacity on {where}: the next pass places it",
             conditions=_conditions((), names),
             expected_start=at_time(now),
-            basis="there is room now",
+            basis="there is capacity now",
         )
     hold = found.hold
     assert hold is not None
@@ -187,50 +195,54 @@ def words(found: Look, names: Mapping[SessionId, str], now: int) -> PendingExpla
     )
 
 
-def _expected(found: Look, names: Mapping[SessionId, str], now: int) -> tuple[int | None, str]:
+def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> tuple[int | None, str]:
     hold, reservation = found.hold, found.reservation
     assert hold is not None
     if hold.unmet:
-        return None, "unknown: a condition is not met, and agents are asked only then"
-    if not _waits_for_room(hold):
-        return None, f"unknown: waiting alone does not help; {REASONS[hold.reason].next_step}"
-    if found.room_now:
+        return None, "unknown: a condition is not met, and agents are considered only after that"
+    if not _waits_for_capacity(hold):
+        return None, f"unknown: waiting does not help; {REASONS[hold.reason].next_step}"
+    if found.fits_now:
         behind = names.get(hold.blocked_by, hold.blocked_by) if hold.blocked_by is not None else "those ahead"
-        return None, f"unknown: there is room for it, and it is let in when {behind} has started"
+        return None, f"unknown: there is capacity for it, and it starts after {behind}"
     if reservation is None or reservation.starts_at is None:
-        endless = sum(later.endless for later in found.rooms)
+        unlimited = sum(fit.unlimited for fit in found.earliest_fits)
         kept = f"; {', '.join(reservation.agents)} is held for it" if reservation and not found.alone else ""
-        return None, f"unknown: {_count(endless)} where it could go, with no known end{kept}"
+        return None, f"unknown: {_count(unlimited)} without a time limit on the agents where it fits{kept}"
     ends = _list(reservation.waits_for, names)
-    when = f"by {_clock(reservation.starts_at, now)} these have ended at the latest: {ends}"
+    when = f"these end by {_clock(reservation.starts_at, now)} at the latest: {ends}"
     if not found.alone:
-        return reservation.starts_at, f"room is reserved for it on {', '.join(reservation.agents)}: {when}"
+        return (
+            reservation.starts_at,
+            f"capacity is reserved for it on {', '.join(reservation.agents)}: {when}",
+        )
     ahead = (found.position or 1) - 1
-    if found.ahead_endless:
-        return None, f"unknown: {_count(found.ahead_endless)} ahead with no known end; for it alone, {when}"
+    if found.unlimited_ahead:
+        ahead_of_it = _count(found.unlimited_ahead)
+        return None, f"unknown: {ahead_of_it} ahead of it without a time limit; for it alone, {when}"
     return reservation.starts_at, f"at the earliest, with {_count(ahead)} ahead of it: {when}"
 
 
-def _refusals(found: Look, names: Mapping[SessionId, str], now: int) -> list[str]:
+def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> list[str]:
     assert found.hold is not None
     lines = []
-    rooms = {id(later.refusal): later for later in found.rooms}
+    fits = {id(fit.refusal): fit for fit in found.earliest_fits}
     for refusal in found.hold.refusals:
-        later = rooms.get(id(refusal))
-        if later is None:
+        fit = fits.get(id(refusal))
+        if fit is None:
             reserved = refusal.kind is RefusalKind.RESERVED
             name = names.get(SessionId(refusal.slot), refusal.slot)
             lines.append(refusal_message(replace(refusal, slot=name) if reserved else refusal))
             continue
         asked, had, then = (
-            format_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, later.amount)
+            format_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, fit.amount)
         )
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
-        if later.at is not None:
-            ends = "session " + _list(later.after, names)
-            line += f", {then} after {ends} ends at about {_clock(later.at, now)}"
-        elif later.endless:
-            line += f", and {_count(later.endless)} there with no known end"
+        if fit.at is not None:
+            ends = "session " + _list(fit.after, names)
+            line += f", {then} after {ends} ends at about {_clock(fit.at, now)}"
+        elif fit.unlimited:
+            line += f", and {_count(fit.unlimited)} there without a time limit"
         lines.append(f"{line} ({refusal.agents} agents)" if refusal.agents > 1 else line)
     return lines
 
@@ -248,14 +260,14 @@ def _conditions(unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str
 
 
 def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
-    """Of a session about which the planner is not asked before ``until``."""
+    """For a session that is not eligible for scheduling before ``until``."""
     conditions = [one for one in _conditions((), {}) if one.kind != "time"]
-    told = f"not before {_clock(until, now)}"
+    not_before = f"not before {_clock(until, now)}"
     return PendingExplanation(
         text=text,
-        conditions=[Condition(kind="time", met=False, text=told), *conditions],
+        conditions=[Condition(kind="time", met=False, text=not_before), *conditions],
         expected_start=at_time(until),
-        basis=f"{told}, if there is room then",
+        basis=f"{not_before}, if there is capacity then",
     )
 
 
@@ -270,9 +282,13 @@ def _clock(micros: int, now: int) -> str:
 
 
 def _list(sessions: tuple[SessionId, ...], names: Mapping[SessionId, str]) -> str:
-    shown = [names.get(one, one) for one in sessions[:_SHOWN]]
-    more = len(sessions) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "") if shown else "what is being stopped"
+    shown = [names.get(one, one) for one in sessions[:_MAX_NAMES]]
+    others = len(sessions) - len(shown)
+    return (
+        ", ".join(shown) + (f" and {others} more" if others else "")
+        if shown
+        else "sessions that are being stopped"
+    )
 
 
 def _count(n: int) -> str:

@@ -120,7 +120,7 @@ class DecisionRecorder:
     async def _send(self, name: str, group: _Group, segment: Segment, term: int, number: int) -> None:
         drops, sent = group.drops, False
         try:
-            await self._store.keep_decisions(name, segment, term=term, run=self._run, number=number)
+            await self._store.decisions.append(name, segment, term=term, run=self._run, number=number)
             sent = True
             self._metrics.decisions_kept(segment.passes, len(segment.body))
         finally:

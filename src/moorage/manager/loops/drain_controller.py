@@ -24,10 +24,11 @@ class DrainController:
     async def run_once(self) -> None:
         if self._leader.term is None:
             return
-        left = {session: (agent, actor) for session, agent, actor in await self._store.left_on_drained()}
+        overdue = await self._store.agents.sessions_past_drain()
+        left = {session: (agent, actor) for session, agent, actor in overdue}
         if not left:
             return
-        facts, _ = await self._store.unsettled(left)
+        facts, _ = await self._store.lifecycle.unsettled(left)
         moves = [
             m
             for one in facts
@@ -35,4 +36,4 @@ class DrainController:
         ]
         for move in moves:
             log.info("session leaves a drained agent", id=move.session_id, step=move.event)
-        await self._store.move_all(moves)
+        await self._store.lifecycle.apply_all(moves)

@@ -55,28 +55,32 @@ class GarbageCollector:
         if self._listening_since is None:
             self._listening_since = now
         elif now - self._listening_since >= self._suspect_after_s:
-            for agent_id, status in await self._store.mark_silent(self._suspect_after_s, self._lost_grace_s):
+            for agent_id, status in await self._store.agents.mark_silent(
+                self._suspect_after_s, self._lost_grace_s
+            ):
                 log.warning("agent is silent", agent=agent_id, status=status)
         self._metrics.set_counts(await self._store.counts())
         if now - self._checked_at >= CHECK_EVERY_S and self._leader.term is not None:
             self._checked_at = now
             await self._check()
-            await self._store.forget_usage(self._usage_s)
+            await self._store.usage.compact(self._usage_s)
         if now - self._shrank_at >= SHRINK_EVERY_S and self._leader.term is not None:
             self._shrank_at = now
             if self._decisions is not None:
-                await self._store.forget_decisions(*self._decisions)
+                await self._store.decisions.trim(*self._decisions)
         if now - self._forgot_at >= FORGET_EVERY_S:
             self._forgot_at = now
-            forgotten = await self._store.forget_old(HISTORY_DAYS)
-            await self._store.forget_keys()
-            await self._store.sweep_join_tokens(HISTORY_DAYS)
-            await self._store.forget_agent_history(AUDIT_DAYS)
+            forgotten = await self._store.sessions.delete_ended(HISTORY_DAYS)
+            await self._store.sessions.delete_idempotency_keys()
+            await self._store.peers.delete_old_join_tokens(HISTORY_DAYS)
+            await self._store.agents.delete_history(AUDIT_DAYS)
             log.info("forgot old sessions", sessions=forgotten)
 
     async def _check(self) -> None:
         """The checks that cost no more for sessions that have ended; `moorage db check` makes all."""
-        found = await self._store.mend(cheap=True)
+        found = await self._store.integrity.repair(cheap=True)
         for drift in found:
-            log.error("drift", check=drift.check, what=drift.subject, found=drift.detail, mended=drift.mended)
-        self._metrics.set_drift((drift.check, drift.mended) for drift in found)
+            log.error(
+                "drift", check=drift.check, what=drift.subject, found=drift.detail, repaired=drift.repaired
+            )
+        self._metrics.set_drift((drift.check, drift.repaired) for drift in found)

@@ -32,7 +32,7 @@ class Leader:
 
     async def run_once(self) -> None:
         started = self._clock.monotonic()
-        term = await self._store.take_lease(self._holder, TTL_S)
+        term = await self._store.leases.acquire(self._holder, TTL_S)
         if term is not None:
             # Counted from before the attempt: a slow but successful write must not stretch the lease.
             self._trusted_until = started + TTL_S - MARGIN_S
@@ -50,6 +50,6 @@ class Leader:
         if (term := self.term) is not None:
             self._trusted_until = 0.0
             try:
-                await self._store.resign_lease(self._holder, term)
+                await self._store.leases.release(self._holder, term)
             except StoreUnavailable:
                 log.info("could not resign: the lease will run out by itself", term=term)

@@ -8,20 +8,23 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.manager.loops.leader import Leader
-from moorage.manager.serving.replicas import EndpointSnapshot, plan_replicas
+from moorage.manager.serving.replicas import plan_replicas
+from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store, Topic
+from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.replicas")
 
 
 class ReplicaController:
-    def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
+    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
         self._store, self._leader, self._clock = store, leader, clock
+        self._terminator = terminator
         self.loop = Loop("replicas", self.run_once, interval_s=1.0, clock=clock)
         store.notifier.on(Topic.ENDPOINTS, self.loop.nudge)
 
     async def run_once(self) -> None:
-        for endpoint in await self._store.endpoint_facts():
+        for endpoint in await self._store.endpoints.to_reconcile():
             if self._leader.term is None:
                 return
             await self._reconcile(endpoint)
@@ -30,12 +33,12 @@ class ReplicaController:
         plan = plan_replicas(endpoint, self._clock.now())
         for session_id in plan.stop:
             log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=plan.stop_reason)
-            await self._store.stop_session(session_id, actor="replicas", reason=plan.stop_reason)
+            await self._terminator.stop(session_id, actor="replicas", reason=plan.stop_reason)
         for _ in range(plan.start):
             name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
             spec = endpoint.spec.session(name)
             try:
-                made = await self._store.create_session(
+                made = await self._store.sessions.create(
                     spec, actor="replicas", owner=endpoint.owner, endpoint_id=endpoint.endpoint_id
                 )
             except (Conflict, NotFound) as error:

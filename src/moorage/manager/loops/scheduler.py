@@ -13,12 +13,13 @@ from moorage.manager.scheduling import Plan, Policy, Snapshot
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store, Topic
+from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.scheduler")
 
 
 class Scheduler:
-    """Runs on ``Topic.PENDING``, and every 2 s in any case: one pass per group with pending sessions.
+    """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending sessions.
 
     ``recorder`` is called after each pass.
     """
@@ -27,18 +28,19 @@ class Scheduler:
         self,
         store: Store,
         leader: Leader,
+        terminator: SessionTerminator,
         metrics: Metrics,
         clock: Clock,
         recorder: DecisionRecorder | None = None,
     ) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._recorder = recorder
+        self._terminator, self._recorder = terminator, recorder
         self._selectors, self._planners = SelectorPlugins(), PlannerCache()
         self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, rest=2.0)
-        store.notifier.on(Topic.PENDING, self.loop.nudge)
+        store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
-        for group, policy in await self._store.groups_with_pending():
+        for group, policy in await self._store.groups.with_pending():
             term = self._leader.term
             if term is None:
                 return
@@ -53,18 +55,18 @@ class Scheduler:
 
     async def _pass(self, group: str, policy: Policy, term: int) -> None:
         started = self._clock.monotonic()
-        snapshot = await self._store.snapshot(group, policy)
+        snapshot = await self._store.scheduling.snapshot(group, policy)
         made, now = self._plan(snapshot, policy)
-        if any(hold.capacity for hold in made.holds) and not self._store.knows_who_runs(group):
-            snapshot = await self._store.snapshot(group, policy, who_runs=True)
+        if any(hold.capacity for hold in made.holds) and not self._store.scheduling.includes_running(group):
+            snapshot = await self._store.scheduling.snapshot(group, policy, with_running=True)
             self._planners.forget(group)  # plan from scratch with what is known now
             made, now = self._plan(snapshot, policy)
-        placed = await self._store.place_all(made.places, term)
+        placed = await self._store.scheduling.place(made.places, term)
         if made.victims:
-            stopped = await self._store.preempt(made.victims)
+            stopped = await self._terminator.preempt(made.victims)
             log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)
-        await self._store.keep_cursors(group, made.cursors, term)
-        await self._store.note_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
+        await self._store.groups.save_cursors(group, made.cursors, term)
+        await self._store.scheduling.record_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:

@@ -61,7 +61,7 @@ class SessionController:
             self._changed |= changed
 
     async def _reconcile(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
-        sessions, now = await self._store.unsettled(among, deep=deep)
+        sessions, now = await self._store.lifecycle.unsettled(among, deep=deep)
         moves = [
             move
             for session in sessions
@@ -73,6 +73,6 @@ class SessionController:
             log.info(
                 "session", id=move.session_id, step=move.event, status=move.new, reason=move.reason or None
             )
-        await self._store.move_all(moves)
+        await self._store.lifecycle.apply_all(moves)
         # A transition may enable the next one (a kernel that became ready before its start was observed).
         self._kernels_changed([move.session_id for move in moves])

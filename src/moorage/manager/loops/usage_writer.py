@@ -41,10 +41,10 @@ class UsageWriter:
         reports, self._newest = list(self._newest.values()), {}
         try:
             if reports:
-                await self._store.put_usage(reports)
+                await self._store.usage.put(reports)
             while self._minutes:
                 some = [self._minutes.popleft() for _ in range(min(_AT_ONCE, len(self._minutes)))]
-                await self._store.put_usage_minutes(some)
+                await self._store.usage.put_minutes(some)
         except StoreUnavailable as error:
             self._minutes.clear()
             log.debug("statistics are dropped", why=error.message)
@@ -52,4 +52,4 @@ class UsageWriter:
         now = self._clock.monotonic()
         if now - self._totalled_at >= TOTALS_EVERY_S:
             self._totalled_at = now
-            self._metrics.set_usage(await self._store.usage_totals())
+            self._metrics.set_usage(await self._store.usage.totals())

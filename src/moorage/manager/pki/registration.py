@@ -41,7 +41,7 @@ class Registration:
         """A new join token with its secret, which is not stored. Raises ``InvalidInput``."""
         seed = hashlib.sha256(self._clock.secret(_SEED_BYTES).encode()).digest()
         token = JoinToken(seed, self._authority.fingerprint)
-        view = await self._store.create_join_token(spec, token.verifier, actor=actor)
+        view = await self._store.peers.create_join_token(spec, token.verifier, actor=actor)
         return NewJoinTokenView(**view.model_dump(), secret=token.text)
 
     async def join(self, request: JoinRequest) -> JoinReply:
@@ -55,7 +55,7 @@ class Registration:
                 next_step="join again with the complete token",
             )
         signing_request, now = read_csr(request.csr), self.now()
-        joined = await self._store.join(request, signing_request.digest, now + self._lifetime)
+        joined = await self._store.peers.join(request, signing_request.digest, now + self._lifetime)
         sign = self._authority.sign_peer_certificate
         return JoinReply(
             id=joined.id,
@@ -72,7 +72,7 @@ class Registration:
         """A certificate in PEM for a peer's new key; None if the peer has been revoked. Raises
         ``InvalidInput``."""
         signing_request, now = read_csr(csr), self.now()
-        if not await self._store.renew_peer(peer_id, signing_request.digest, now + self._lifetime):
+        if not await self._store.peers.renew(peer_id, signing_request.digest, now + self._lifetime):
             return None
         return self._authority.sign_peer_certificate(
             signing_request, peer.kind, peer.name, peer_id, now, self._lifetime

@@ -185,8 +185,8 @@ class AgentLinks:
             link.looking = True
         try:
             # Before the look: a tick that was held up must not give old orders a new generation.
-            generation = await self._store.next_generation()
-            found = await self._store.orders_for_many(list(attached))
+            generation = await self._store.orders.next_generation()
+            found = await self._store.orders.of_many(list(attached))
             for agent_id, link in attached.items():
                 if link.has_changes(found[agent_id]):
                     link.offer(Orders(generation, found[agent_id]))
@@ -306,7 +306,7 @@ class AgentLinks:
                 return False
             begun = self._clock.monotonic()
             try:
-                changed = await self._store.observe(report, attached.accepted(report.orders_generation))
+                changed = await self._store.reports.apply(report, attached.accepted(report.orders_generation))
             except ReportRefused as refused:
                 raise _refusal(refused) from None
             if not attached.heard:

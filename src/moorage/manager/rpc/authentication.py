@@ -74,7 +74,7 @@ class LinkAuthenticator:
                 )
             return Caller()
         kind, name, peer_id = _named(context)
-        peer = await self._store.find_peer(peer_id) if peer_id else None
+        peer = await self._store.peers.find(peer_id) if peer_id else None
         if peer is None or (peer.kind, peer.name) != (kind, name):
             words = f"{kind} {name!r} was revoked, or joined another installation: join again"
             log.warning("a certificate is refused", peer=context.peer(), kind=kind, name=name)
@@ -111,7 +111,7 @@ class LinkAuthenticator:
     async def _tick(self) -> None:
         if not self._calls:
             return
-        left = await self._store.peers_left(list(self._calls))
+        left = await self._store.peers.valid(list(self._calls))
         for peer_id in self._calls.keys() - left:
             log.warning("a peer was revoked: its links are ended", peer=peer_id)
             for call in self._calls[peer_id]:

@@ -104,7 +104,7 @@ class LogBroker:
                     next_step=f"`moorage describe {session.name}` says why",
                 )
             await asyncio.sleep(LOOK_AGAIN_S)
-            session = await self._store.get_session(session.id)
+            session = await self._store.sessions.get(session.id)
 
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
         """One call of ``SendLogs``. Returns, and so ends the call, when its reader has left."""

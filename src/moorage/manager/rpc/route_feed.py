@@ -27,10 +27,10 @@ class RouteFeed:
         store.notifier.on(Topic.ROUTES, self.loop.nudge)
 
     async def _tick(self) -> None:
-        now = await self._store.route_table()
+        now = await self._store.routes.table()
         if self._table is not None and replace(now, generation=self._table.generation) == self._table:
             return
-        table = replace(now, generation=await self._store.next_generation())
+        table = replace(now, generation=await self._store.orders.next_generation())
         async with self._changed:
             self._table = table
             self._changed.notify_all()

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
-from moorage.manager.identity.keys import NOBODY, Owner
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 # A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is started
 # until the endpoint is changed.
@@ -20,36 +19,6 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
 STABLE_S = 60.0
 # Failures of the node, not of the replica: replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSnapshot:
-    """A replica as stored.
-
-    ``agent_silent``: its agent is SUSPECT or LOST, so it is replaced before it is abandoned.
-    ``agent_drained``: its agent is draining, so it is stopped once a replacement is ready.
-    """
-
-    session_id: SessionId
-    status: Status
-    created_at: datetime
-    status_since: datetime
-    ready_at: datetime | None = None
-    reason: Reason = Reason.NONE
-    agent_silent: bool = False
-    agent_drained: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointSnapshot:
-    endpoint_id: EndpointId
-    name: str
-    spec: EndpointSpec
-    wanted: int
-    changed_at: datetime
-    deleted: bool
-    replicas: tuple[ReplicaSnapshot, ...]  # newest first: all live ones and the latest ended ones
-    owner: Owner = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moorage.common.link.messages import AppRoute, KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.link.messages import AppRoute, ModelRoute, Target
 from moorage.common.model.ids import KernelId, SessionId
 
 
-def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[KeyGrant, ...]) -> RouteTable:
+def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
     """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
     wins: an endpoint before a session."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
@@ -29,11 +29,10 @@ def route_table(generation: int, rows: Iterable[Mapping[str, Any]], keys: tuple[
                     row["engine"],
                 )
             )
-    models = (
+    return tuple(
         ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)))
         for name, (_, created, targets) in sorted(routes.items())
     )
-    return RouteTable(generation, tuple(models), keys)
 
 
 def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:

@@ -1,4 +1,4 @@
-"""All SQL lives here: methods named by intent, one statement per file in ``sql/``."""
+"""Store: all SQL of the manager. It reads and writes rows and decides nothing; statements are in ``sql/``."""
 
 from moorage.manager.store.migrate import migrate
 from moorage.manager.store.notifier import Notifier, Topic

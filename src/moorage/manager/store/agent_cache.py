@@ -1,13 +1,11 @@
-"""The agents of each resource group as the planner sees them, kept between passes.
+"""Agent cache: the agents of each resource group as the planner sees them, kept between passes.
 
-A pass would else read every slot of every agent to place one session. What changes an agent notifications
-for it
-(``Notifier.notify_capacity``) and only those are read again; should a notify have been lost, every other is
-in its turn,
-a slice at a time, within ``REREAD_S``. What is kept may be out of date: the commit of a placement checks
-again, and refuses.
+Without it, a pass would read every slot of every agent to place one session. Agents that change are
+announced by ``Notifier.notify_capacity``, and only those are read again. Since a notification may be lost,
+all agents are also reread in small slices within ``REREAD_S``. The cache may be out of date: committing a
+placement checks again.
 
-What runs on them, and until when, is asked for only while somebody waits for room.
+Running kernels are read only while a session waits for capacity.
 """
 
 from __future__ import annotations
@@ -19,126 +17,132 @@ from math import inf
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId
-from moorage.manager.scheduling import AgentState
-from moorage.manager.store import rows
+from moorage.manager.scheduling.core.model import AgentState
+from moorage.manager.store import planner_rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 REREAD_S = 5.0
-# So long what runs stays in view when nobody asks any more: else a queue that comes and goes reads it anew.
-VIEW_S = 30.0
-SLICES = 20  # a thousand agents read at once hold up everything else for a tenth of a second
+# Running kernels stay cached for so long after the last pass that needed them. Otherwise a queue that
+# empties and fills again would read all of them each time.
+RUNNING_KEPT_S = 30.0
+SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
 
 
 @dataclass(slots=True)
 class _Group:
-    """``turn``: those that are still to be read again in this round, which began at ``round_at``.
-    ``view_until``: so long what runs on them is read too; 0: it is not. ``asked_at``: for the last pass."""
+    """All times in monotonic seconds.
+
+    ``round_at``: start of the current reread round; ``to_reread``: its remaining agents; ``slice_size``: of
+    them, how many are read next; ``slice_at``: when the last ones were. ``running_until``: running kernels
+    are cached until then; 0: not at all. ``used_at``: the last scheduling pass.
+    """
 
     agents: dict[AgentId, AgentState]
     round_at: float
     slice_at: float
-    slice: int = 1
-    turn: list[AgentId] = field(default_factory=list)
-    view_until: float = 0.0
-    asked_at: float = 0.0
+    slice_size: int = 1
+    to_reread: list[AgentId] = field(default_factory=list)
+    running_until: float = 0.0
+    used_at: float = 0.0
 
 
-class Rooms:
-    """``of(group)`` reads what may have changed, and gives the group's agents."""
-
+class AgentCache:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._clock = db, clock
-        self._line = db.line()
+        self._connection = db.dedicated_connection()
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
-        self._reading: set[AgentId] = set()
-        notifier.on_capacity(self.changed)
+        self._being_read: set[AgentId] = set()
+        notifier.on_capacity(self.invalidate)
 
-    def changed(self, agents: Collection[AgentId] | None) -> None:
-        """These have more or less room, or are otherwise not as they were. None: any may."""
+    def invalidate(self, agents: Collection[AgentId] | None) -> None:
+        """These agents may have changed. None: any may have."""
         if agents is None:
-            # They stay what they are to whoever is just reading them.
-            for known in self._groups.values():
-                self._stale |= known.agents.keys()
-                known.round_at = -inf  # and who is there at all is asked first
+            # Agents that are being read at the moment stay stale until they have been.
+            for group in self._groups.values():
+                self._stale |= group.agents.keys()
+                group.round_at = -inf  # the next use starts with the list of agents
         else:
             self._stale.update(agents)
 
-    def in_view(self, group: str) -> bool:
-        """Whether what runs there is known too."""
-        known = self._groups.get(group)
-        return known is not None and known.view_until > 0
+    def includes_running(self, group: str) -> bool:
+        cached = self._groups.get(group)
+        return cached is not None and cached.running_until > 0
 
-    async def of(self, group: str, *, view: bool = False) -> tuple[AgentState, ...]:
-        """``view``: with what runs on them. Raises ``StoreUnavailable``; then nothing is taken for known that
-        was not read."""
+    async def of(self, group: str, *, with_running: bool = False) -> tuple[AgentState, ...]:
+        """The group's agents; ``with_running``: with their running kernels. Raises ``StoreUnavailable``,
+        after which agents that could not be read stay stale."""
         now = self._clock.monotonic()
-        known = self._groups.get(group)
-        if known is None:
-            found = rows.agent_states(await self._line.fetch(SQL["agent_states"], group))
-            known = _Group({state.agent_id: state for state in found}, now, now)
-            self._groups[group] = known
+        cached = self._groups.get(group)
+        if cached is None:
+            states = planner_rows.agent_states(await self._connection.fetch(SQL["agent_states"], group))
+            cached = _Group({state.agent_id: state for state in states}, now, now)
+            self._groups[group] = cached
         else:
-            await self._take_turns(group, known, now)
-        known.asked_at = now
-        if view:
-            if not known.view_until:
-                self._stale |= known.agents.keys()
-            known.view_until = now + VIEW_S
-        elif known.view_until < now:
-            known.view_until = 0.0
+            await self._schedule_rereads(group, cached, now)
+        cached.used_at = now
+        if with_running:
+            if not cached.running_until:
+                self._stale |= cached.agents.keys()
+            cached.running_until = now + RUNNING_KEPT_S
+        elif cached.running_until < now:
+            cached.running_until = 0.0
         if self._stale:
             await self._read(self._stale)
-        return tuple(known.agents.values())
+        return tuple(cached.agents.values())
 
-    async def glance(self, group: str) -> tuple[AgentState, ...] | None:
-        """The agents with what runs on them, for a question beside the passes: what may have changed since
-        the last one is read, and nothing that is kept changes. None: nothing is kept that would do, as there
-        was no pass for ``REREAD_S``, or none that had to know what runs."""
-        known = self._groups.get(group)
-        if known is None or not known.view_until or self._clock.monotonic() - known.asked_at > REREAD_S:
+    async def peek(self, group: str) -> tuple[AgentState, ...] | None:
+        """Agents with their running kernels, for a question outside the passes. Stale agents are read, and
+        the cache is left as it is. None if the cache has no running kernels, or was last used ``REREAD_S``
+        ago."""
+        cached = self._groups.get(group)
+        if cached is None or not cached.running_until or self._clock.monotonic() - cached.used_at > REREAD_S:
             return None
-        agents, stale = dict(known.agents), self._stale | self._reading
+        agents, stale = dict(cached.agents), self._stale | self._being_read
         if stale:
             found = await self._db.fetch(SQL["agent_states_of"], list(stale))
-            here = [row for row in found if row["resource_group"] == group]
-            kernels = rows.running(await self._db.fetch(SQL["agent_running"], [row["id"] for row in here]))
+            rows = [row for row in found if row["resource_group"] == group]
+            kernel_rows = await self._db.fetch(SQL["agent_running"], [row["id"] for row in rows])
+            running = planner_rows.running_kernels(kernel_rows)
             for agent_id in stale:
                 agents.pop(agent_id, None)
-            agents.update({state.agent_id: state for state in rows.agent_states(here, kernels)})
+            agents.update({state.agent_id: state for state in planner_rows.agent_states(rows, running)})
         return tuple(agents.values())
 
-    async def _take_turns(self, group: str, known: _Group, now: float) -> None:
-        if now - known.round_at >= REREAD_S:
-            there = {AgentId(row["id"]) for row in await self._line.fetch(SQL["agent_ids"], group)}
-            # Those that came and went without a notify at once, the others in their turn.
-            self._stale |= there ^ known.agents.keys()
-            known.turn = [*known.turn, *sorted(there.intersection(known.agents).difference(known.turn))]
-            known.slice, known.round_at = -(-len(known.turn) // SLICES), now
-        if known.turn and now - known.slice_at >= REREAD_S / SLICES:
-            known.slice_at = now
-            self._stale.update(known.turn[: known.slice])
-            del known.turn[: known.slice]
+    async def _schedule_rereads(self, group: str, cached: _Group, now: float) -> None:
+        if now - cached.round_at >= REREAD_S:
+            current = {AgentId(row["id"]) for row in await self._connection.fetch(SQL["agent_ids"], group)}
+            # Agents that appeared or disappeared without a notification are read at once, the others in
+            # slices.
+            self._stale |= current ^ cached.agents.keys()
+            unchanged = sorted(current.intersection(cached.agents).difference(cached.to_reread))
+            cached.to_reread = [*cached.to_reread, *unchanged]
+            cached.slice_size, cached.round_at = -(-len(cached.to_reread) // SLICES), now
+        if cached.to_reread and now - cached.slice_at >= REREAD_S / SLICES:
+            cached.slice_at = now
+            self._stale.update(cached.to_reread[: cached.slice_size])
+            del cached.to_reread[: cached.slice_size]
 
     async def _read(self, stale: set[AgentId]) -> None:
-        self._stale, self._reading = set(), stale
+        self._stale, self._being_read = set(), stale
         try:
-            found = await self._line.fetch(SQL["agent_states_of"], list(stale))
-            viewed = {name for name, known in self._groups.items() if known.view_until}
-            who = [row["id"] for row in found if row["resource_group"] in viewed]
-            kernels = rows.running(await self._line.fetch(SQL["agent_running"], who)) if who else {}
+            rows = await self._connection.fetch(SQL["agent_states_of"], list(stale))
+            with_running = {name for name, cached in self._groups.items() if cached.running_until}
+            ids = [row["id"] for row in rows if row["resource_group"] in with_running]
+            kernel_rows = await self._connection.fetch(SQL["agent_running"], ids) if ids else []
         except StoreUnavailable:
             self._stale |= stale
             raise
         finally:
-            self._reading = set()
-        group_of = {AgentId(row["id"]): row["resource_group"] for row in found}
-        states = {state.agent_id: state for state in rows.agent_states(found, kernels)}
-        for name, known in self._groups.items():
+            self._being_read = set()
+        running = planner_rows.running_kernels(kernel_rows)
+        group_of = {AgentId(row["id"]): row["resource_group"] for row in rows}
+        states = {state.agent_id: state for state in planner_rows.agent_states(rows, running)}
+        for name, cached in self._groups.items():
             for agent_id in stale:
                 if group_of.get(agent_id) == name:
-                    known.agents[agent_id] = states[agent_id]
+                    cached.agents[agent_id] = states[agent_id]
                 else:
-                    known.agents.pop(agent_id, None)
+                    cached.agents.pop(agent_id, None)

@@ -1,132 +1,133 @@
-"""Agents in Postgres: what they should run, what becomes of silent ones, and how they look."""
+"""Agents in Postgres: reads, cordons and forgets them, and marks silent ones SUSPECT or LOST."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
-from moorage.common.model.ids import AgentId, KernelId, SessionId
-from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views import resources
-from moorage.manager.store import rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.reports import Reports
+from moorage.manager.store.reports import ReportStore
+from moorage.manager.store.rows import Row
 
 
-class Agents(Reports):
-    """Part of ``Store``."""
+class AgentStore:
+    """Writes share the connection of ``reports``: they lock the same rows, and do so one after the other."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        super().__init__(db, notifier, clock)
-        self._orders_line = db.line()
-        # What kernels are, by the agent that should have them: see ``orders_for_many``.
-        self._ordered: dict[AgentId, dict[KernelId, KernelSpec]] = {}
+    def __init__(self, db: Database, notifier: Notifier, reports: ReportStore) -> None:
+        self._db, self._notifier, self._reports = db, notifier, reports
+        self._connection = reports.connection
 
-    async def orders_for(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
-        """The whole set of kernels that should exist there."""
-        return (await self.orders_for_many([agent_id]))[agent_id]
+    async def all(self) -> list[resources.AgentView]:
+        return [_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
 
-    async def orders_for_many(self, agent_ids: Collection[AgentId]) -> dict[AgentId, tuple[KernelSpec, ...]]:
-        """The same for several: one query, and one more if there are kernels that were not asked for before.
-
-        What a kernel is never changes after its placement, so it is read once and remembered for as long as
-        its agent should have it. An agent without kernels has an entry too.
-        """
-        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
-        for row in await self._orders_line.fetch(SQL["agent_wanted"], list(wanted)):
-            wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
-        known = {a: self._ordered.get(a, {}) for a in wanted}
-        unknown = [k for a, kernels in wanted.items() for k in kernels if k not in known[a]]
-        fresh: dict[KernelId, KernelSpec] = {}
-        if unknown:
-            fresh = {
-                KernelId(row["id"]): rows.kernel_spec(row)
-                for row in await self._orders_line.fetch(SQL["agent_orders"], unknown)
-            }
-        found = {}
-        for agent_id, kernels in wanted.items():
-            specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
-            found[agent_id] = tuple(specs.values())
-            if specs:
-                self._ordered[agent_id] = specs
-            else:
-                self._ordered.pop(agent_id, None)
-        return found
-
-    async def next_generation(self) -> int:
-        """A number greater than every one given before, by any manager."""
-        return int((await self._orders_line.fetch(SQL["generation_next"]))[0]["generation"])
+    async def get(self, agent_id: str) -> resources.AgentView:
+        """Raises ``NotFound``."""
+        row = await self._db.fetchrow(SQL["agent_list"], agent_id)
+        if row is None:
+            raise _not_found(agent_id)
+        return _view(row)
 
     async def mark_silent(self, suspect_after_s: float, lost_grace_s: float) -> list[tuple[str, str]]:
-        """Mark agents SUSPECT or LOST by their silence, and give up the kernels of lost ones."""
-        changed = await self._report_line.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
+        """Mark agents SUSPECT or LOST that have not been heard from for so long, and give up the kernels of
+        lost ones. Returns the id and the new status of each agent that changed."""
+        changed = await self._connection.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
         await self._give_up([AgentId(row["id"]) for row in changed])
         return [(row["id"], row["status"]) for row in changed]
 
     async def _give_up(self, silent: Collection[AgentId]) -> None:
-        lost = await self._report_line.fetch(SQL["kernels_lost"])
-        self._look_again(silent)
+        lost = await self._connection.fetch(SQL["kernels_lost"])
+        self._reports.invalidate(silent)
         self._notifier.notify_capacity(silent)
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in lost})
         if silent or lost:
             self._notifier.notify([Topic.ROUTES])
 
-    async def forget_agent(self, agent_id: str, *, actor: str) -> resources.AgentView:
-        """Give up a silent agent, its kernels with it; whoever comes under its id is taken in. Returns it as
-        it was. Raises ``NotFound``, or ``Conflict`` while it is alive."""
-        view = await self.get_agent(agent_id)
-        if not await self._report_line.fetch(SQL["agent_forget"], agent_id, actor):
+    async def forget(self, agent_id: str, *, actor: str) -> resources.AgentView:
+        """Give up a silent agent and its kernels; its id is free afterwards. Returns it as it was. Raises
+        ``NotFound``, or ``Conflict`` while it is ALIVE."""
+        view = await self.get(agent_id)
+        if not await self._connection.fetch(SQL["agent_forget"], agent_id, actor):
             raise Conflict(
                 f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be forgotten",
-                next_step="stop it first, and wait manager.suspect_after_s",
+                next_step="stop it first, then wait for manager.suspect_after_s",
             )
         await self._give_up([AgentId(agent_id)])
         self._notifier.notify([Topic.PEERS])
         return view
 
-    async def cordon_agent(
+    async def cordon(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
     ) -> resources.AgentView:
-        """Nothing new goes there. ``drain``: replicas are replaced elsewhere, and what is left after
-        ``stop_after_s`` seconds is stopped or moved (None: it may end by itself). Raises ``NotFound``."""
+        """Place no new kernels there. ``drain``: also replace replicas elsewhere, and stop or requeue what
+        is left after ``stop_after_s`` seconds (None: let it end by itself). Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "drain" if drain else "cordon", stop_after_s, actor)
 
-    async def uncordon_agent(self, agent_id: str, *, actor: str) -> resources.AgentView:
-        """It gets new work again. Raises ``NotFound``."""
+    async def uncordon(self, agent_id: str, *, actor: str) -> resources.AgentView:
+        """Place new kernels there again. Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "", None, actor)
 
     async def _set_cordon(
         self, agent_id: str, cordon: str, stop_after_s: float | None, actor: str
     ) -> resources.AgentView:
-        view = await self.get_agent(agent_id)
-        if not await self._report_line.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
-            raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
+        view = await self.get(agent_id)
+        if not await self._connection.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
+            raise _not_found(agent_id)
         self._notifier.notify_capacity([AgentId(view.id)])
-        self._notifier.notify([Topic.ENDPOINTS, Topic.PENDING])
-        return await self.get_agent(agent_id)
+        self._notifier.notify([Topic.ENDPOINTS, Topic.SCHEDULE])
+        return await self.get(agent_id)
 
-    async def left_on_drained(self) -> list[tuple[SessionId, AgentId, str]]:
-        """Sessions that are left on agents after the deadline of their drain: which, where, and who asked."""
-        found = await self._db.fetch(SQL["drain_left"])
-        return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in found]
+    async def sessions_past_drain(self) -> list[tuple[SessionId, AgentId, str]]:
+        """Sessions on agents whose drain deadline has passed: session, agent, and who started the drain."""
+        rows = await self._db.fetch(SQL["drain_left"])
+        return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows]
 
-    async def agent_history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
-        """What was done to an agent, newest first. Raises ``NotFound``."""
-        await self.get_agent(agent_id)
-        found = await self._db.fetch(SQL["agent_history"], agent_id, limit)
-        return [resources.AgentEvent.model_validate(dict(row)) for row in found]
+    async def history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
+        """Administrative changes of an agent, newest first. Raises ``NotFound``."""
+        await self.get(agent_id)
+        rows = await self._db.fetch(SQL["agent_history"], agent_id, limit)
+        return [resources.AgentEvent.model_validate(dict(row)) for row in rows]
 
-    async def forget_agent_history(self, days: int) -> None:
-        await self._report_line.fetch(SQL["agent_history_sweep"], days)
+    async def delete_history(self, days: int) -> None:
+        """Delete history entries older than ``days``."""
+        await self._connection.fetch(SQL["agent_history_sweep"], days)
 
-    async def list_agents(self) -> list[resources.AgentView]:
-        return [rows.agent_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
+    async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:
+        """Devices of these families ("cuda") in the group that are withheld because they are unhealthy, as
+        lines for people."""
+        rows = await self._db.fetch(SQL["devices_fenced"], group, sorted(families)) if families else []
+        return [
+            f"{r['device_id']} of {r['agent_id']}: {r['unhealthy_reason'] or 'it reports errors'}"
+            for r in rows
+        ]
 
-    async def get_agent(self, agent_id: str) -> resources.AgentView:
-        row = await self._db.fetchrow(SQL["agent_list"], agent_id)
-        if row is None:
-            raise NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
-        return rows.agent_view(row)
+
+def _not_found(agent_id: str) -> NotFound:
+    return NotFound(f"no agent {agent_id!r}", next_step="`moorage agents` lists them")
+
+
+def _view(row: Row) -> resources.AgentView:
+    return resources.AgentView(
+        id=row["id"],
+        status=row["status"],
+        resource_group=row["resource_group"],
+        address=row["address"],
+        version=row["version"],
+        arch=row["arch"],
+        runtimes=row["runtimes"],
+        engines=row["engines"],
+        labels=row["labels"],
+        draining=row["draining"],
+        cordon=row["cordon"],
+        cordoned_by=row["cordoned_by"],
+        cordoned_at=row["cordoned_at"],
+        stop_at=row["stop_at"],
+        connected_since=row["connected_at"],
+        last_seen=row["last_seen"],
+        offers=[resources.OfferView(**offer) for offer in row["offers"]],
+        kernels=row["kernels"],
+        max_kernels=row["max_kernels"],
+    )

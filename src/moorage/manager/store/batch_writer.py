@@ -1,9 +1,9 @@
-"""One writer per kind of write: whatever arrives while a flush is in flight goes into the next one.
+"""Batch writer for one kind of write: items that arrive during a flush share the next one.
 
-It batches itself under load and adds nothing when idle: an item that finds the writer free is sent alone, at
-once. After a flush the writer rests for about as long as that took, so that under load more items share the
-cost of the next. An item's result never depends on its neighbours: when a batch is refused (by a
-constraint, say), its halves are sent again, and so on, until only the guilty one fails.
+Batches form under load only; an item that finds the writer idle is written alone, at once. After a flush the
+writer pauses for about as long as the flush took, so that under load more items share the next statement. An
+item's result never depends on the others in its batch: when Postgres rejects a batch (a violated constraint,
+for example), the writer retries its halves, and so on, until only the offending item fails.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from moorage.common.aio.tasks import spawn
 from moorage.common.model.errors import MoorageError
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 BATCH_MAX = 500
-# Rest after a flush: so many times as long as it took, within the bound, or until so many wait.
-REST, REST_MAX_S, ENOUGH = 3.0, 0.02, 64
+# Pause after a flush: this multiple of its duration, at most PAUSE_MAX_S; it ends once EARLY_FLUSH items
+# wait.
+PAUSE_FACTOR, PAUSE_MAX_S, EARLY_FLUSH = 3.0, 0.02, 64
 
-# Nobody's fault in the batch: all of it fails, and smaller ones would fare no better.
-_NOT_THE_ITEMS = (MoorageError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
-# What one item can cause, in Postgres or before it gets there.
-_REFUSED = (
+# Failures that no item caused: the whole batch fails, since a smaller one would fail as well.
+_BATCH_ERRORS = (MoorageError, asyncpg.QueryCanceledError, asyncpg.InsufficientResourcesError)
+# Failures that one item can cause, in Postgres or while its arguments are encoded.
+_ITEM_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     ArithmeticError,
@@ -41,63 +42,64 @@ _REFUSED = (
 )
 
 
-class Coalescer(Generic[Item, Answer]):
-    """``write(items)`` returns one answer per item, in order, in one statement."""
+class BatchWriter(Generic[Item, Result]):
+    """``write(items)`` runs one statement and returns one result per item, in order."""
 
     def __init__(
-        self, name: str, write: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], clock: Clock
+        self, name: str, write: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]], clock: Clock
     ) -> None:
         self._name, self._write, self._clock = name, write, clock
-        self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._queue: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._flushing = False
-        self._enough = asyncio.Event()
+        self._early = asyncio.Event()
 
-    async def submit(self, item: Item) -> Answer:
-        """Write one item; returns after its commit. Raises what the write raised for it."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        if len(self._waiting) >= ENOUGH:
-            self._enough.set()
+    async def submit(self, item: Item) -> Result:
+        """Write one item and return after its commit. Raises what the write raised for this item."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._queue.append((item, future))
+        if len(self._queue) >= EARLY_FLUSH:
+            self._early.set()
         if not self._flushing:
             self._flushing = True
             spawn(f"store.{self._name}", self._drain())
         return await future
 
-    async def submit_all(self, items: Sequence[Item]) -> list[Answer | BaseException]:
-        """Write several; a refused item costs the others nothing: its exception stands in its place."""
+    async def submit_all(self, items: Sequence[Item]) -> list[Result | BaseException]:
+        """Write several items. The exception of a rejected item takes the place of its result."""
         return list(await asyncio.gather(*map(self.submit, items), return_exceptions=True))
 
     async def _drain(self) -> None:
         try:
-            while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-                begun = self._clock.monotonic()
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(BATCH_MAX, len(self._queue)))]
+                started = self._clock.monotonic()
                 await self._flush(batch)
-                if len(self._waiting) < ENOUGH:
-                    await self._rest(self._clock.monotonic() - begun)
+                if len(self._queue) < EARLY_FLUSH:
+                    await self._pause(self._clock.monotonic() - started)
         finally:
             self._flushing = False
-            for _, future in self._waiting:  # only if we were cancelled
+            for _, future in self._queue:  # only if we were cancelled
                 future.cancel()
 
-    async def _rest(self, took_s: float) -> None:
-        self._enough.clear()
+    async def _pause(self, took_s: float) -> None:
+        self._early.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(REST * took_s, REST_MAX_S)):
-                await self._enough.wait()
+            async with asyncio.timeout(min(PAUSE_FACTOR * took_s, PAUSE_MAX_S)):
+                await self._early.wait()
 
-    async def _flush(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+    async def _flush(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         try:
-            answers = await self._write([item for item, _ in batch])
-        except _NOT_THE_ITEMS as error:
+            results = await self._write([item for item, _ in batch])
+        except _BATCH_ERRORS as error:
             for _, future in batch:
-                _refuse(future, error)
+                _fail(future, error)
         except asyncpg.DeadlockDetectedError:
-            # Rare, since statements lock in one order; Postgres has undone ours: it may be sent again.
+            # Rare, since all statements lock in one order. Postgres rolled this one back, so it may be
+            # retried.
             await self._flush(batch)
-        except _REFUSED as error:
+        except _ITEM_ERRORS as error:
             if len(batch) == 1:
-                _refuse(batch[0][1], error)
+                _fail(batch[0][1], error)
                 return
             middle = len(batch) // 2
             await self._flush(batch[:middle])
@@ -107,11 +109,11 @@ class Coalescer(Generic[Item, Answer]):
                 future.cancel()
             raise
         else:
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():  # its caller may have left
-                    future.set_result(answer)
+            for (_, future), result in zip(batch, results, strict=True):
+                if not future.done():  # the caller may have been cancelled
+                    future.set_result(result)
 
 
-def _refuse(future: asyncio.Future[Answer], error: Exception) -> None:
+def _fail(future: asyncio.Future[Result], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

@@ -1,5 +1,5 @@
-"""Connections to Postgres: a small pool for what is asked now and then, dedicated lines for writes and for
-what the loops read again and again, failures translated once."""
+"""Connections to Postgres: a small pool for occasional reads, and dedicated connections for writes and for
+the reads that the control loops repeat. Translates every connection failure into ``StoreUnavailable``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from moorage.common.model.errors import StoreUnavailable
 
 log = structlog.get_logger("moorage.store")
 
-# What asyncpg raises when Postgres is away, starting, stopping, or has just cut the line.
-AWAY = (
+# What asyncpg raises when Postgres is down, starting, stopping, or has just closed the connection.
+UNAVAILABLE = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
@@ -30,83 +30,90 @@ AWAY = (
 )
 _DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
 COMMAND_TIMEOUT_S = 30.0
-# Postgres keeps the plan of a statement that is run again and again, also one made while tables were empty,
-# which reads them from end to end. Ours all have an index to go by; and after 10 s a plan is made anew.
+POOL_SIZE = 6
+# Planner settings of every connection. Every statement in ``sql/`` has an index to use, but Postgres plans by
+# table statistics that are stale or missing when tables have just filled up:
+# * ``enable_seqscan=off``: a plan that was cached while a table was empty would scan it from end to end for
+#   as long as it stays cached.
+# * ``random_page_cost=1.1``: index reads cost about as much as sequential reads on SSDs and in memory. The
+#   default of 4 assumes spinning disks and favours scans.
+# * ``jit=off``: compiling a statement takes longer than any of these statements runs.
+# A prepared statement lives for 10 s, so that a plan made from outdated statistics does not last.
 _OPTIONS: dict[str, Any] = {
     "timeout": 5,
     "command_timeout": COMMAND_TIMEOUT_S,
     "server_settings": {"jit": "off", "enable_seqscan": "off", "random_page_cost": "1.1"},
     "max_cached_statement_lifetime": 10,
 }
-# To plan anew costs a statement 1 ms, and a start runs ten of them: where one comes now and then, they would
-# be planned for each. What lines run finds its rows by their ids, so its plans age better.
-_LINE_PLAN_S = 60
-# Else the first five runs of each such plan are planned by themselves, which takes longer than to run them.
-_LINE_SETTINGS = _OPTIONS["server_settings"] | {"plan_cache_mode": "force_generic_plan"}
+# Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on dedicated
+# connections look rows up by id, so their plans stay good for longer than those of the pool.
+_DEDICATED_PLAN_LIFETIME_S = 60
+# By default Postgres plans the first five executions of a prepared statement for their arguments before it
+# considers a generic plan. Planning takes longer than running these, so the generic plan is used at once.
+_DEDICATED_SETTINGS = _OPTIONS["server_settings"] | {"plan_cache_mode": "force_generic_plan"}
 
 
-async def _init(connection: asyncpg.Connection) -> None:
+async def prepare_connection(connection: asyncpg.Connection) -> None:
+    """Decode jsonb to Python values and uuid to strings."""
     await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
     await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog")
 
 
-async def _keep_as_it_is(_: asyncpg.Connection) -> None:
-    """Nothing here changes a connection's settings, so putting them back at each release is a wasted trip."""
+async def _skip_reset(_: asyncpg.Connection) -> None:
+    """Save the round trip of a reset at each release: nothing here changes a connection's settings."""
 
 
 @asynccontextmanager
-async def _translated(closed: Callable[[], bool]) -> AsyncIterator[None]:
+async def _translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
     try:
         yield
     except asyncpg.DiskFullError as error:
         raise StoreUnavailable(
             "the disk of Postgres is full",
-            next_step="free space where its data are; everything goes on by itself then",
+            next_step="free space on the volume of its data directory; writes then resume without a restart",
         ) from error
-    except (*AWAY, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        # asyncpg says with these both that a line is closed and that a statement was called wrongly: only the
-        # first is the world's fault.
-        if not isinstance(error, AWAY) and not closed():
+    except (*UNAVAILABLE, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        # asyncpg raises the last two for a closed connection and for wrong use of its API. Only a closed
+        # connection means that Postgres is unavailable; wrong use is a bug and is raised as it is.
+        if not isinstance(error, UNAVAILABLE) and not is_closed():
             raise
-        raise StoreUnavailable(
-            next_step="try again in a moment; `moorage doctor` looks at Postgres"
-        ) from error
+        raise StoreUnavailable(next_step="try again in a moment; `moorage doctor` checks Postgres") from error
 
 
-class Line:
-    """One connection of its own for one kind of statement, opened when first used and again after it broke.
-    It is for statements of ours whose plan is good whatever their arguments are.
+class DedicatedConnection:
+    """One connection for one kind of statement, opened on first use and reopened after a failure. It runs
+    statements whose generic plan is good for all arguments.
 
-    A statement whose line breaks raises ``StoreUnavailable``: whether it took effect is then unknown, so
-    every write is a compare-and-swap, or carries its own id, and may be sent again.
+    A statement whose connection breaks raises ``StoreUnavailable``. Whether it took effect is then unknown,
+    so every write is a compare-and-swap, or carries its own id, and may be sent again.
     """
 
     def __init__(self, dsn: str, *, durable: bool = True) -> None:
         self._dsn = dsn
-        settings = _LINE_SETTINGS if durable else _LINE_SETTINGS | {"synchronous_commit": "off"}
+        settings = _DEDICATED_SETTINGS if durable else _DEDICATED_SETTINGS | {"synchronous_commit": "off"}
         self._options = _OPTIONS | {
             "server_settings": settings,
-            "max_cached_statement_lifetime": _LINE_PLAN_S,
+            "max_cached_statement_lifetime": _DEDICATED_PLAN_LIFETIME_S,
         }
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        async with self._lock, _translated(self._is_closed):
+        async with self._lock, _translate_errors(self._is_closed):
             connection = self._connection
             if connection is None or connection.is_closed():
                 connection = await asyncpg.connect(self._dsn, **self._options)
-                await _init(connection)
+                await prepare_connection(connection)
                 self._connection = connection
             try:
                 rows: list[Any] = await connection.fetch(sql, *args)
             except asyncpg.InternalClientError:
-                # asyncpg lost count of where the line is (it was cut in mid-sentence): good for nothing.
+                # asyncpg lost track of the protocol state (the connection broke within a message).
                 connection.terminate()
                 raise
             except (asyncio.CancelledError, TimeoutError):
-                # Given up on our side only (an agent left in the middle of its report): Postgres may be at it
-                # still, and whoever comes next would wait behind it.
+                # Cancelled on our side only (an agent disconnected in the middle of its report). Postgres may
+                # still run the statement, and the next caller would wait behind it.
                 connection.terminate()
                 raise
             return rows
@@ -120,38 +127,44 @@ class Line:
 
 
 class Database:
-    """What is asked now and then through a pool (``fetch``, ``select``), the rest through a ``line()``."""
+    """A pool for occasional statements (``fetch``, ``select``), and ``dedicated_connection()`` for the
+    rest."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self._pool: asyncpg.Pool | None = None
-        self._lines: list[Line] = []
+        self._dedicated: list[DedicatedConnection] = []
 
-    def line(self, *, durable: bool = True) -> Line:
-        """Without ``durable`` a write does not wait for the disk, and a crash of Postgres may lose it: for
-        what is said again in a moment."""
-        self._lines.append(Line(self.dsn, durable=durable))
-        return self._lines[-1]
+    def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
+        """Without ``durable`` a commit does not wait for the disk, and a crash of Postgres may lose it. That
+        suits reports, which are repeated anyway."""
+        self._dedicated.append(DedicatedConnection(self.dsn, durable=durable))
+        return self._dedicated[-1]
 
     async def __aenter__(self) -> Database:
-        async with _translated(lambda: True):
+        async with _translate_errors(lambda: True):
             self._pool = await asyncpg.create_pool(
-                self.dsn, min_size=1, max_size=6, init=_init, reset=_keep_as_it_is, **_OPTIONS
+                self.dsn,
+                min_size=1,
+                max_size=POOL_SIZE,
+                init=prepare_connection,
+                reset=_skip_reset,
+                **_OPTIONS,
             )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for line in self._lines:
-            await line.close()
+        for connection in self._dedicated:
+            await connection.close()
         if self._pool is not None:
             self._pool.terminate()
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        assert self._pool is not None, "the database is used before it was entered"
-        async with _translated(lambda: True):
+        assert self._pool is not None, "enter the Database before using it"
+        async with _translate_errors(lambda: True):
             connection = await self._pool.acquire(timeout=COMMAND_TIMEOUT_S)
         try:
-            async with _translated(connection.is_closed):
+            async with _translate_errors(connection.is_closed):
                 rows: list[Any] = await connection.fetch(sql, *args)
                 return rows
         finally:
@@ -162,7 +175,8 @@ class Database:
         return rows[0] if rows else None
 
     async def select(self, statement: Select[Any]) -> list[Any]:
-        """Run a composed read. Core writes the SQL; asyncpg runs it, without SQLAlchemy's cost per row."""
+        """Run a composed read. SQLAlchemy Core renders the SQL and asyncpg runs it, which saves SQLAlchemy's
+        cost per row."""
         compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
         names: Sequence[str] = compiled.positiontup or ()
         return await self.fetch(str(compiled), *(compiled.params[name] for name in names))

@@ -1,36 +1,36 @@
-"""What the scheduler decided, as it is kept: segments that only ``manager.decisions`` can read."""
+"""Decision log in Postgres: segments, which ``manager.decision_log`` encodes and decodes, and placed
+kernels."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
-from moorage.common.model.errors import InvalidInput
 from moorage.common.views.decisions import DecisionPage, RunView, SegmentView, TakeView
 from moorage.common.views.resources import Page
 from moorage.manager.decision_log import FORMAT, Segment
+from moorage.manager.store.cursors import read_id_cursor, read_number_cursor
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.rows import Row, as_id
+from moorage.manager.store.rows import Row
 
-# What is deleted at once, so that nobody waits for it.
-SLICE, SLICES = 500, 20
-# A page is answered in one piece.
+# Rows deleted per statement, and statements per call: each lock is held only briefly.
+DELETE_BATCH, DELETE_BATCHES = 500, 20
+# A page is returned as one response.
 PAGE_BYTES = 4_000_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOWEST_ID = "00000000-0000-0000-0000-000000000000"
 
 
-class Decisions:
-    """Part of ``Store``."""
-
+class DecisionStore:
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._decision_line = db.line()
+        self._connection = db.dedicated_connection()
 
-    async def keep_decisions(self, group: str, segment: Segment, *, term: int, run: str, number: int) -> None:
-        """``run`` and ``number``: sent again under the same ones it is kept once."""
-        await self._decision_line.fetch(
+    async def append(self, group: str, segment: Segment, *, term: int, run: str, number: int) -> None:
+        """Idempotent: a segment is stored once per ``run`` (of a manager) and ``number``."""
+        await self._connection.fetch(
             SQL["decisions_put"],
             group,
             _at(segment.begin),
@@ -45,26 +45,26 @@ class Decisions:
             segment.body,
         )
 
-    async def list_decisions(
+    async def page(
         self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> DecisionPage:
-        """What is needed to read what was decided between the two: it begins with a whole segment."""
-        after = 0 if cursor is None else _number(cursor)
+        """Segments that are needed to decode the interval. The first page begins with a full segment."""
+        after = 0 if cursor is None else read_number_cursor(cursor)
         found = await self._db.fetch(SQL["decisions_list"], group, since, until, after, limit, PAGE_BYTES)
         kept = await self._db.fetchrow(SQL["decisions_kept"], group)
         return DecisionPage(
             items=[_segment(row) for row in found],
-            # A page that is not full may have been cut for its bytes: only an empty one is the last.
+            # A page may be short because of PAGE_BYTES, so only an empty page is the last one.
             next=str(found[-1]["id"]) if found else None,
             kept_since=kept["since"],
             kept_until=kept["until"],
         )
 
-    async def list_runs(
+    async def runs(
         self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> Page[RunView]:
-        """The kernels that held something between the two, by their ids, which is by their age."""
-        after = _NO_ID if cursor is None else _id(cursor)
+        """Kernels that held allocations in the interval, ordered by id, which is by age."""
+        after = _LOWEST_ID if cursor is None else read_id_cursor(cursor)
         rows = await self._db.fetch(SQL["decision_runs"], group, since, until, after, limit)
         items = [
             RunView(
@@ -88,20 +88,20 @@ class Decisions:
         ]
         return Page[RunView](items=items, next=items[-1].kernel_id if len(items) == limit else None)
 
-    async def forget_decisions(self, kept_s: float, max_bytes: int) -> int:
-        """Delete what is older, and the oldest of what is more; a bounded number. Returns how many rows."""
-        return await self._forget(SQL["decisions_sweep"], kept_s) + await self._forget(
-            SQL["decisions_shrink"], max_bytes
-        )
+    async def trim(self, kept_s: float, max_bytes: int) -> int:
+        """Delete segments older than ``kept_s`` seconds, then the oldest beyond ``max_bytes``; a bounded
+        number per call. Returns how many were deleted."""
+        expired = await self._delete(SQL["decisions_sweep"], kept_s)
+        return expired + await self._delete(SQL["decisions_shrink"], max_bytes)
 
-    async def _forget(self, statement: str, bound: float) -> int:
-        gone = 0
-        for _ in range(SLICES):
-            deleted = len(await self._decision_line.fetch(statement, bound, SLICE))
-            gone += deleted
-            if deleted < SLICE:
+    async def _delete(self, statement: str, limit: float) -> int:
+        total = 0
+        for _ in range(DELETE_BATCHES):
+            deleted = len(await self._connection.fetch(statement, limit, DELETE_BATCH))
+            total += deleted
+            if deleted < DELETE_BATCH:
                 break
-        return gone
+        return total
 
 
 def _at(micros: int) -> datetime:
@@ -118,26 +118,4 @@ def _segment(row: Row) -> SegmentView:
         dropped=row["dropped"],
         size=row["size"],
         body=b64encode(row["body"]).decode(),
-    )
-
-
-_NO_ID = "00000000-0000-0000-0000-000000000000"
-
-
-def _number(cursor: str) -> int:
-    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
-        raise _not_ours(cursor)
-    return int(cursor)
-
-
-def _id(cursor: str) -> str:
-    if (found := as_id(cursor)) is None:
-        raise _not_ours(cursor)
-    return found
-
-
-def _not_ours(cursor: str) -> InvalidInput:
-    return InvalidInput(
-        f"cursor {cursor[:40]!r} is not one of ours",
-        next_step="pass the `next` of the page before, unchanged",
     )

@@ -1,50 +1,52 @@
-"""Endpoints in Postgres. Their status and failures are computed from their replicas, never stored."""
+"""Endpoints in Postgres. Their status is not stored: ``serving`` derives it from the replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import RouteTable
-from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
-from moorage.common.model.reasons import Reason
+from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.model.status import TERMINAL, EndpointStatus, Status
+from moorage.common.model.status import Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.replicas import (
-    EndpointSnapshot,
-    ReplicaSnapshot,
-    consecutive_failures,
-    endpoint_status,
-    plan_replicas,
-)
-from moorage.manager.serving.routes import route_table
-from moorage.manager.store import rows, tables
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+from moorage.manager.store import tables
+from moorage.manager.store.cursors import invalid_cursor
 from moorage.manager.store.database import Database
-from moorage.manager.store.keys import Access
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 
 
-class Endpoints:
-    """Part of ``Store``."""
+@dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """An endpoint as stored, with views of its replicas, newest first."""
 
+    snapshot: EndpointSnapshot
+    revision: int
+    created_at: datetime
+    replicas: list[resources.ReplicaView]
+
+
+class EndpointStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._line = db.line()
+        self._connection = db.dedicated_connection()
 
-    async def create_endpoint(
-        self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None
-    ) -> resources.EndpointView:
-        """Durable when it returns. Raises ``Conflict`` for a name in use, ``NotFound`` for the group."""
+    async def create(self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None) -> EndpointRecord:
+        """``owner`` defaults to the actor. Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown
+        group."""
         owner = owner or Owner(actor)
         row = (
-            await self._line.fetch(
+            await self._connection.fetch(
                 SQL["endpoint_create"],
                 self._clock.new_id(),
                 spec.name,
@@ -67,96 +69,73 @@ class Endpoints:
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
         self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
-        return await self.get_endpoint(spec.name)
+        return await self.get(spec.name)
 
-    async def get_endpoint(self, name: str) -> resources.EndpointView:
-        """Raises ``NotFound``; a deleted endpoint is not found, its sessions still are."""
+    async def get(self, name: str) -> EndpointRecord:
+        """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still
+        stopping."""
         e = tables.endpoints.c
         found = await self._db.select(select(tables.endpoints).where(e.name == name, e.deleted_at.is_(None)))
         if not found:
-            raise _no_endpoint(name)
-        return (await self._views(found))[0]
+            raise _not_found(name)
+        return (await self._records(found))[0]
 
-    async def list_endpoints(
+    async def page(
         self, *, cursor: str | None = None, limit: int = 50
-    ) -> resources.Page[resources.EndpointView]:
-        """By name. The cursor is the last name of the page before."""
+    ) -> tuple[list[EndpointRecord], str | None]:
+        """Ordered by name, with the cursor of the next page. ``cursor``: the last name of the previous
+        page."""
         e = tables.endpoints.c
-        wanted: list[Any] = [e.deleted_at.is_(None)]
+        conditions: list[Any] = [e.deleted_at.is_(None)]
         if cursor is not None:
             if not cursor.isprintable():
-                raise InvalidInput(
-                    "cursor is not one of ours", next_step="pass the `next` of the page before"
-                )
-            wanted.append(e.name > cursor)
+                raise invalid_cursor(cursor)
+            conditions.append(e.name > cursor)
         found = await self._db.select(
-            select(tables.endpoints).where(*wanted).order_by(e.name).limit(limit + 1)
+            select(tables.endpoints).where(*conditions).order_by(e.name).limit(limit + 1)
         )
-        views = await self._views(found[:limit])
-        return resources.Page[resources.EndpointView](
-            items=views, next=views[-1].name if len(found) > limit else None
-        )
+        records = await self._records(found[:limit])
+        return records, records[-1].snapshot.name if len(found) > limit else None
 
-    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> resources.EndpointView:
-        """Also starts again an endpoint that was given up after repeated failure. Raises ``NotFound``."""
-        if not await self._line.fetch(SQL["endpoint_scale"], name, replicas):
-            raise _no_endpoint(name)
+    async def scale(self, name: str, replicas: int) -> EndpointRecord:
+        """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
+        if not await self._connection.fetch(SQL["endpoint_scale"], name, replicas):
+            raise _not_found(name)
         self._notifier.notify([Topic.ENDPOINTS])
-        return await self.get_endpoint(name)
+        return await self.get(name)
 
-    async def delete_endpoint(self, name: str, *, actor: str) -> resources.EndpointView:
-        """Its replicas are stopped soon after; the name is free at once. Raises ``NotFound``."""
-        view = await self.get_endpoint(name)
-        if not await self._line.fetch(SQL["endpoint_delete"], name):
-            raise _no_endpoint(name)
+    async def delete(self, name: str) -> EndpointRecord:
+        """Mark it deleted and return it as it was. The name is free at once; the replica controller stops the
+        replicas. Raises ``NotFound``."""
+        record = await self.get(name)
+        if not await self._connection.fetch(SQL["endpoint_delete"], name):
+            raise _not_found(name)
         self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
-        return view.model_copy(update={"status": EndpointStatus.STOPPED, "replicas": 0})
+        return record
 
-    async def endpoint_facts(self) -> list[EndpointSnapshot]:
-        """All that the replica keeper must look at."""
+    async def to_reconcile(self) -> list[EndpointSnapshot]:
+        """Endpoints that are not deleted, and deleted ones that still have live replicas."""
         found = await self._db.fetch(SQL["endpoints_to_reconcile"])
         replicas = await self._replicas(found)
-        return [_facts(row, replicas) for row in found]
+        return [_snapshot(row, replicas) for row in found]
 
-    async def routes(self, access: Access) -> RouteTable:
-        """What proxies should know now, as generation 0: whoever sends it gives the number."""
-        found = await self._db.fetch(SQL["route_rows"])
-        return route_table(0, found, await access.key_grants())
-
-    async def _replicas(self, found: Sequence[Mapping[str, Any]]) -> list[Any]:
+    async def _replicas(self, found: Sequence[Row]) -> list[Any]:
         return await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]) if found else []
 
-    async def _views(self, found: Sequence[Mapping[str, Any]]) -> list[resources.EndpointView]:
+    async def _records(self, found: Sequence[Row]) -> list[EndpointRecord]:
         replicas = await self._replicas(found)
-        return [self._view(row, replicas) for row in found]
-
-    def _view(self, row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> resources.EndpointView:
-        facts = _facts(row, replicas)
-        plan = plan_replicas(facts, self._clock.now())
-        failed = consecutive_failures(facts.replicas, facts.changed_at)
-        shown = [rows.replica_view(r) for r in replicas if r["endpoint_id"] == row["id"]]
-        last = next((v for v in shown if failed and v.session_id == failed[0].session_id), None)
-        return resources.EndpointView(
-            id=row["id"],
-            name=row["name"],
-            status=endpoint_status(facts),
-            replicas=facts.wanted,
-            ready=sum(r.status is Status.RUNNING for r in facts.replicas),
-            reason=last.reason if last else Reason.NONE,
-            detail=last.detail if last else "",
-            failures=plan.failures,
-            retry_at=plan.retry_at,
-            revision=row["revision"],
-            created_at=row["created_at"],
-            user=row["owner"],
-            project=row["project"],
-            spec=facts.spec,
-            sessions=[v for v in shown if v.status not in TERMINAL]
-            + [v for v in shown if v.status in TERMINAL][:5],
-        )
+        return [
+            EndpointRecord(
+                _snapshot(row, replicas),
+                row["revision"],
+                row["created_at"],
+                [_replica_view(replica) for replica in replicas if replica["endpoint_id"] == row["id"]],
+            )
+            for row in found
+        ]
 
 
-def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> EndpointSnapshot:
+def _snapshot(row: Row, replicas: Sequence[Row]) -> EndpointSnapshot:
     return EndpointSnapshot(
         EndpointId(row["id"]),
         row["name"],
@@ -182,5 +161,18 @@ def _facts(row: Mapping[str, Any], replicas: Sequence[Mapping[str, Any]]) -> End
     )
 
 
-def _no_endpoint(name: str) -> NotFound:
+def _not_found(name: str) -> NotFound:
     return NotFound(f"no endpoint {name!r}", next_step="`moorage ps` lists them")
+
+
+def _replica_view(row: Row) -> resources.ReplicaView:
+    return resources.ReplicaView(
+        session_id=row["id"],
+        name=row["name"],
+        status=row["status"],
+        reason=row["reason"],
+        detail=row["detail"] or row["kernel_detail"] or REASONS[Reason(row["reason"])].text,
+        agent_id=row["agent_id"],
+        status_since=row["status_since"],
+        log_tail=row["log_tail"] or "",
+    )

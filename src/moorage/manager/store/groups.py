@@ -1,4 +1,4 @@
-"""Resource groups in Postgres: how each schedules, as options for people and as a policy for the planner."""
+"""Resource groups in Postgres, and the mapping between their options and the planner's policy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from moorage.common.model.errors import MoorageError, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.views import resources
-from moorage.manager.scheduling import Policy
-from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -21,49 +20,49 @@ from moorage.manager.store.queries import SQL
 log = structlog.get_logger("moorage.store.groups")
 
 
-class Groups:
-    """Part of ``Store``."""
+class GroupStore:
+    """``has_quotas``: whether any quota existed at the last call of ``with_pending``."""
 
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
-        self._group_line, self._pass_line = db.line(), db.line()
-        self.limited = True  # whether there is any quota, as far as the last look says
+        self._write_connection, self._pass_connection = db.dedicated_connection(), db.dedicated_connection()
+        self.has_quotas = True
 
-    async def list_groups(self) -> list[resources.GroupView]:
+    async def all(self) -> list[resources.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
 
-    async def get_group(self, name: str) -> resources.GroupView:
+    async def get(self, name: str) -> resources.GroupView:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["group_list"], name)
         if row is None:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         return _view(row)
 
-    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
-        """Create it or change its options; takes effect with the next pass."""
-        await self._group_line.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
-        self._notifier.notify([Topic.PENDING])
-        return await self.get_group(name)
+    async def put(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
+        """Create a group or replace its options. Takes effect with the next scheduling pass."""
+        await self._write_connection.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
+        self._notifier.notify([Topic.SCHEDULE])
+        return await self.get(name)
 
-    async def groups_with_pending(self) -> list[tuple[str, Policy]]:
-        """Those in which something waits that is not known to wait for a time."""
-        found = await self._pass_line.fetch(SQL["groups_pending"])
-        self.limited = any(row["limited"] for row in found)
-        return [(row["name"], policy) for row in found if (policy := _policy_in(row)) is not None]
+    async def with_pending(self) -> list[tuple[str, Policy]]:
+        """Groups with pending sessions whose begin time and backoff have passed."""
+        rows = await self._pass_connection.fetch(SQL["groups_pending"])
+        self.has_quotas = any(row["limited"] for row in rows)
+        return [(row["name"], policy) for row in rows if (policy := _policy_or_none(row)) is not None]
 
     async def cursors(self, group: str) -> dict[str, AgentId]:
-        """round-robin: the agent chosen last, by architecture as asked for."""
+        """The agent that round-robin chose last, by requested architecture."""
         row = await self._db.fetchrow(SQL["group_cursors"], group)
         return {arch: AgentId(agent) for arch, agent in row["cursors"].items()} if row else {}
 
-    async def keep_cursors(self, group: str, cursors: Mapping[str, AgentId], term: int) -> None:
-        """Those that moved; nothing is written for a leader that is none any more."""
+    async def save_cursors(self, group: str, cursors: Mapping[str, AgentId], term: int) -> None:
+        """Save changed cursors. Writes nothing if ``term`` is no longer the leader's."""
         if cursors:
-            await self._group_line.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
+            await self._write_connection.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
 
 
 def policy_of(options: GroupOptions) -> Policy:
-    """The same for the planner. Raises ``InvalidInput`` where it allows less."""
+    """The planner's policy for these options. Raises ``InvalidInput`` for values that it does not allow."""
     age, preemption = options.max_skip_age_s, options.preemption
     return Policy(
         hol=options.hol,
@@ -90,7 +89,7 @@ def policy_of(options: GroupOptions) -> Policy:
 
 
 def options_of(policy: Policy) -> GroupOptions:
-    """The same for people; ``policy_of`` gives it back."""
+    """The inverse of ``policy_of``."""
     age, preemption = policy.max_skip_age, policy.preemption
     return GroupOptions.model_validate(
         {
@@ -118,14 +117,16 @@ def options_of(policy: Policy) -> GroupOptions:
     )
 
 
-def _policy_in(row: Any) -> Policy | None:
-    """None for a group whose options a newer manager wrote: to plan by half of them would be wrong, and the
-    other groups must not wait for it."""
+def _policy_or_none(row: Any) -> Policy | None:
+    """None for options that a newer manager wrote: scheduling by half of them would be wrong, and other
+    groups must not be held up."""
     try:
         return policy_of(GroupOptions(**row["options"]))
     except (ValidationError, MoorageError) as error:
         log.error(
-            "a resource group is not planned: its options are not known", group=row["name"], why=str(error)
+            "skipping a resource group whose options this version does not know",
+            group=row["name"],
+            why=str(error),
         )
         return None
 

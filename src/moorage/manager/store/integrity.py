@@ -1,8 +1,9 @@
-"""What must always hold in the database, as checks that look at all of it, and what may be mended.
+"""Integrity checks of the database, and repair of derived state.
 
-The seeded world, the tests with faults, the garbage collector and ``moorage db check`` use the same ones. A
-check is one statement that gives the rows which break it. Only what follows from the rest of the database
-is mended: a counter, and what a kernel holds that was seen to end. All else is shown, for a person to judge.
+The simulation tests, the fault tests, garbage collection and ``moorage db check`` run the same checks. A
+check is one statement that returns the rows that violate it. Only state that follows from other rows is
+repaired: usage counters, and allocations of kernels that have ended. All other violations are reported for a
+person to resolve.
 """
 
 from __future__ import annotations
@@ -17,81 +18,80 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
-# A loop that works notices within a few seconds; a database or a manager may be away for a while.
+# Loops catch up within seconds; this allows for a manager or a database that was down for a while.
 GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``mendable``: by ``sql/mend_<name>.sql``.
-    ``cheap``: its cost is that of what is live, however many sessions have ended."""
+    """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by ``sql/repair_<name>.sql``.
+    ``cheap``: its cost grows with live sessions only, not with those that have ended."""
 
     name: str
     means: str
     args: Callable[[float], tuple[Any, ...]] = lambda _: ()
-    mendable: bool = False
+    repairable: bool = False
     cheap: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One row that breaks a check. ``mended``: it has been put right meanwhile."""
+    """One row that violates a check. ``repaired``: it has been corrected."""
 
     check: str
     means: str
     subject: str
     detail: str
-    mended: bool = False
+    repaired: bool = False
 
 
 _ENDED = (Status.TERMINATED, Status.ERROR)
-_ON = (*(s for s in Status if s in STARTING), Status.RUNNING)
-# A kernel may be ahead of its session (the session controller follows), never behind it.
-GOES_WITH: Mapping[Status, tuple[Status, ...]] = {
+_ACTIVE = (*(s for s in Status if s in STARTING), Status.RUNNING)
+# Kernel statuses that are consistent with each session status. A kernel may be ahead of its session, which
+# the session controller moves later, but never behind it.
+KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.PENDING: (Status.PENDING,),
-    **{status: (*_ON, *_ENDED) for status in STARTING},
+    **{status: (*_ACTIVE, *_ENDED) for status in STARTING},
     Status.RUNNING: (Status.RUNNING, *_ENDED),
     Status.TERMINATING: (Status.TERMINATING, *_ENDED),
     Status.TERMINATED: _ENDED,
     Status.CANCELLED: (Status.CANCELLED,),
-    Status.ERROR: (*_ENDED, Status.CANCELLED),  # given up while it waited for another try
+    Status.ERROR: (*_ENDED, Status.CANCELLED),  # gave up while waiting for another attempt
 }
-_PAIRS = [(session, kernel) for session, kernels in GOES_WITH.items() for kernel in kernels]
+_PAIRS = [(session, kernel) for session, kernels in KERNEL_STATUSES.items() for kernel in kernels]
 _STEPS = [(old, event, new) for (old, event), new in TRANSITIONS.items()]
 
 CHECKS = (
-    Check("counters", "what is counted as used is what is held", mendable=True),
-    Check("devices", "no slot is held above its capacity, and a live kernel holds what it was given"),
+    Check("counters", "usage counters equal the sum of allocations", repairable=True),
+    Check("devices", "no slot is allocated above its capacity, and a live kernel has its allocations"),
     Check(
         "history",
-        "a history has no gap, only steps of the table, and ends where its session is",
+        "a history has no gaps, only transitions of the table, and ends in its session's status",
         lambda _: ([old for old, _, _ in _STEPS], [e for _, e, _ in _STEPS], [new for _, _, new in _STEPS]),
         cheap=False,
     ),
-    Check("exits", "a session that has not ended has a deadline, or a kernel, to move it", lambda s: (s,)),
-    Check("ended", "no kernel is wanted by a session that has ended", cheap=False),
-    Check("leaks", "a kernel that was seen to end holds nothing", lambda s: (s,), mendable=True),
+    Check("exits", "a live session has a deadline or a live kernel", lambda s: (s,)),
+    Check("ended", "an ended session has no live kernel", cheap=False),
+    Check("leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True),
     Check(
         "kernels",
-        "a kernel's status goes with its session's, and only the newest attempt's is wanted",
+        "a kernel's status is consistent with its session's, and only the newest attempt has live kernels",
         lambda _: ([session for session, _ in _PAIRS], [kernel for _, kernel in _PAIRS]),
         cheap=False,
     ),
 )
-assert set(GOES_WITH) == set(Status)
-assert all(GOES_WITH[status] for status in TERMINAL)
+assert set(KERNEL_STATUSES) == set(Status)
+assert all(KERNEL_STATUSES[status] for status in TERMINAL)
 
 
-class Checks:
-    """Part of ``Store``."""
-
+class IntegrityStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
-        self._mend_line = db.line()
+        self._connection = db.dedicated_connection()
 
     async def check(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
-        """All that is wrong now; ``cheap``: only what is quickly looked at. Each check shows 1,000 rows at
-        most. ``grace_s``: how long something may lag behind before it counts as wrong."""
+        """All violations; ``cheap``: of the cheap checks only. Each check returns at most 1,000 rows.
+        ``grace_s``: how long state may lag behind before it counts as a violation."""
         found = []
         for check in CHECKS:
             if check.cheap or not cheap:
@@ -99,17 +99,19 @@ class Checks:
                 found += [Drift(check.name, check.means, row["subject"], row["detail"]) for row in rows]
         return found
 
-    async def mend(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
-        """As ``check``, and puts right what may be; those say so."""
+    async def repair(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
+        """As ``check``; also repairs what is repairable and marks it."""
         found = await self.check(grace_s=grace_s, cheap=cheap)
-        mended: set[tuple[str, str]] = set()
-        # Counters first: to free what is held counts down, and a counter that is too low would refuse it.
+        repaired: set[tuple[str, str]] = set()
+        # Counters first: freeing an allocation decrements them, and a counter that is too low would prevent
+        # that.
         for check in CHECKS:
-            if check.mendable and any(drift.check == check.name for drift in found):
-                rows = await self._mend_line.fetch(SQL[f"mend_{check.name}"], *check.args(grace_s))
-                mended |= {(check.name, row["subject"]) for row in rows}
-        if mended:
-            self._notifier.notify([Topic.PENDING])
+            if check.repairable and any(drift.check == check.name for drift in found):
+                rows = await self._connection.fetch(SQL[f"repair_{check.name}"], *check.args(grace_s))
+                repaired |= {(check.name, row["subject"]) for row in rows}
+        if repaired:
+            self._notifier.notify([Topic.SCHEDULE])
         return [
-            Drift(d.check, d.means, d.subject, d.detail, mended=(d.check, d.subject) in mended) for d in found
+            Drift(d.check, d.means, d.subject, d.detail, repaired=(d.check, d.subject) in repaired)
+            for d in found
         ]

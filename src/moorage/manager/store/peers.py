@@ -1,4 +1,5 @@
-"""Peers of the links in Postgres: the CA, join tokens, and what joined by them."""
+"""Peers in Postgres: the certificate authority of the links, join tokens, and registered agents and
+proxies."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_A = {"agent": "an agent", "proxy": "a proxy"}
-_TOKEN_LIFE = timedelta(hours=1)
+_WITH_ARTICLE = {"agent": "an agent", "proxy": "a proxy"}
+_TOKEN_LIFETIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A peer as the links know it; ``resource_group`` is None where the token named none."""
+class Registration:
+    """``resource_group`` is None if the join token names none."""
 
     id: str
     resource_group: str | None
@@ -37,35 +38,34 @@ class Peer:
     resource_group: str | None
 
 
-class Peers:
-    """Part of ``Store``."""
-
+class PeerStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._peer_line = db.line()
+        self._connection = db.dedicated_connection()
 
     async def authority(self, make: Callable[[], EncryptedAuthority]) -> EncryptedAuthority:
-        """The CA of the links; the first manager that asks makes it."""
+        """The CA of the links. The first manager that asks creates it by ``make``."""
         found = await self._db.fetchrow(SQL["authority_find"])
         if found is None:
-            made = make()
-            rows = await self._peer_line.fetch(SQL["authority_keep"], made.certificate, made.key)
-            # Another manager kept its own between our two looks, and this statement could not see it yet.
+            new = make()
+            rows = await self._connection.fetch(SQL["authority_keep"], new.certificate, new.key)
+            # No row: another manager stored its own after the first read, and this statement did not see it
+            # yet.
             found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
         return EncryptedAuthority(found["certificate"], found["key"])
 
     async def create_join_token(self, spec: JoinTokenSpec, verifier: str, *, actor: str) -> JoinTokenView:
-        """``verifier``: the token's public key, in hex. Raises ``InvalidInput`` for an expiry in the past,
+        """``verifier``: the token's public key in hex. Raises ``InvalidInput`` for an expiry in the past,
         ``NotFound`` for a resource group that does not exist."""
         now = self._clock.now()
-        until = spec.expires_at or now + _TOKEN_LIFE
+        until = spec.expires_at or now + _TOKEN_LIFETIME
         if until <= now:
             raise InvalidInput(
                 f"expires_at = {until.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
-                next_step="give a later time, or leave it out: an hour",
+                next_step="give a later time, or leave it out for one hour",
             )
         args = (self._clock.new_id(), verifier, spec.kind, spec.resource_group, spec.uses, until, actor)
-        rows = await self._peer_line.fetch(SQL["join_token_create"], *args)
+        rows = await self._connection.fetch(SQL["join_token_create"], *args)
         if not rows:
             raise NotFound(
                 f"resource_group {spec.resource_group!r} does not exist",
@@ -73,75 +73,77 @@ class Peers:
             )
         return JoinTokenView.model_validate(dict(rows[0]))
 
-    async def list_join_tokens(self) -> list[JoinTokenView]:
-        """Those by which something may still join."""
+    async def join_tokens(self) -> list[JoinTokenView]:
+        """Tokens that can still be used."""
         rows = await self._db.fetch(SQL["join_token_list"])
         return [JoinTokenView.model_validate(dict(row)) for row in rows]
 
     async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
-        """Nothing joins by it any more; what has joined stays. Raises ``NotFound``."""
+        """Peers that joined with it stay. Raises ``NotFound``."""
         known = _UUID.fullmatch(token_id) is not None
-        rows = known and await self._peer_line.fetch(SQL["join_token_remove"], token_id, actor)
+        rows = known and await self._connection.fetch(SQL["join_token_remove"], token_id, actor)
         if not rows:
             raise NotFound(
                 f"there is no join token {token_id!r}", next_step="`moorage join-tokens list` lists them"
             )
         return JoinTokenView.model_validate(dict(rows[0]))
 
-    async def join(self, request: JoinRequest, key: str, until: datetime) -> Joined:
-        """Take it in, with the public key of that digest. Raises ``Forbidden`` for a token that is not good
-        (any more), ``Conflict`` for a name that is taken."""
+    async def join(self, request: JoinRequest, key: str, until: datetime) -> Registration:
+        """Register a peer with the public key of digest ``key``, until ``until``. Raises ``Forbidden`` for an
+        invalid token, ``Conflict`` for a name that is taken."""
         new_id = self._clock.new_id()
         args = (request.verifier, request.kind, request.name, key, new_id, until)
         try:
-            rows = await self._peer_line.fetch(SQL["peer_join"], *args)
+            rows = await self._connection.fetch(SQL["peer_join"], *args)
         except asyncpg.UniqueViolationError:
-            rows = []  # somebody else joined under that name at the same moment; nothing was used
+            rows = []  # another peer joined under that name at the same moment; the token was not used
         if rows:
-            return Joined(rows[0]["id"], rows[0]["resource_group"])
-        why = SQL["join_token_over"]
-        raise _refusal(request, await self._db.fetchrow(why, request.verifier, request.kind, request.name))
+            return Registration(rows[0]["id"], rows[0]["resource_group"])
+        token = await self._db.fetchrow(SQL["join_token_over"], request.verifier, request.kind, request.name)
+        raise _join_error(request, token)
 
-    async def find_peer(self, peer_id: str) -> Peer | None:
-        """None: revoked, or never heard of."""
+    async def find(self, peer_id: str) -> Peer | None:
+        """None for a peer that is revoked or unknown."""
         row = await self._db.fetchrow(SQL["peer_find"], peer_id)
         return None if row is None else Peer(row["kind"], row["name"], row["resource_group"])
 
-    async def renew_peer(self, peer_id: str, key: str, until: datetime) -> bool:
-        """It has a certificate for another key, good until then. False: it is no peer any more."""
-        return bool(await self._peer_line.fetch(SQL["peer_renew"], peer_id, key, until))
+    async def renew(self, peer_id: str, key: str, until: datetime) -> bool:
+        """Record a certificate for the public key of digest ``key``, valid until ``until``. False for a peer
+        that is revoked."""
+        return bool(await self._connection.fetch(SQL["peer_renew"], peer_id, key, until))
 
-    async def peers_left(self, ids: Collection[str]) -> frozenset[str]:
-        """Of these, those that are peers still."""
-        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_left"], list(ids)))
+    async def valid(self, peer_ids: Collection[str]) -> frozenset[str]:
+        """The subset of these that is not revoked."""
+        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_left"], list(peer_ids)))
 
-    async def list_peers(self) -> list[PeerView]:
+    async def all(self) -> list[PeerView]:
         rows = await self._db.fetch(SQL["peers_list"])
         return [PeerView.model_validate(dict(row)) for row in rows]
 
-    async def revoke_peer(self, kind: str, name: str, *, actor: str) -> PeerView:
-        """Its certificates are good for nothing from now on. Raises ``NotFound``."""
-        rows = await self._peer_line.fetch(SQL["peer_revoke"], kind, name, actor)
+    async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
+        """Reject its certificates from now on. Raises ``NotFound``."""
+        rows = await self._connection.fetch(SQL["peer_revoke"], kind, name, actor)
         if not rows:
             raise NotFound(f"no {kind} named {name!r} has joined", next_step="`moorage peers` lists who has")
         self._notifier.notify([Topic.PEERS])
         return PeerView.model_validate(dict(rows[0]))
 
-    async def sweep_join_tokens(self, days: int) -> None:
-        """Forget tokens that have been over for so long."""
-        await self._peer_line.fetch(SQL["join_tokens_sweep"], days)
+    async def delete_old_join_tokens(self, days: int) -> None:
+        """Delete tokens that have been unusable for ``days``."""
+        await self._connection.fetch(SQL["join_tokens_sweep"], days)
 
 
-def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
+def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
     again = "make another one: `moorage join-tokens create`"
     if row is None:
         return Forbidden(
             "this manager knows no such join token",
-            next_step=f"it may be of another installation, or long over; {again}",
+            next_step=f"it may belong to another installation, or have expired long ago; {again}",
         )
     if row["kind"] != request.kind:
         return Forbidden(
-            f"this join token is for {_A[row['kind']]}, not for {_A[request.kind]}", next_step=again
+            f"this join token is for {_WITH_ARTICLE[row['kind']]}, not for {_WITH_ARTICLE[request.kind]}",
+            next_step=again,
         )
     if row["removed"]:
         return Forbidden("this join token was removed", next_step=again)
@@ -156,4 +158,4 @@ def _refusal(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Co
             f"`moorage peers revoke {request.kind} {request.name}`",
         )
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
-    return Forbidden(f"this join token could be used {times}, and was", next_step=again)
+    return Forbidden(f"this join token could be used {times} and has been", next_step=again)

@@ -1,7 +1,7 @@
-"""Quotas in Postgres: what users, projects and resource groups may have, and what they have.
+"""Quotas in Postgres: limits of users, projects and resource groups, and their usage.
 
-Those of users and projects count in all resource groups together, that of a group in it. What is used is
-summed from the sessions that hold something, never counted beside them, so it cannot drift.
+Quotas of users and projects apply across all resource groups. Usage is summed from allocations at each read,
+so it cannot drift.
 """
 
 from __future__ import annotations
@@ -13,92 +13,88 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.group_options import QuotaLimits, Scope
 from moorage.common.model.slots import parse_amount
 from moorage.common.views import resources
-from moorage.manager.scheduling import Policy
 from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
-_OF: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-_SESSIONS = ""  # the "slot" under which sessions are counted
+_COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
+_SESSIONS = ""  # the slot name under which usage_rows.sql counts sessions
 Usage = Mapping[tuple[str, str], Mapping[str, int]]
 
 
-class Quotas:
-    """Part of ``Store``."""
-
+class QuotaStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
-        self._quota_line = db.line()
+        self._connection = db.dedicated_connection()
 
-    async def list_quotas(self) -> list[resources.QuotaView]:
-        return await self._quota_views(await self._db.fetch(SQL["quota_list"], None, None))
+    async def all(self) -> list[resources.QuotaView]:
+        return await self._views(await self._db.fetch(SQL["quota_list"], None, None))
 
-    async def get_quota(self, scope: Scope, name: str) -> resources.QuotaView:
+    async def get(self, scope: Scope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""
-        found = await self._quota_views(await self._db.fetch(SQL["quota_list"], scope, name))
+        found = await self._views(await self._db.fetch(SQL["quota_list"], scope, name))
         if not found:
             raise _no_quota(scope, name)
         return found[0]
 
-    async def put_quota(
-        self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str
-    ) -> resources.QuotaView:
-        """Set it whole; takes effect with the next pass and the next request. Raises ``NotFound`` for a group
-        that does not exist; users and projects may come later."""
+    async def put(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> resources.QuotaView:
+        """Replace the quota. Takes effect with the next scheduling pass and the next request. Raises
+        ``NotFound`` for an unknown group; users and projects need not exist yet."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
         args = (scope, name, slots, limits.sessions, limits.pending, actor)
-        if not await self._quota_line.fetch(SQL["quota_put"], *args):
+        if not await self._connection.fetch(SQL["quota_put"], *args):
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
-        self._notifier.notify([Topic.PENDING])
-        return await self.get_quota(scope, name)
+        self._notifier.notify([Topic.SCHEDULE])
+        return await self.get(scope, name)
 
-    async def delete_quota(self, scope: Scope, name: str) -> resources.QuotaView:
-        """No limit any more; returns it as it was. Raises ``NotFound``."""
-        view = await self.get_quota(scope, name)
-        if not await self._quota_line.fetch(SQL["quota_delete"], scope, name):
+    async def delete(self, scope: Scope, name: str) -> resources.QuotaView:
+        """Returns the quota as it was. Raises ``NotFound``."""
+        view = await self.get(scope, name)
+        if not await self._connection.fetch(SQL["quota_delete"], scope, name):
             raise _no_quota(scope, name)
-        self._notifier.notify([Topic.PENDING])
+        self._notifier.notify([Topic.SCHEDULE])
         return view
 
     async def shares(
         self, group: str, policy: Policy
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
-        """For the planner: the quotas that count in ``group``, and for drf what each owner holds there."""
-        quotas = [row for row in await self._db.fetch(SQL["quota_list"], None, None) if _counts(row, group)]
-        fair = policy.strategy == "drf"
-        if not quotas and not fair:
+        """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses there."""
+        quotas = [row for row in await self._db.fetch(SQL["quota_list"], None, None) if _applies(row, group)]
+        uses_drf = policy.strategy == "drf"
+        if not quotas and not uses_drf:
             return (), None
-        found = await self._db.fetch(SQL["usage_rows"])
-        used = _add_up(found)
-        holds = [row for row in found if row["resource_group"] == group and row["slot"] != _SESSIONS]
+        rows = await self._db.fetch(SQL["usage_rows"])
+        used = _sum_by_scope(rows)
+        in_group = [row for row in rows if row["resource_group"] == group and row["slot"] != _SESSIONS]
         return (
             tuple(_quota(row, used.get((row["scope"], row["name"]), {})) for row in quotas),
-            _by(holds, "project" if policy.share_by == "project" else "owner") if fair else None,
+            _sum_by(in_group, "project" if policy.share_by == "project" else "owner") if uses_drf else None,
         )
 
-    async def _quota_views(self, rows: Iterable[Any]) -> list[resources.QuotaView]:
+    async def _views(self, rows: Iterable[Any]) -> list[resources.QuotaView]:
         rows = list(rows)
         if not rows:
             return []
-        used = _add_up(await self._db.fetch(SQL["usage_rows"]))
-        waiting: dict[tuple[str, str], int] = {}
+        used = _sum_by_scope(await self._db.fetch(SQL["usage_rows"]))
+        pending: dict[tuple[str, str], int] = {}
         for row in await self._db.fetch(SQL["waiting_counts"]):
-            for scope, column in _OF.items():
-                waiting[scope, row[column]] = waiting.get((scope, row[column]), 0) + row["n"]
+            for scope, column in _COLUMNS.items():
+                pending[scope, row[column]] = pending.get((scope, row[column]), 0) + row["n"]
         views = []
         for row in rows:
             name = row["scope"], row["name"]
-            has = dict(used.get(name, {}))
-            running = has.pop(_SESSIONS, 0)
-            counts = {"used": has, "running": running, "waiting": waiting.get(name, 0)}
+            slots = dict(used.get(name, {}))
+            running = slots.pop(_SESSIONS, 0)
+            counts = {"used": slots, "running": running, "waiting": pending.get(name, 0)}
             views.append(resources.QuotaView.model_validate(dict(row) | counts))
         return views
 
 
-def _counts(row: Any, group: str) -> bool:
-    here = row["scope"] != "group" or row["name"] == group
-    return here and (bool(row["slots"]) or row["sessions"] is not None)
+def _applies(row: Any, group: str) -> bool:
+    in_scope = row["scope"] != "group" or row["name"] == group
+    return in_scope and (bool(row["slots"]) or row["sessions"] is not None)
 
 
 def _quota(row: Any, used: Mapping[str, int]) -> Quota:
@@ -107,18 +103,22 @@ def _quota(row: Any, used: Mapping[str, int]) -> Quota:
     )
 
 
-def _by(rows: Iterable[Any], column: str) -> dict[str, dict[str, int]]:
-    """The sums of ``usage_rows.sql`` for each value of ``column``."""
-    found: dict[str, dict[str, int]] = {}
+def _sum_by(rows: Iterable[Any], column: str) -> dict[str, dict[str, int]]:
+    """Sums of ``usage_rows.sql`` by ``column`` and slot."""
+    sums: dict[str, dict[str, int]] = {}
     for row in rows:
-        mine = found.setdefault(row[column], {})
-        mine[row["slot"]] = mine.get(row["slot"], 0) + row["amount"]
-    return found
+        slots = sums.setdefault(row[column], {})
+        slots[row["slot"]] = slots.get(row["slot"], 0) + row["amount"]
+    return sums
 
 
-def _add_up(rows: Iterable[Any]) -> Usage:
+def _sum_by_scope(rows: Iterable[Any]) -> Usage:
     rows = list(rows)
-    return {(scope, name): sums for scope, column in _OF.items() for name, sums in _by(rows, column).items()}
+    return {
+        (scope, name): sums
+        for scope, column in _COLUMNS.items()
+        for name, sums in _sum_by(rows, column).items()
+    }
 
 
 def _no_quota(scope: str, name: str) -> NotFound:

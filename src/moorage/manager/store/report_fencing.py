@@ -1,4 +1,4 @@
-"""Who may speak for an agent: the words for who may not. Pure; ``agent_upsert.sql`` decides it."""
+"""Refusals of reports from streams that do not represent their agent. ``agent_upsert.sql`` decides which."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from moorage.common.model.ids import AgentId
 
 
 class ReportRefused(Conflict):
-    """A newer stream speaks for this agent.
+    """A newer stream represents this agent.
 
-    ``passing``: the same process has attached anew, and nobody needs to be told. Otherwise another one speaks
-    for the agent, or it is another agent under the same id: to come again soon would change nothing.
+    ``passing``: the same process has reconnected, so there is nothing to report. Otherwise another process
+    represents the agent, or another agent uses the same id, and reconnecting would not help.
     """
 
     def __init__(self, message: str, *, next_step: str = "", passing: bool = False) -> None:
@@ -23,23 +23,23 @@ class ReportRefused(Conflict):
 
     @classmethod
     def by_its_newer_stream(cls, agent_id: AgentId) -> ReportRefused:
-        return cls(f"agent {agent_id!r} speaks through a newer stream now", passing=True)
+        return cls(f"agent {agent_id!r} has a newer stream now", passing=True)
 
     @classmethod
     def by_another_process(cls, agent_id: AgentId) -> ReportRefused:
         return cls(
-            f"another process speaks for agent {agent_id!r} now, and has replaced this one",
+            f"another process now represents agent {agent_id!r} and has replaced this one",
             next_step="if both are meant to run, give each an agent.id of its own",
         )
 
 
-def why_refused(report: Report, known: Mapping[str, Any]) -> ReportRefused:
-    """``known``: the agent's identity, incarnation and address as stored when its report was refused; None
-    each where it became known just then."""
+def refusal_of(report: Report, known: Mapping[str, Any]) -> ReportRefused:
+    """``known``: the agent's identity, incarnation and address as stored when its report was refused; each
+    None if the agent was first stored at that moment."""
     info = report.info
     if info.identity and known["old_identity"] not in (None, "", info.identity):
         return ReportRefused(
-            f"agent {info.agent_id!r} was heard not long ago, at {known['old_address']}: this one, at "
+            f"agent {info.agent_id!r} reported recently from {known['old_address']}; this one, at "
             f"{info.address}, has another state directory, so it is another agent",
             next_step="if both are meant to run, give this one another agent.id; if the node was "
             f"reinstalled, run `moorage agents forget {info.agent_id}`, or wait until it is LOST",

@@ -1,9 +1,9 @@
-"""What agents report, into Postgres: many reports share each statement, and no news costs next to nothing.
+"""Agent reports in Postgres: concurrent reports share statements, and an unchanged report costs a heartbeat.
 
-A report that says what the last one said is only a heartbeat: it is noted in memory, and all heartbeats are
-written together twice a second. What could give the same report another meaning (a stop, a placement, a mark
-of silence) notifications for that agent; and after ``REFRESH_S`` it is looked at in full anyhow: a notify
-may be lost.
+A report that equals the previous one is kept in memory as a heartbeat; all heartbeats are written together
+twice a second. A change in the database that could give the same report another effect (a stop, a placement,
+a SUSPECT mark) is announced by a notification for the agent, and its next report is applied in full. As
+notifications may be lost, a report is also applied in full every ``REFRESH_S``.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from moorage.common.link.messages import AgentInfo, Report
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import TERMINAL, ObservedState, Status
-from moorage.manager.lifecycle import KernelChange, kernel_changes
-from moorage.manager.store.batch_writer import Coalescer
+from moorage.manager.lifecycle.kernels import KernelChange, kernel_changes
+from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.report_fencing import ReportRefused, why_refused
+from moorage.manager.store.report_fencing import ReportRefused, refusal_of
 
 log = structlog.get_logger("moorage.store.reports")
 REFRESH_S = 20.0
-BEATS_EVERY_S = 0.5
+HEARTBEATS_EVERY_S = 0.5
 
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _Submission:
     report: Report
     accepted: Collection[KernelId] | None
 
@@ -42,7 +42,7 @@ class _Item:
     def agent_id(self) -> AgentId:
         return self.report.info.agent_id
 
-    def says_the_same(self, other: _Item) -> bool:
+    def equals(self, other: _Submission) -> bool:
         a, b = self.report, other.report
         return (
             (a.incarnation, a.stream, a.draining) == (b.incarnation, b.stream, b.draining)
@@ -53,159 +53,169 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
-    """Who an agent is, as written at ``at`` (monotonic seconds)."""
+class _WrittenInfo:
+    """What was written of an agent's ``AgentInfo`` at ``at`` (monotonic seconds)."""
 
     info: AgentInfo
-    speaks: tuple[str, int, bool]  # incarnation, stream, draining
+    source: tuple[str, int, bool]  # incarnation, stream, draining
     at: float
 
 
-class Reports:
-    """Part of ``Store``."""
+class ReportStore:
+    """``connection`` is shared with other writes to the rows of agents and their kernels."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._report_line = db.line()
-        # Heartbeats, and what kernels do before they end.
-        self._hear_line, self._beat_line = db.line(durable=False), db.line(durable=False)
-        self._reports: Coalescer[_Item, int | ReportRefused] = Coalescer("report", self._write_reports, clock)
-        self._facts: dict[AgentId, _Facts] = {}
-        self._taken: dict[AgentId, tuple[_Item, float]] = {}
-        self._beats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
-        # Agents whose reports are being looked at, and those of them that were notified for meanwhile.
-        self._in_hand: set[AgentId] = set()
-        self._notified: set[AgentId] = set()
-        notifier.on_orders(self._look_again)
+        self.connection = db.dedicated_connection()
+        # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
+        self._kernel_connection = db.dedicated_connection(durable=False)
+        self._heartbeat_connection = db.dedicated_connection(durable=False)
+        self._reports: BatchWriter[_Submission, int | ReportRefused]
+        self._reports = BatchWriter("report", self._write_reports, clock)
+        self._written_info: dict[AgentId, _WrittenInfo] = {}
+        self._applied: dict[AgentId, tuple[_Submission, float]] = {}
+        self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
+        # Agents whose reports are being applied, and those among them that were invalidated meanwhile.
+        self._in_progress: set[AgentId] = set()
+        self._invalidated: set[AgentId] = set()
+        notifier.on_orders(self.invalidate)
 
-    async def observe(self, report: Report, accepted: Collection[KernelId] | None) -> int:
-        """Take in a whole report; returns how many kernels changed. The same report again changes nothing.
+    async def apply(self, report: Report, accepted: Collection[KernelId] | None) -> int:
+        """Apply a full report; returns how many kernels changed. Repeating a report changes nothing.
 
-        ``accepted``: the kernels named by the orders that the report says it has taken in, if we know them.
-        Raises ``ReportRefused`` for a stream that does not speak for its agent: nothing is changed.
+        ``accepted``: the kernels named by the orders that the report acknowledges, if known. Raises
+        ``ReportRefused``, and changes nothing, for a stream that does not represent its agent.
         """
-        item = _Item(report, accepted)
-        last = self._taken.get(item.agent_id)
-        if last is not None and self._clock.monotonic() - last[1] < REFRESH_S and last[0].says_the_same(item):
-            self._beats[item.agent_id] = (report.incarnation, report.stream)
+        item = _Submission(report, accepted)
+        last = self._applied.get(item.agent_id)
+        if last is not None and self._clock.monotonic() - last[1] < REFRESH_S and last[0].equals(item):
+            self._heartbeats[item.agent_id] = (report.incarnation, report.stream)
             return 0
-        answer = await self._reports.submit(item)
-        if isinstance(answer, ReportRefused):
-            raise answer
-        return answer
+        result = await self._reports.submit(item)
+        if isinstance(result, ReportRefused):
+            raise result
+        return result
 
-    async def write_beats(self) -> None:
-        """Write the heartbeats of agents without news. The next report of one that was silent, or speaks
-        through another stream by now, is looked at in full; never again the last one, which may be older than
-        what the agent told another manager."""
-        beats, self._beats = self._beats, {}
-        if not beats:
+    async def write_heartbeats(self) -> None:
+        """Write the heartbeats of agents whose reports have not changed.
+
+        An agent that was silent, or has a newer stream by now, is invalidated: its next report is applied in
+        full. The last report is not applied again, as it may be older than what another manager received.
+        """
+        heartbeats, self._heartbeats = self._heartbeats, {}
+        if not heartbeats:
             return
         try:
-            found = await self._beat_line.fetch(
-                SQL["agent_heard"], list(beats), *zip(*beats.values(), strict=True)
+            rows = await self._heartbeat_connection.fetch(
+                SQL["agent_heard"], list(heartbeats), *zip(*heartbeats.values(), strict=True)
             )
         except StoreUnavailable:
-            self._beats = beats | self._beats
+            self._heartbeats = heartbeats | self._heartbeats
             return
-        back = [AgentId(row["id"]) for row in found if row["was"] != "ALIVE"]
-        self._look_again([*back, *(beats.keys() - {row["id"] for row in found})])
-        self._notifier.notify_capacity(back)
+        returned = [AgentId(row["id"]) for row in rows if row["was"] != "ALIVE"]
+        self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
+        self._notifier.notify_capacity(returned)
 
-    def _look_again(self, agents: Collection[AgentId] | None) -> None:
-        """The next reports of these may mean something new, whatever they say. None: of all."""
+    def invalidate(self, agents: Collection[AgentId] | None) -> None:
+        """Apply the next reports of these agents in full, even if they are unchanged. None: of all agents."""
         if agents is None:
-            agents = [*self._taken, *self._in_hand]
+            agents = [*self._applied, *self._in_progress]
         for agent_id in agents:
-            self._taken.pop(agent_id, None)
-        self._notified.update(self._in_hand.intersection(agents))
+            self._applied.pop(agent_id, None)
+        self._invalidated.update(self._in_progress.intersection(agents))
 
-    async def _write_reports(self, items: Sequence[_Item]) -> Sequence[int | ReportRefused]:
-        """In rounds: two reports of one agent are taken in one after the other."""
-        answers: dict[int, int | ReportRefused] = {}
-        waiting = list(enumerate(items))
-        while waiting:
-            now: dict[AgentId, int] = {}
-            for place, item in waiting:
-                now.setdefault(item.agent_id, place)
-            changed = await self._take([items[place] for place in now.values()])
-            answers |= {place: changed.get(agent_id, 0) for agent_id, place in now.items()}
-            waiting = [one for one in waiting if one[0] not in answers]
-        return [answers[place] for place in range(len(items))]
+    async def _write_reports(self, items: Sequence[_Submission]) -> Sequence[int | ReportRefused]:
+        """Apply the batch in rounds, so that two reports of one agent are applied one after the other."""
+        results: dict[int, int | ReportRefused] = {}
+        remaining = list(enumerate(items))
+        while remaining:
+            this_round: dict[AgentId, int] = {}
+            for index, item in remaining:
+                this_round.setdefault(item.agent_id, index)
+            applied = await self._apply([items[index] for index in this_round.values()])
+            results |= {index: applied.get(agent_id, 0) for agent_id, index in this_round.items()}
+            remaining = [one for one in remaining if one[0] not in results]
+        return [results[index] for index in range(len(items))]
 
-    async def _take(self, items: Sequence[_Item]) -> dict[AgentId, int | ReportRefused]:
-        """One report each of some agents; returns by agent how many kernels changed, or why not."""
-        self._in_hand, self._notified = {item.agent_id for item in items}, set()
-        for agent_id in self._in_hand:
-            self._taken.pop(agent_id, None)
-        room, refused, stored = await self._hear(items)
+    async def _apply(self, items: Sequence[_Submission]) -> dict[AgentId, int | ReportRefused]:
+        """Apply one report per agent; returns for each how many kernels changed, or why it was refused."""
+        self._in_progress, self._invalidated = {item.agent_id for item in items}, set()
+        for agent_id in self._in_progress:
+            self._applied.pop(agent_id, None)
+        freed, refused, stored = await self._receive(items)
         items = [item for item in items if item.agent_id in stored]
         changes = {item.agent_id: _changes(item, stored[item.agent_id]) for item in items}
         written = await self._write_changes(items, changes)
-        room |= await self._release(
+        freed |= await self._release(
             [
                 (kernel_id, item.agent_id, item.report.stream)
                 for item in items
-                for kernel_id in _given_back(item, stored[item.agent_id], changes[item.agent_id])
+                for kernel_id in _released(item, stored[item.agent_id], changes[item.agent_id])
             ]
         )
         at = self._clock.monotonic()
-        self._taken |= {item.agent_id: (item, at) for item in items if item.agent_id not in self._notified}
-        self._tell([agent_id for agent_id, found in changes.items() if found], written, room)
+        self._applied |= {i.agent_id: (i, at) for i in items if i.agent_id not in self._invalidated}
+        self._notify([agent_id for agent_id, found in changes.items() if found], written, freed)
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
-    async def _hear(
-        self, items: Sequence[_Item]
+    async def _receive(
+        self, items: Sequence[_Submission]
     ) -> tuple[set[AgentId], dict[AgentId, ReportRefused], dict[AgentId, list[Any]]]:
-        """Which agents are new, back or changed; who may not speak; of the others what ``_look`` finds."""
-        room, refused = await self._introduce([item for item in items if not self._is_known(item)])
-        stored = await self._look([item for item in items if item.agent_id not in refused])
-        if missed := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
-            came, no = await self._introduce(missed)
-            stored |= await self._look([item for item in missed if item.agent_id not in no])
-            room, refused = room | came, refused | no
-        # Between being introduced and looked at, a newer stream may have come.
-        passed = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
-        return room, refused | {a: ReportRefused.by_its_newer_stream(a) for a in passed}, stored
+        """Register the agents whose info is not current, and read the kernels of all.
 
-    def _tell(self, changed: Sequence[AgentId], written: Sequence[Any], room: Collection[AgentId]) -> None:
+        Returns the agents that are new, have returned or offer other slots; the refusals; and the stored
+        kernels of the other agents.
+        """
+        changed, refused = await self._register([item for item in items if not self._is_registered(item)])
+        stored = await self._touch([item for item in items if item.agent_id not in refused])
+        if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
+            more_changed, more_refused = await self._register(missing)
+            stored |= await self._touch([item for item in missing if item.agent_id not in more_refused])
+            changed, refused = changed | more_changed, refused | more_refused
+        # Between the two statements, a newer stream may have registered.
+        outdated = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
+        return changed, refused | {a: ReportRefused.by_its_newer_stream(a) for a in outdated}, stored
+
+    def _notify(self, changed: Sequence[AgentId], written: Sequence[Any], freed: Collection[AgentId]) -> None:
         sessions = {SessionId(row["session_id"]) for row in written}
-        routed = any(row["routed"] for row in written)
-        # Not heard by ourselves: what these reports mean has just been written.
-        self._notifier.notify_others_orders(changed)
+        affects_routes = any(row["routed"] for row in written)
+        # Not in this process, which has just applied these reports.
+        self._notifier.notify_orders(changed, local=False)
         self._notifier.notify_kernels(sessions)
-        self._notifier.notify_capacity(room)
-        if routed:
+        self._notifier.notify_capacity(freed)
+        if affects_routes:
             self._notifier.notify([Topic.ROUTES])
 
-    def _is_known(self, item: _Item) -> bool:
-        facts = self._facts.get(item.agent_id)
+    def _is_registered(self, item: _Submission) -> bool:
+        written = self._written_info.get(item.agent_id)
         return (
-            facts is not None
-            and self._clock.monotonic() - facts.at < REFRESH_S
-            and facts.speaks == _speaks(item.report)
-            and facts.info == item.report.info
+            written is not None
+            and self._clock.monotonic() - written.at < REFRESH_S
+            and written.source == _source(item.report)
+            and written.info == item.report.info
         )
 
-    async def _introduce(self, items: Sequence[_Item]) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
-        """Write who they are and what they offer; returns those that are new, back, or offer other things,
-        and those who may not speak."""
+    async def _register(
+        self, items: Sequence[_Submission]
+    ) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
+        """Write the agents' info and slots. Returns the agents that are new, have returned or offer other
+        slots, and the refusals."""
         if not items:
             return set(), {}
-        asked = {item.agent_id: item.report for item in items}
-        answers = await self._report_line.fetch(SQL["agent_upsert"], [_facts_of(r) for r in asked.values()])
+        submitted = {item.agent_id: item.report for item in items}
+        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(r) for r in submitted.values()])
         refused = {
-            agent_id: why_refused(asked[agent_id], row)
-            for row in answers
+            agent_id: refusal_of(submitted[agent_id], row)
+            for row in rows
             if not row["taken"] and (agent_id := AgentId(row["id"]))
         }
-        found = [row for row in answers if row["taken"]]
-        reports = [report for agent_id, report in asked.items() if agent_id not in refused]
-        came = {AgentId(row["id"]) for row in found if row["old_status"] != "ALIVE"}
-        old = {row["id"]: row["old_incarnation"] for row in found}
-        came |= {r.info.agent_id for r in reports if old.get(r.info.agent_id) != r.incarnation}
+        accepted = [row for row in rows if row["taken"]]
+        reports = [report for agent_id, report in submitted.items() if agent_id not in refused]
+        changed = {AgentId(row["id"]) for row in accepted if row["old_status"] != "ALIVE"}
+        old = {row["id"]: row["old_incarnation"] for row in accepted}
+        changed |= {r.info.agent_id for r in reports if old.get(r.info.agent_id) != r.incarnation}
         offers = [(report.info.agent_id, offer) for report in reports for offer in report.info.offers]
-        changed = await self._report_line.fetch(
+        changed_slots = await self.connection.fetch(
             SQL["agent_slots_put"],
             [report.info.agent_id for report in reports],
             [agent_id for agent_id, _ in offers],
@@ -223,13 +233,14 @@ class Reports:
         )
         at = self._clock.monotonic()
         for r in reports:
-            self._facts[r.info.agent_id] = _Facts(r.info, _speaks(r), at)
-        return came | {AgentId(row["agent_id"]) for row in changed}, refused
+            self._written_info[r.info.agent_id] = _WrittenInfo(r.info, _source(r), at)
+        return changed | {AgentId(row["agent_id"]) for row in changed_slots}, refused
 
-    async def _look(self, items: Sequence[_Item]) -> dict[AgentId, list[Any]]:
-        """Note that they were heard; returns the kernels that may have to change, by agent that was known."""
+    async def _touch(self, items: Sequence[_Submission]) -> dict[AgentId, list[Any]]:
+        """Update when the agents were last seen. Returns the kernels that may have to change, by agent;
+        agents whose stream is not registered have no entry."""
         found: dict[AgentId, list[Any]] = {}
-        for row in await self._hear_line.fetch(
+        for row in await self._kernel_connection.fetch(
             SQL["agent_beat"],
             [item.agent_id for item in items],
             [item.report.incarnation for item in items],
@@ -241,18 +252,19 @@ class Reports:
         return found
 
     async def _write_changes(
-        self, items: Sequence[_Item], changes: dict[AgentId, list[KernelChange]]
+        self, items: Sequence[_Submission], changes: dict[AgentId, list[KernelChange]]
     ) -> list[Any]:
-        """Returns the session of each kernel that changed, and whether proxies may care."""
+        """Returns rows with the session of each kernel that changed, and whether routes may be affected."""
         streams = {item.agent_id: item.report.stream for item in items}
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
             return []
         seen = [change.observation for _, change in every]
-        # An agent may forget an end once that is written, and says all else again. What follows from a start
-        # is written durably after this, and Postgres never loses the earlier of two writes alone.
+        # Once the end of a kernel is written, its agent may forget it, so that write must be durable. All
+        # other changes are reported again. What the session controller derives from them is written durably
+        # and later, and a crash of Postgres never loses an earlier commit and keeps a later one.
         ends = any(change.new in TERMINAL for _, change in every)
-        written = await (self._report_line if ends else self._hear_line).fetch(
+        written = await (self.connection if ends else self._kernel_connection).fetch(
             SQL["kernel_observe"],
             [agent_id for agent_id, _ in every],
             [c.kernel_id for _, c in every],
@@ -275,9 +287,9 @@ class Reports:
     async def _put_service_ports(
         self, offering: Sequence[tuple[AgentId, KernelChange]], streams: Mapping[AgentId, int]
     ) -> int:
-        """Write what kernels offer; returns how many of their ports are theirs."""
+        """Write the service ports of kernels. Returns how many ports belong to them."""
         every = [(agent_id, c.observation, app) for agent_id, c in offering for app in c.observation.apps]
-        kept = await self._report_line.fetch(
+        kept = await self.connection.fetch(
             SQL["service_ports_put"],
             [agent_id for agent_id, _, _ in every],
             [streams[agent_id] for agent_id, _, _ in every],
@@ -289,29 +301,29 @@ class Reports:
             [app.base_path for _, _, app in every],
             [app.guarded for _, _, app in every],
         )
-        theirs = {(row["agent_id"], row["port"]) for row in kept}
+        owned = {(row["agent_id"], row["port"]) for row in kept}
         for agent_id, change in offering:
-            taken = [a.port for a in change.observation.apps if (agent_id, a.port) not in theirs]
-            if taken and change.new not in TERMINAL:
+            conflicting = [a.port for a in change.observation.apps if (agent_id, a.port) not in owned]
+            if conflicting and change.new not in TERMINAL:
                 log.error(
-                    "ports of a kernel belong to another that lives: nobody is led there",
-                    agent=agent_id, kernel=change.kernel_id, ports=taken,
+                    "service ports of a kernel belong to another live kernel and are not routed",
+                    agent=agent_id, kernel=change.kernel_id, ports=conflicting,
                 )  # fmt: skip
         return len(kept)
 
-    async def _release(self, given_back: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
-        """Free what ended kernels held; returns the agents that have room again."""
-        if not given_back:
+    async def _release(self, released: Sequence[tuple[KernelId, AgentId, int]]) -> set[AgentId]:
+        """Free the allocations of ended kernels. Returns the agents that have free capacity again."""
+        if not released:
             return set()
-        found = await self._report_line.fetch(SQL["allocation_release"], *zip(*given_back, strict=True))
-        return {AgentId(row["agent_id"]) for row in found}
+        rows = await self.connection.fetch(SQL["allocation_release"], *zip(*released, strict=True))
+        return {AgentId(row["agent_id"]) for row in rows}
 
 
-def _speaks(report: Report) -> tuple[str, int, bool]:
+def _source(report: Report) -> tuple[str, int, bool]:
     return report.incarnation, report.stream, report.draining
 
 
-def _facts_of(report: Report) -> dict[str, object]:
+def _columns(report: Report) -> dict[str, object]:
     info = report.info
     return {
         "id": info.agent_id,
@@ -332,7 +344,7 @@ def _facts_of(report: Report) -> dict[str, object]:
     }
 
 
-def _changes(item: _Item, stored: Sequence[Any]) -> list[KernelChange]:
+def _changes(item: _Submission, stored: Sequence[Any]) -> list[KernelChange]:
     live = [
         (KernelId(row["id"]), SessionId(row["session_id"]), status)
         for row in stored
@@ -342,15 +354,15 @@ def _changes(item: _Item, stored: Sequence[Any]) -> list[KernelChange]:
     return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted, doing)
 
 
-def _given_back(item: _Item, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:
-    """Kernels that have ended and hold nothing any more: those that this report shows ended, or has lost, and
-    those that were given up before (agent lost) once the agent's orders are known not to name them. One that
-    the report merely leaves out may still be started, by orders that are under way.
+def _released(item: _Submission, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:
+    """Ended kernels whose allocations can be freed: those that this report shows as ended or lost, and those
+    that were given up earlier (agent lost), once the agent has acknowledged orders that do not name them. A
+    kernel that is only missing from the report may still be started by orders in flight.
     """
-    shown = {k.kernel_id: k.state in _ENDED for k in item.report.kernels}
-    named = item.accepted
-    before = [KernelId(row["id"]) for row in stored if Status(row["status"]) in TERMINAL]
+    ended = {k.kernel_id: k.state in _ENDED for k in item.report.kernels}
+    earlier = [KernelId(row["id"]) for row in stored if Status(row["status"]) in TERMINAL]
     now = [change.kernel_id for change in changes if change.new in TERMINAL]
-    return [k for k in now if shown.get(k, True)] + [
-        k for k in before if shown.get(k, named is not None and k not in named)
+    accepted = item.accepted
+    return [k for k in now if ended.get(k, True)] + [
+        k for k in earlier if ended.get(k, accepted is not None and k not in accepted)
     ]

@@ -1,149 +1,133 @@
-"""What the planner is given, and what becomes of its plan."""
+"""Scheduling in Postgres: the snapshots that the planner reads, and the placements and holds of its plans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
-from moorage.common.model.reasons import REASONS
-from moorage.common.views import resources
 from moorage.manager.lifecycle.deadlines import APPLY_ORDERS_S
-from moorage.manager.scheduling import AgentState, Hold, Pending, Place, Policy, Snapshot, refusal_message
-from moorage.manager.scheduling.core.messages import unmet_message
-from moorage.manager.scheduling.core.model import Quota
-from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
-from moorage.manager.store.agent_cache import Rooms
-from moorage.manager.store.batch_writer import Coalescer
+from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
+from moorage.manager.scheduling.core.policy import Policy
+from moorage.manager.scheduling.core.results import Hold, Place
+from moorage.manager.store import planner_rows
+from moorage.manager.store.agent_cache import AgentCache
+from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
-from moorage.manager.store.groups import Groups
+from moorage.manager.store.groups import GroupStore
+from moorage.manager.store.hold_writer import HoldWriter
 from moorage.manager.store.notifier import Notifier
-from moorage.manager.store.pending_cache import Waiting
+from moorage.manager.store.pending_cache import PendingCache
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.quotas import Quotas
+from moorage.manager.store.quotas import QuotaStore
+from moorage.manager.store.sessions import SessionStore
 
-log = structlog.get_logger("moorage.store.planning")
+log = structlog.get_logger("moorage.store.scheduling")
 
-
-_DEFAULT = Policy()
+_DEFAULT_POLICY = Policy()
 
 
 @dataclass(frozen=True, slots=True)
-class _Placing:
+class _Placement:
     place: Place
     term: int
 
 
-# How often words that differ only in their numbers are written again.
-RENOTE_S = 2.0
-# Of a hundred thousand that wait, so many are told why at each pass, the others at the next: to write takes
-# longer than to plan.
-MOST_NOTES = 4_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Noted:
-    """What was written of a session that waits, at ``at`` (monotonic seconds)."""
-
-    revision: int
-    hold: Hold
-    retries: int
-    at: float
-
-    def says_it(self, new: _Noted, count_to: int) -> bool:
-        """Whether ``new`` would tell nobody anything."""
-        old_hold, hold = self.hold, new.hold
-        if self.revision != new.revision or (old_hold.reason, old_hold.attempted) != (
-            hold.reason,
-            hold.attempted,
-        ):
-            return False
-        if hold.capacity and new.retries < count_to:
-            return False
-        same = (old_hold.refusals, old_hold.blocked_by, old_hold.unmet) == (
-            hold.refusals,
-            hold.blocked_by,
-            hold.unmet,
-        )
-        return same or new.at - self.at < RENOTE_S
-
-
-class Planning:
-    """Part of ``Store``."""
+class SchedulingStore:
+    """Caches agents and pending sessions between passes, since a pass usually places few of many."""
 
     def __init__(
-        self, db: Database, notifier: Notifier, clock: Clock, groups: Groups, quotas: Quotas
+        self,
+        db: Database,
+        notifier: Notifier,
+        clock: Clock,
+        sessions: SessionStore,
+        groups: GroupStore,
+        quotas: QuotaStore,
     ) -> None:
-        self._db, self._notifier, self._clock, self._groups = db, notifier, clock, groups
-        self._quotas = quotas
-        self._place_line = db.line()
-        self._rooms, self._waiting = Rooms(db, notifier, clock), Waiting(db, clock, notifier)
-        # What was noted last of each session that waits, by group: (revision, reason, refusals, retries).
-        self._noted: dict[str, dict[SessionId, _Noted]] = {}
-        self._unsaid: dict[str, list[Hold]] = {}
-        self._places: Coalescer[_Placing, bool] = Coalescer("place", self._write_places, clock)
+        self._db, self._notifier, self._groups, self._quotas = db, notifier, groups, quotas
+        self._connection = db.dedicated_connection()
+        self._agents, self._pending = AgentCache(db, notifier, clock), PendingCache(db, clock, notifier)
+        self._uncached_pending = PendingCache(db, clock)
+        self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
+        self._placements: BatchWriter[_Placement, bool] = BatchWriter("place", self._write_places, clock)
 
     async def snapshot(
-        self, group: str, policy: Policy = _DEFAULT, *, who_runs: bool | None = None
+        self, group: str, policy: Policy = _DEFAULT_POLICY, *, with_running: bool | None = None
     ) -> Snapshot:
-        """A resource group now. Agents and sessions are read one after the other: the commit checks again.
+        """The current state of a resource group, for a scheduling pass.
 
-        ``policy``: what the group's own does not ask about is not read. ``who_runs``: also what runs, and
-        until when; None: if somebody waited for room at the last pass, or a replica is spread or packed.
+        Sessions, agents and quotas are read one after the other, so they may be inconsistent: committing a
+        placement checks again. What ``policy`` does not use is not read. ``with_running``: include running
+        kernels and when they end; None: only if a session waited for capacity at the last pass, or the policy
+        spreads or packs replicas.
         """
-        waiting = await self._waiting.of(group)
-        if who_runs is None:
-            replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in waiting)
-            noted = self._noted.get(group, {})
-            who_runs = replicas or any(one.hold.capacity for one in noted.values())
-        agents = await self._rooms.of(group, view=who_runs)
-        turns = policy.agent_selection == "round-robin"
-        cursors = await self._groups.cursors(group) if turns else {}
+        pending = await self._pending.of(group)
+        if with_running is None:
+            has_replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in pending)
+            with_running = has_replicas or self._holds.any_waits_for_capacity(group)
+        agents = await self._agents.of(group, with_running=with_running)
+        cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         quotas: tuple[Quota, ...] = ()
         usage: Mapping[str, Mapping[str, int]] | None = None
-        if self._groups.limited or policy.strategy == "drf":
+        if self._groups.has_quotas or policy.strategy == "drf":
             quotas, usage = await self._quotas.shares(group, policy)
-        return Snapshot(group, agents, tuple(waiting), quotas, cursors, usage)
+        return Snapshot(group, agents, tuple(pending), quotas, cursors, usage)
 
-    async def glance(self, group: str) -> tuple[AgentState, ...] | None:
-        """See ``Rooms.glance``."""
-        return await self._rooms.glance(group)
+    async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
+        """A snapshot with running kernels for a question, with ``candidates`` as if they were pending. The
+        caches of the scheduling passes stay as they are."""
+        pending = await self._uncached_pending.of(group)
+        agents = await self._agents.peek(group)
+        if agents is None:
+            agent_rows = await self._db.fetch(SQL["agent_states"], group)
+            kernel_rows = await self._db.fetch(SQL["agent_running"], [row["id"] for row in agent_rows])
+            agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
+        cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
+        quotas, usage = await self._quotas.shares(group, policy)
+        return Snapshot(group, agents, (*pending, *candidates), quotas, cursors, usage)
 
-    def knows_who_runs(self, group: str) -> bool:
-        """Whether snapshots of this group tell what runs. Whom room is kept for depends on it: a plan in
-        which somebody waits for room is made with it."""
-        return self._rooms.in_view(group)
+    def invalidate_caches(self) -> None:
+        """Reread all agents and pending sessions with the next snapshots."""
+        self._agents.invalidate(None)
+        self._pending.invalidate(None)
 
-    async def place_all(self, places: Sequence[Place], term: int) -> int:
-        """Commit placements under the leader's term; returns how many held. A stale one changes nothing."""
-        answers = await self._places.submit_all([_Placing(place, term) for place in places])
-        for place, answer in zip(places, answers, strict=True):
-            if isinstance(
-                answer, BaseException
-            ):  # refused by a constraint: that session waits for the next pass
+    async def agent_states(self, group: str) -> tuple[AgentState, ...]:
+        """The group's agents now, without running kernels."""
+        return planner_rows.agent_states(await self._db.fetch(SQL["agent_states"], group))
+
+    def includes_running(self, group: str) -> bool:
+        """Whether snapshots of the group include running kernels. Reservations need them, so a plan in which
+        a session waits for capacity must be made with them."""
+        return self._agents.includes_running(group)
+
+    async def place(self, places: Sequence[Place], term: int) -> int:
+        """Commit placements under the leader's term. A stale one changes nothing. Returns how many were
+        applied."""
+        results = await self._placements.submit_all([_Placement(place, term) for place in places])
+        for place, result in zip(places, results, strict=True):
+            if isinstance(result, BaseException):  # a constraint was violated: the next pass tries again
                 log.warning(
-                    "placement refused", session=place.session_id, agent=place.agent_id, error=str(answer)
+                    "placement rejected", session=place.session_id, agent=place.agent_id, error=str(result)
                 )
-        placed = {p.session_id for p, answer in zip(places, answers, strict=True) if answer is True}
-        self._waiting.gone(placed)
-        self._waiting.changed({place.session_id for place in places} - placed)
-        done = len(placed)
-        # Also where it was refused: then what we knew of the agent was out of date.
+        placed = {p.session_id for p, result in zip(places, results, strict=True) if result is True}
+        self._pending.remove(placed)
+        self._pending.invalidate({place.session_id for place in places} - placed)
+        # Including agents of rejected placements: the cached state of those was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
-        self._notifier.notify_capacity(agents, more=False)
-        if done:
+        self._notifier.notify_capacity(agents, freed=False)
+        if placed:
             self._notifier.notify_orders(agents)
-        return done
+        return len(placed)
 
-    async def _write_places(self, items: Sequence[_Placing]) -> Sequence[bool]:
+    async def _write_places(self, items: Sequence[_Placement]) -> Sequence[bool]:
         places = [i.place for i in items]
-        takes = [(k.kernel_id, t) for p in places for k in p.kernels for t in k.allocations]
+        allocations = [(k.kernel_id, a) for p in places for k in p.kernels for a in k.allocations]
         subs = [(p.session_id, k) for p in places for k in p.sub_kernels]
-        found = await self._place_line.fetch(
+        rows = await self._connection.fetch(
             SQL["session_place"],
             max(i.term for i in items),
             [p.session_id for p in places],
@@ -151,108 +135,24 @@ class Planning:
             [p.kernel_id for p in places],
             [p.agent_id for p in places],
             [APPLY_ORDERS_S for _ in places],
-            [kernel_id for kernel_id, _ in takes],
-            [t.slot for _, t in takes],
-            [t.device_id for _, t in takes],
-            [t.amount for _, t in takes],
+            [kernel_id for kernel_id, _ in allocations],
+            [a.slot for _, a in allocations],
+            [a.device_id for _, a in allocations],
+            [a.amount for _, a in allocations],
             [session_id for session_id, _ in subs],
             [k.kernel_id for _, k in subs],
             [k.agent_id for _, k in subs],
             [", ".join(dict.fromkeys(k.agent_id for k in p.kernels)) for p in places],
         )
-        done = {row["id"] for row in found}
-        return [p.session_id in done for p in places]
+        applied = {row["id"] for row in rows}
+        return [p.session_id in applied for p in places]
 
-    async def note_holds(
+    async def record_holds(
         self,
         snapshot: Snapshot,
         holds: Sequence[Hold],
-        count_to: int = 1000,
+        max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
     ) -> None:
-        """Keep why each session waits, where it says something new; retries are counted up to ``count_to``.
-        ``bypasses``: how often those that were overtaken now have been. Who waits and is not in ``holds``
-        waits as was noted before.
-
-        Words that only count differently (another number of agents is full) are written every ``RENOTE_S``.
-        """
-        overtaken = bypasses or {}
-        waiting = {p.session_id: p for p in snapshot.pending}
-        known = self._noted.get(snapshot.group, {})
-        now = self._clock.monotonic()
-        kept = {session_id: old for session_id, old in known.items() if session_id in waiting}
-        fresh: list[Hold] = []
-        unsaid = self._unsaid.pop(snapshot.group, ())
-        said = {hold.session_id for hold in holds} if unsaid else set()
-        late = [h for h in unsaid if h.session_id in waiting and h.session_id not in said]
-        later: list[Hold] = []
-        for hold in chain(late, holds):
-            if len(fresh) >= MOST_NOTES and hold.session_id not in overtaken:
-                later.append(hold)
-                continue
-            retries = waiting[hold.session_id].retries
-            noted = _Noted(waiting[hold.session_id].revision, hold, retries, now)
-            old = known.get(hold.session_id)
-            if old is not None and hold.session_id not in overtaken and old.says_it(noted, count_to):
-                continue
-            kept[hold.session_id] = noted
-            fresh.append(hold)
-        if later:
-            self._unsaid[snapshot.group] = later
-        if fresh:
-            await self._write_holds(waiting, fresh, overtaken)
-            # How often each has been tried and overtaken was counted with it.
-            self._waiting.changed({h.session_id for h in fresh if h.capacity or h.session_id in overtaken})
-        self._noted[snapshot.group] = kept
-
-    async def _write_holds(
-        self, waiting: Mapping[SessionId, Pending], holds: Sequence[Hold], overtaken: Mapping[SessionId, int]
-    ) -> None:
-        at, names = self._clock.now(), await self._names(holds)
-        notes = [
-            resources.Hold(
-                reason=h.reason,
-                text=_text(h),
-                refusals=[
-                    *(unmet_message(_named(u, names)) for u in h.unmet),
-                    *map(refusal_message, h.refusals),
-                ],
-                attempts=waiting[h.session_id].retries + h.capacity,
-                at=at,
-            ).model_dump_json()
-            for h in holds
-        ]
-        await self._place_line.fetch(
-            SQL["holds_note"],
-            [h.session_id for h in holds],
-            [waiting[h.session_id].revision for h in holds],
-            notes,
-            [int(h.capacity) for h in holds],
-            [overtaken.get(h.session_id, 0) for h in holds],
-        )
-
-    async def _names(self, holds: Sequence[Hold]) -> Mapping[str, str]:
-        """Of the sessions that these wait for, as people know them."""
-        ids = {
-            name
-            for hold in holds
-            for unmet in hold.unmet
-            if unmet.kind in _ABOUT_SESSIONS
-            for name in unmet.names
-        }
-        found = await self._db.fetch(SQL["session_names"], sorted(ids)) if ids else []
-        return {row["id"]: f"{row['name']} ({row['id']}, {row['status']})" for row in found}
-
-
-_ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
-
-
-def _named(unmet: UnmetCondition, names: Mapping[str, str]) -> UnmetCondition:
-    return replace(unmet, names=tuple(names.get(name, name) for name in unmet.names))
-
-
-def _text(hold: Hold) -> str:
-    if not hold.attempted:
-        return f"waits behind session {hold.blocked_by}"
-    kept = f": {hold.blocked_by}" if hold.blocked_by is not None else ""
-    return REASONS[hold.reason].text + kept
+        """See ``HoldWriter.record``."""
+        await self._holds.record(snapshot, holds, max_retries, bypasses)

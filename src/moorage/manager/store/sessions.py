@@ -1,73 +1,247 @@
-"""Sessions in Postgres: create, look at, move. Moves are compare-and-swap; a miss is an ordinary answer."""
+"""Sessions in Postgres: creates, reads and deletes them. Status changes are in ``lifecycle``."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import uuid
+import hashlib
+import json
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Any
 
+import asyncpg
 from sqlalchemy import literal, select, text, tuple_
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import InvalidInput, NotFound
-from moorage.common.model.ids import AgentId, SessionId
+from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
+from moorage.common.model.status import LIVE, Result, SessionType, Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import IdempotencyKey, Owner
-from moorage.manager.lifecycle import SessionSnapshot, Transition, preempt_session, stop_session
-from moorage.manager.lifecycle.transitions import NEW_ATTEMPT
-from moorage.manager.scheduling.core.results import Victim
-from moorage.manager.store import rows, tables
-from moorage.manager.store.batch_writer import Coalescer
+from moorage.manager.lifecycle.deadlines import deadline_s
+from moorage.manager.pki.ssh_keys import SshKeyPair, derive_key_pair
+from moorage.manager.store import rows, session_errors, spec_kernels, tables
+from moorage.manager.store.batch_writer import BatchWriter
+from moorage.manager.store.cursors import make_time_cursor, read_time_cursor
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.session_create import Creates
 
-# As the index sessions_live_newest has it: Postgres cannot work it out from a list of parameters.
+# How long an Idempotency-Key protects a create. Far longer than any client retries.
+IDEMPOTENCY_KEYS_KEPT_HOURS = 24
+# The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
+# parameters.
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 
 
-class Sessions(Creates):
-    """Part of ``Store``. Every write is one statement; many that come at once share one."""
+@dataclass(frozen=True, slots=True)
+class _NewSession:
+    """``request_digest``: of the request under the idempotency key, to detect another request under it."""
+
+    id: str
+    name: str
+    spec: SessionSpec
+    slots: dict[str, int]
+    endpoint_id: EndpointId | None
+    actor: str
+    owner: Owner
+    kernel_id: str
+    secret: str
+    idempotency_key: IdempotencyKey | None
+    request_digest: str | None
+    subs: tuple[spec_kernels.NewSubKernel, ...] = ()
+    keys: SshKeyPair | None = None
+
+
+class SessionStore:
+    """A create is durable when the call returns; creates that arrive at the same time share one statement."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock, lost_grace_s: float) -> None:
-        super().__init__(db, notifier, clock, lost_grace_s)
-        self._move_line, self._look_line = db.line(), db.line()
-        self._moves: Coalescer[Transition, bool] = Coalescer("move", self._write_moves, clock)
+        self._db, self._notifier, self._clock, self._lost_grace_s = db, notifier, clock, lost_grace_s
+        self._create_connection = db.dedicated_connection()
+        # Whether the last create found a quota of pending sessions, which only the longer statement checks.
+        self._has_pending_quotas = False
+        self._creates: BatchWriter[_NewSession, Any] = BatchWriter("create", self._write_creates, clock)
 
-    async def create_session_once(
+    # -- create --
+
+    async def create(
+        self,
+        spec: SessionSpec,
+        *,
+        actor: str,
+        owner: Owner | None = None,
+        endpoint_id: EndpointId | None = None,
+    ) -> resources.SessionView:
+        """``owner`` defaults to the actor.
+
+        Raises ``Conflict`` for the name of a live session or a type that the group does not allow,
+        ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
+        dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
+        """
+        new = self._new(spec, actor, owner or Owner(actor), endpoint_id, None)
+        return self._created(new, await self._creates.submit(new))
+
+    async def create_once(
         self, spec: SessionSpec, *, actor: str, idempotency_key: IdempotencyKey, owner: Owner | None = None
     ) -> tuple[resources.SessionView, bool]:
-        """As ``create_session``, and safe to send again: then the session that was made before, and True.
+        """As ``create``, and safe to repeat: a repeated call returns the session of the first one, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        made = await self._create_once(spec, actor, owner or Owner(actor), idempotency_key)
-        return (await self.get_session(made), True) if isinstance(made, str) else (made, False)
+        new = self._new(spec, actor, owner or Owner(actor), None, idempotency_key)
+        try:
+            row = await self._creates.submit(new)
+        except asyncpg.UniqueViolationError:  # a concurrent request used the same key
+            row = None
+        if row is not None and not row["seen"]:
+            rejected = session_errors.create_rejected(spec, new.owner, row)
+            if row["created_at"] is not None or rejected is not None:
+                return self._created(new, row), False
+        before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
+        if before is None:
+            raise session_errors.name_taken(new.name)
+        if before["asked"] != new.request_digest:
+            raise session_errors.key_reused(idempotency_key.key)
+        return await self.get(before["session_id"]), True
 
-    # -- look --
+    async def delete_idempotency_keys(self) -> None:
+        """Delete keys older than ``IDEMPOTENCY_KEYS_KEPT_HOURS``."""
+        await self._create_connection.fetch(SQL["idempotency_sweep"], IDEMPOTENCY_KEYS_KEPT_HOURS)
 
-    async def _find(self, ref: str, project: str | None = None) -> SessionId:
-        row = await self._db.fetchrow(SQL["session_ref"], rows.as_id(ref), ref, project)
+    async def delete_ended(self, days: int) -> int:
+        """Delete up to a thousand sessions that ended ``days`` ago. Returns how many were deleted."""
+        return len(await self._db.fetch(SQL["history_sweep"], days))
+
+    def _new(
+        self,
+        spec: SessionSpec,
+        actor: str,
+        owner: Owner,
+        endpoint_id: EndpointId | None,
+        idempotency_key: IdempotencyKey | None,
+    ) -> _NewSession:
+        session_id = self._clock.new_id()
+        name = spec.name or f"{spec.type}-{session_id[-8:]}"
+        kernel, secret = self._clock.new_id(), self._clock.secret()
+        digest = _digest(spec) if idempotency_key else None
+        slots = spec_kernels.total_slots(spec)
+        new = _NewSession(
+            session_id, name, spec, slots, endpoint_id, actor, owner, kernel, secret, idempotency_key, digest
+        )
+        if spec.cluster is None:
+            return new
+        keys = derive_key_pair(self._clock.secret(32), f"moorage-{session_id}")
+        return replace(new, subs=spec_kernels.new_sub_kernels(spec, self._clock), keys=keys)
+
+    def _created(self, new: _NewSession, row: Any) -> resources.SessionView:
+        """The view of what was written, without reading it back. Raises the error if nothing was."""
+        created = row["created_at"]
+        if created is None:
+            rejected = session_errors.create_rejected(new.spec, new.owner, row)
+            raise rejected or session_errors.name_taken(new.name)
+        self._notifier.notify_pending([SessionId(new.id)])
+        first = resources.KernelView(
+            id=new.kernel_id,
+            attempt=1,
+            status=Status.PENDING,
+            agent_id=None,
+            status_since=created,
+        )
+        subs = [
+            first.model_copy(
+                update={
+                    "id": sub.kernel_id,
+                    "role": "sub",
+                    "index": sub.index,
+                    "hostname": f"sub{sub.index}",
+                }
+            )
+            for sub in new.subs
+        ]
+        return resources.SessionView(
+            id=new.id,
+            name=new.name,
+            type=new.spec.type,
+            status=Status.PENDING,
+            result=Result.UNDEFINED,
+            reason=Reason.NONE,
+            detail="",
+            resource_group=new.spec.resource_group,
+            priority=new.spec.priority,
+            attempt=1,
+            revision=1,
+            created_at=created,
+            status_since=created,
+            deadline_at=row["deadline_at"],
+            user=new.owner.user,
+            project=new.owner.project,
+            hold=rows.begin_time_hold(None, new.spec.starts_at, created),
+            slots=new.slots,
+            spec=new.spec,
+            kernels=[first, *subs],
+        )
+
+    async def _write_creates(self, items: Sequence[_NewSession]) -> Sequence[Any]:
+        dependencies = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
+        columns = (
+            [i.id for i in items],
+            [i.name for i in items],
+            [i.spec.type for i in items],
+            [i.spec.resource_group for i in items],
+            [i.spec.priority for i in items],
+            [i.spec.model_dump_json(exclude_none=True) for i in items],
+            [json.dumps(i.slots) for i in items],
+            [i.endpoint_id for i in items],
+            [i.actor for i in items],
+            [deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
+            [i.kernel_id for i in items],
+            [i.secret for i in items],
+            [i.idempotency_key.scope if i.idempotency_key else None for i in items],
+            [i.idempotency_key.key if i.idempotency_key else None for i in items],
+            [i.request_digest for i in items],
+            [i.owner.user for i in items],
+            [i.owner.project for i in items],
+            [i.spec.starts_at for i in items],
+        )
+        created: list[Any] = []
+        has_clusters = any(i.subs for i in items)
+        if not dependencies and not has_clusters and not self._has_pending_quotas:
+            # The short statement creates nothing when it finds that there are quotas of pending sessions.
+            created = await self._create_connection.fetch(SQL["session_create"], *columns)
+            self._has_pending_quotas = created[0]["limited"]
+        if dependencies or has_clusters or self._has_pending_quotas:
+            created = await self._create_connection.fetch(
+                SQL["session_create_checked"],
+                *columns,
+                [n for n, _, _ in dependencies],
+                [at for _, at, _ in dependencies],
+                [d.session for _, _, d in dependencies],
+                [rows.as_uuid(d.session) for _, _, d in dependencies],
+                [d.on for _, _, d in dependencies],
+                *_cluster_columns(items),
+            )
+            self._has_pending_quotas = created[0]["limited"]
+        return created
+
+    # -- read --
+
+    async def find(self, ref: str, project: str | None = None) -> SessionId:
+        """The id of the session that ``get`` would return. Raises ``NotFound``."""
+        row = await self._db.fetchrow(SQL["session_ref"], rows.as_uuid(ref), ref, project)
         if row is None:
-            raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
+            raise session_errors.session_not_found(ref)
         return SessionId(row["id"])
 
-    async def get_session(self, ref: str, *, project: str | None = None) -> resources.SessionView:
-        """By id, else by name: the live one, else the newest. ``project``: only of that one. Raises
-        ``NotFound``."""
-        page = await self._list(tables.sessions.c.id == await self._find(ref, project), limit=1)
+    async def get(self, ref: str, *, project: str | None = None) -> resources.SessionView:
+        """By id, else by name: the live session of that name, else the newest. ``project``: sessions of other
+        projects are not found. Raises ``NotFound``."""
+        page = await self._select(tables.sessions.c.id == await self.find(ref, project), limit=1)
         if not page.items:
-            raise NotFound(f"no session {ref!r}")
+            raise session_errors.session_not_found(ref)
         return page.items[0]
 
-    async def list_sessions(
+    async def page(
         self,
         *,
         statuses: frozenset[Status] | None = None,
@@ -79,33 +253,35 @@ class Sessions(Creates):
         cursor: str | None = None,
         limit: int = 50,
     ) -> resources.Page[resources.SessionView]:
-        """Newest first. ``cursor`` is the ``next`` of the page before; any other raises ``InvalidInput``."""
+        """Newest first. ``cursor``: the ``next`` of the previous page; raises ``InvalidInput`` for any
+        other."""
         s = tables.sessions.c
-        wanted: list[Any] = []
+        conditions: list[Any] = []
         if statuses is not None:
-            wanted.append(s.status.in_(sorted(statuses)))
+            conditions.append(s.status.in_(sorted(statuses)))
             if statuses <= LIVE:
-                wanted.append(_LIVE)
+                conditions.append(_LIVE)
         equal = ((s.resource_group, resource_group), (s.type, type), (s.name, name), (s.project, project))
         for column, value in equal:
             if value is not None:
-                wanted.append(column == str(value))
+                conditions.append(column == str(value))
         if endpoint is not None:
             e = tables.endpoints.c
-            wanted.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
+            conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
         if cursor is not None:
-            at, last = _read_cursor(cursor)
-            wanted.append(
-                tuple_(s.created_at, s.id) < tuple_(literal(at, s.created_at.type), literal(last, s.id.type))
+            created_at, last = read_time_cursor(cursor)
+            conditions.append(
+                tuple_(s.created_at, s.id)
+                < tuple_(literal(created_at, s.created_at.type), literal(last, s.id.type))
             )
-        return await self._list(*wanted, limit=limit)
+        return await self._select(*conditions, limit=limit)
 
-    async def _list(self, *wanted: Any, limit: int) -> resources.Page[resources.SessionView]:
+    async def _select(self, *conditions: Any, limit: int) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
         statement = (
             select(s, e.c.name.label("endpoint_name"))
             .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id))
-            .where(*wanted)
+            .where(*conditions)
             .order_by(s.c.created_at.desc(), s.c.id.desc())
             .limit(limit + 1)
         )
@@ -116,154 +292,54 @@ class Sessions(Creates):
             rows.session_view(r, [k for k in kernels if k["session_id"] == r["id"]], r["endpoint_name"])
             for r in shown
         ]
-        more = len(found) > limit
+        last = shown[-1] if len(found) > limit else None
         return resources.Page[resources.SessionView](
-            items=views, next=_make_cursor(shown[-1]) if more else None
+            items=views, next=make_time_cursor(last["created_at"], last["id"]) if last else None
         )
 
     async def history(self, ref: str) -> list[resources.HistoryEntry]:
-        """The whole story, oldest first. Raises ``NotFound``."""
-        found = await self._db.fetch(SQL["history_list"], await self._find(ref))
+        """All entries, oldest first. Raises ``NotFound``."""
+        found = await self._db.fetch(SQL["history_list"], await self.find(ref))
         return [resources.HistoryEntry(**dict(row)) for row in found]
 
-    # -- move --
+    async def names(self, session_ids: Collection[SessionId]) -> dict[SessionId, tuple[str, Status]]:
+        """Name and status of each session."""
+        found = await self._db.fetch(SQL["session_names"], sorted(session_ids)) if session_ids else []
+        return {SessionId(row["id"]): (row["name"], Status(row["status"])) for row in found}
 
-    async def unsettled(
-        self,
-        among: Collection[SessionId] | None = None,
-        *,
-        deep: bool = True,
-    ) -> tuple[list[SessionSnapshot], datetime]:
-        """Sessions to reconcile, and the time by the clock that set their deadlines.
-
-        ``among``: only these, without looking for others. ``deep``: also those that nothing moves by itself,
-        and of which ``Notifier.notify_kernels`` tells sooner.
-        """
-        if among is None:
-            among = {row["id"] for row in await self._look_line.fetch(SQL["sessions_unsettled"], deep)}
-        found = await self._look_line.fetch(SQL["session_facts"], list(among)) if among else []
-        return rows.session_facts(found), found[0]["now"] if found else self._clock.now()
-
-    async def stop_session(
-        self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED
-    ) -> resources.SessionView:
-        """Accepted in every status; one that is ending or has ended stays as it is. Raises ``NotFound``."""
-        session_id = await self._find(ref)
-        # A lost race means that somebody else moved it: look again. Each round, somebody made progress.
-        for _ in range(20):
-            facts = rows.session_facts(await self._db.fetch(SQL["session_facts"], [session_id]))
-            move = stop_session(facts[0], actor, reason, self._lost_grace_s) if facts else None
-            if move is None or await self.move(move):
-                break
-        return await self.get_session(session_id)
-
-    async def preempt(self, victims: Sequence[Victim]) -> int:
-        """Stop these for others; returns how many. One that ended or was moved meanwhile is left alone."""
-        causes = {victim.session_id: victim for victim in victims}
-        facts, _ = await self.unsettled(list(causes))
-        moves = []
-        for one in facts:
-            victim = causes[one.session_id]
-            move = preempt_session(one, victim.how, victim.for_session, self._lost_grace_s)
-            if move is not None:
-                moves.append(move)
-        done = await self.move_all(moves)
-        # What they hold is on its way back: the planner must not look for more of it.
-        self._notifier.notify_capacity(
-            {k.agent_id for one in facts for k in one.kernels if k.agent_id}, more=False
-        )
-        return done
-
-    async def move(self, move: Transition) -> bool:
-        """Write one step; False: it was stale, and nothing changed."""
-        return await self._moves.submit(move)
-
-    async def move_all(self, moves: Sequence[Transition]) -> int:
-        """Write many, each on its own merits. Returns how many held; raises what refused the first."""
-        answers = await self._moves.submit_all(moves)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return sum(answer is True for answer in answers)
-
-    async def _write_moves(self, moves: Sequence[Transition]) -> Sequence[bool]:
-        # One move of a session per statement: of two, Postgres would take either, and not say which. The one
-        # that looked last has its chance; the other was decided upon what is no longer so.
-        newest: dict[SessionId, Transition] = {}
-        for move in moves:
-            rival = newest.setdefault(move.session_id, move)
-            if move.revision > rival.revision:
-                newest[move.session_id] = move
-        items = list(newest.values())
-        again = [i.event in NEW_ATTEMPT for i in items]
-        subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
-        found = await self._move_line.fetch(
-            SQL["session_move"],
-            [i.session_id for i in items],
-            [i.old for i in items],
-            [i.revision for i in items],
-            [i.new for i in items],
-            [i.event for i in items],
-            [i.reason for i in items],
-            [i.detail for i in items],
-            [i.actor for i in items],
-            [i.result for i in items],
-            [i.kernel_status for i in items],
-            [i.deadline_s for i in items],
-            [self._clock.new_id() if a else None for a in again],
-            [self._clock.secret() if a else None for a in again],
-            [i.backoff_s for i in items],
-            [session_id for session_id, _ in subs],
-            [n for _, n in subs],
-            [self._clock.new_id() for _ in subs],
-            [self._clock.secret() for _ in subs],
-        )
-        done = {row["id"] for row in found}
-        self._notifier.notify_orders({AgentId(row["agent_id"]) for row in found if row["agent_id"]})
-        waited = {SessionId(other) for row in found for other in row["dependents"] or ()}
-        if waited:  # they may start now, or never
-            self._notifier.notify_kernels(waited)
-        held = {i.session_id for i in items if Status.PENDING in (i.old, i.new) and i.session_id in done}
-        self._notifier.notify_waiting(waited | held)
-        self._notifier.notify(
-            {topic for row in found for topic in _topics(newest[SessionId(row["id"])], row)}
-        )
-        return [move.session_id in done and newest[move.session_id] is move for move in moves]
+    async def dependency_states(self, spec: SessionSpec, owner: Owner) -> dict[str, list[SessionId]]:
+        """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create`` does for
+        an invalid dependency."""
+        states: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
+        if not spec.depends_on:
+            return states
+        refs = [dependency.session for dependency in spec.depends_on]
+        conditions = [dependency.on for dependency in spec.depends_on]
+        ids = [rows.as_uuid(ref) for ref in refs]
+        found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, owner.project)
+        for position, row in enumerate(found):
+            if row["why"] is not None:
+                raise session_errors.invalid_dependency(spec, owner, position, row["why"], row["project"])
+            states[row["state"]].append(SessionId(row["id"]))
+        return states
 
 
-def _topics(move: Transition, row: Any) -> set[Topic]:
-    """Who must look again. That room has come is told by the report that shows it, not by the move."""
-    topics = set()
-    if Status.RUNNING in (move.old, move.new) and (row["type"] != SessionType.BATCH or row["offers"]):
-        topics.add(Topic.ROUTES)
-    if row["endpoint_id"] is not None and (move.new in TERMINAL or move.new is Status.RUNNING):
-        topics.add(Topic.ENDPOINTS)
-    return topics
+def _cluster_columns(items: Sequence[_NewSession]) -> tuple[list[Any], ...]:
+    """Sub kernels and SSH key pairs as columns, each with the number of its session among ``items``."""
+    subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
+    keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
+    return (
+        [n for n, _ in subs],
+        [sub.index for _, sub in subs],
+        [sub.kernel_id for _, sub in subs],
+        [sub.secret for _, sub in subs],
+        [n for n, _ in keys],
+        [pair.private_key for _, pair in keys],
+        [pair.public_key for _, pair in keys],
+    )
 
 
-def _is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _make_cursor(row: Any) -> str:
-    plain = f"{row['created_at'].isoformat()}|{row['id']}"
-    return base64.urlsafe_b64encode(plain.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        plain = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        at, _, last = plain.partition("|")
-        moment = datetime.fromisoformat(at)
-        if not _is_uuid(last) or moment.tzinfo is None:
-            raise ValueError("not ours")
-    except (ValueError, binascii.Error) as error:
-        raise InvalidInput(
-            f"cursor {cursor[:40]!r} is not one of ours",
-            next_step="pass the `next` of the page before, unchanged",
-        ) from error
-    return moment, last
+def _digest(spec: SessionSpec) -> str:
+    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no difference."""
+    request = spec.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What kernels and agents use, into Postgres and out of it. Nothing decides by it."""
+"""Resource usage of kernels and agents in Postgres. It is shown to people; no decision depends on it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import astuple
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.usage import HOUR_S, MINUTE_S, KernelMinute, UsageReport, Use
-from moorage.common.views import resources
 from moorage.common.views.usage import (
     AgentStats,
     DeviceStats,
@@ -25,29 +24,24 @@ from moorage.common.views.usage import (
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.sessions import SessionStore
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COLUMNS = tuple(Use.__dataclass_fields__)
 _LARGEST = (1 << 53) - 1
-# Minutes stay minutes for so long, and are made hours so many at a time.
-MINUTES_KEPT_S, SLICE = 2 * HOUR_S, 20_000
-
-
-class _Sessions(Protocol):
-    async def get_session(self, ref: str) -> resources.SessionView: ...
+# Minutes are kept for so long, then rolled up into hours, so many rows per call.
+MINUTES_KEPT_S, ROLL_UP_BATCH = 2 * HOUR_S, 20_000
 
 
 class UsageStore:
-    """Part of ``Store``."""
+    def __init__(self, db: Database, sessions: SessionStore) -> None:
+        self._db, self._sessions = db, sessions
+        self._connection = db.dedicated_connection()
 
-    def __init__(self, db: Database, sessions: _Sessions) -> None:
-        self._db, self._its_sessions = db, sessions
-        self._usage_line = db.line()
-
-    async def put_usage(self, reports: Sequence[UsageReport]) -> None:
-        """At most one report of each agent. What nobody could have measured is left out."""
+    async def put(self, reports: Sequence[UsageReport]) -> None:
+        """Write at most one report per agent. Implausible values are left out."""
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
-        await self._usage_line.fetch(
+        await self._connection.fetch(
             SQL["usage_put"],
             [r.agent_id for r in reports],
             [r.incarnation for r in reports],
@@ -59,13 +53,13 @@ class UsageStore:
             *_transposed([use for _, _, use in kernels]),
         )
 
-    async def put_usage_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
-        """Each with the report that it came in."""
+    async def put_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
+        """Each minute comes with the report that it was part of."""
         usable = [(r, m) for r, m in minutes if _is_usable(m)]
         if not usable:
             return
         means, peaks = (_transposed([getattr(m, which) for _, m in usable]) for which in ("mean", "peak"))
-        await self._usage_line.fetch(
+        await self._connection.fetch(
             SQL["usage_minutes_put"],
             [r.agent_id for r, _ in usable],
             [r.incarnation for r, _ in usable],
@@ -75,16 +69,16 @@ class UsageStore:
             *(column for pair in zip(means, peaks, strict=True) for column in pair),
         )
 
-    async def forget_usage(self, keep_s: float) -> None:
-        """Make hours of old minutes, and forget hours that are older than ``keep_s`` seconds: a part each
-        time, so that nobody waits for it."""
-        await self._usage_line.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), SLICE)
-        await self._usage_line.fetch(SQL["usage_sweep"], float(keep_s), SLICE)
+    async def compact(self, keep_s: float) -> None:
+        """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded number of
+        rows per call."""
+        await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
+        await self._connection.fetch(SQL["usage_sweep"], float(keep_s), ROLL_UP_BATCH)
 
-    async def session_stats(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
-        """``seconds``: with the newest ``limit`` spans of so many seconds (60 or 3600). Raises
+    async def of_session(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
+        """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises
         ``NotFound``."""
-        session = await self._its_sessions.get_session(ref)
+        session = await self._sessions.get(ref)
         rows = await self._db.fetch(SQL["usage_of_session"], session.id)
         spans: dict[str, list[UsageSpan]] = {}
         if seconds:
@@ -109,7 +103,7 @@ class UsageStore:
             ],
         )
 
-    async def agent_stats(self, agent_id: str) -> AgentStats:
+    async def of_agent(self, agent_id: str) -> AgentStats:
         """Raises ``NotFound``."""
         row = await self._db.fetchrow(SQL["usage_of_agents"], agent_id)
         if row is None:
@@ -120,8 +114,8 @@ class UsageStore:
         return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
 
     async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUsage]:
-        """The ``limit`` that use most of ``sort`` (of ``UsageView``, or "created_at"); ``project``: only
-        of that one."""
+        """The ``limit`` sessions with the highest ``sort`` (a field of ``UsageView``, or "created_at"), in
+        ``project`` or all projects."""
         return [
             SessionUsage(
                 id=row["id"],
@@ -138,15 +132,15 @@ class UsageStore:
             for row in await self._db.fetch(SQL["usage_top"], sort, limit, project)
         ]
 
-    async def usage_totals(self) -> list[tuple[str, dict[str, int]]]:
-        """By resource group, of the last minute: for metrics."""
+    async def totals(self) -> list[tuple[str, dict[str, int]]]:
+        """Usage by resource group in the last minute, for metrics."""
         found = await self._db.fetch(SQL["usage_totals"])
         names = ("cpu", "memory", "gpu", "gpu_memory")
         return [(row["resource_group"], {name: row[name] for name in names}) for row in found]
 
 
 def _newest(report: UsageReport) -> Collection[Any]:
-    """One of each kernel, and only what a database can keep."""
+    """The last entry of each kernel, without values that do not fit their columns."""
     return {k.kernel_id: k for k in report.kernels if _ID.fullmatch(k.kernel_id) and _is_use(k.use)}.values()
 
 

@@ -69,7 +69,7 @@ def db_check(
 
     async def main() -> int:
         async with _database(boot) as url, Store(url, boot.clock) as store:
-            drifts = await (store.mend() if repair else store.check())
+            drifts = await (store.integrity.repair() if repair else store.integrity.check())
         return _print_drifts([asdict(drift) for drift in drifts], output)
 
     run_and_exit(main())
@@ -77,12 +77,12 @@ def db_check(
 
 def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
     """Print the drifts and return the exit code."""
-    remaining = sum(not drift["mended"] for drift in drifts)
+    remaining = sum(not drift["repaired"] for drift in drifts)
     if output == "json":
         print(json.dumps(drifts, indent=2))
         return 1 if remaining else 0
     for drift in drifts:
-        state = "repaired" if drift["mended"] else "drift"
+        state = "repaired" if drift["repaired"] else "drift"
         print(f"{state:<8} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
     for check, meaning in sorted({(drift["check"], drift["means"]) for drift in drifts}):
         print(f"{'':<8} {check:<9} = {meaning}")

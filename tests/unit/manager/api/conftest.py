@@ -28,6 +28,9 @@ async def api() -> AsyncIterator[Api]:
 
     deps = ApiServices(
         store=store,
+        endpoints=served.store.endpoints,
+        terminator=served.store.sessions,
+        explanations=served.store.explanations,
         logs=logs,
         execs=served.execs,
         workspaces=served.workspaces,

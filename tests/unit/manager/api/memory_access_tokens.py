@@ -1,7 +1,8 @@
-"""Apps and access tokens kept in memory: part of ``MemoryStore``."""
+"""In-memory service ports and access tokens for tests of the API."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from moorage.common.aio.clock import Clock
@@ -12,15 +13,12 @@ from moorage.common.views.resources import SessionView
 
 
 class MemoryAccessTokens:
-    def __init__(self, clock: Clock) -> None:
-        self._now = clock
-        self.access_tokens: dict[str, AccessTokenView] = {}
+    def __init__(self, get_session: Callable[[str], Awaitable[SessionView]], clock: Clock) -> None:
+        self._get_session, self._clock = get_session, clock
+        self.views: dict[str, AccessTokenView] = {}
 
-    async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
-        raise NotImplementedError
-
-    async def list_apps(self, session_id: str) -> list[AppView]:
-        session = await self.get_session(session_id)
+    async def service_ports(self, session_id: str) -> list[AppView]:
+        session = await self._get_session(session_id)
         return [
             AppView(
                 name=port.name,
@@ -32,29 +30,25 @@ class MemoryAccessTokens:
             for port in session.spec.ports
         ]
 
-    async def create_access_token(
+    async def create(
         self, session_id: str, app: str, spec: AccessTokenSpec, *, actor: str
     ) -> NewAccessTokenView:
-        found = next((view for view in await self.list_apps(session_id) if view.name == app), None)
+        found = next((view for view in await self.service_ports(session_id) if view.name == app), None)
         if found is None:
             raise NotFound(f"no app {app!r}")
-        access_token, now = f"mga-{self._now.secret()}", self._now.now()
+        access_token, now = f"mga-{self._clock.secret()}", self._clock.now()
         made = AccessTokenView(
-            id=self._now.new_id(), session_id=session_id, app=app, prefix=access_token[:8],
+            id=self._clock.new_id(), session_id=session_id, app=app, prefix=access_token[:8],
             created_at=now, created_by=actor, expires_at=now + timedelta(seconds=spec.lifetime_s),
         )  # fmt: skip
-        self.access_tokens[made.id] = made
+        self.views[made.id] = made
         more = {"access_token": access_token, "protocol": found.protocol, "path": found.path}
         return NewAccessTokenView.model_validate(made.model_dump() | more)
 
-    async def list_access_tokens(self, session_id: str, app: str) -> list[AccessTokenView]:
-        return [
-            view for view in self.access_tokens.values() if (view.session_id, view.app) == (session_id, app)
-        ]
+    async def valid(self, session_id: str, app: str) -> list[AccessTokenView]:
+        return [view for view in self.views.values() if (view.session_id, view.app) == (session_id, app)]
 
-    async def revoke_access_token(
-        self, session_id: str, app: str, access_token_id: str, *, actor: str
-    ) -> AccessTokenView:
-        if access_token_id not in self.access_tokens:
+    async def revoke(self, session_id: str, app: str, access_token_id: str, *, actor: str) -> AccessTokenView:
+        if access_token_id not in self.views:
             raise NotFound(f"no access token {access_token_id!r}")
-        return self.access_tokens.pop(access_token_id)
+        return self.views.pop(access_token_id)

@@ -1,4 +1,4 @@
-"""The API's keys kept in memory: part of ``MemoryStore``."""
+"""In-memory API keys for tests of the API."""
 
 from __future__ import annotations
 
@@ -14,57 +14,65 @@ ADMIN_KEY, MEMBER_KEY = "mg-admin-secret", "mg-member-secret"
 
 
 class MemoryKeys:
-    """``told``: a manager hears of what changed; False: its notifications are lost."""
+    """``notifies``: changes are announced; False: notifications are lost. ``check`` raises while the
+    database is away."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._time, self.told = clock, True
-        self._heard: list[Callable[[], None]] = []
+    def __init__(self, check: Callable[[], None], clock: Clock) -> None:
+        self._check, self._clock, self.notifies, self.lookups = check, clock, True, 0
+        self._callbacks: list[Callable[[], None]] = []
         self.views: dict[str, KeyView] = {}
-        self.keys: dict[str, ApiKey] = {}
+        self.by_sha256: dict[str, ApiKey] = {}
         self._keep(ADMIN_KEY, KeySpec(name="root", role="admin"), "")
         self._keep(MEMBER_KEY, KeySpec(name="ada", project="lovelace"), "")
 
-    def on_keys(self, heard: Callable[[], None]) -> None:
-        self._heard.append(heard)
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
 
-    async def create_key(self, spec: KeySpec, *, actor: str) -> NewKeyView:
-        if spec.expires_at is not None and spec.expires_at <= self._time.now():
+    async def find(self, sha256: str) -> ApiKey | None:
+        self._check()
+        self.lookups += 1
+        return self.by_sha256.get(sha256)
+
+    async def create(self, spec: KeySpec, *, actor: str) -> NewKeyView:
+        if spec.expires_at is not None and spec.expires_at <= self._clock.now():
             raise InvalidInput("expires_at is in the past")
         if spec.name in self.views:
             raise Conflict(f"there is a key named {spec.name!r}")
-        secret = f"mg-{self._time.secret()}"
+        secret = f"mg-{self._clock.secret()}"
         view = self._keep(secret, spec, actor)
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
-    async def list_keys(self) -> list[KeyView]:
+    async def all(self) -> list[KeyView]:
         return [self.views[name] for name in sorted(self.views)]
 
-    async def get_key(self, name: str) -> KeyView:
+    async def get(self, name: str) -> KeyView:
         if name not in self.views:
             raise NotFound(f"there is no key named {name!r}")
         return self.views[name]
 
-    async def revoke_key(self, name: str, *, actor: str) -> KeyView:
-        view = await self.get_key(name)
+    async def revoke(self, name: str, *, actor: str) -> KeyView:
+        view = await self.get(name)
         if view.role == "admin" and sum(one.role == "admin" for one in self.views.values()) == 1:
             raise Conflict(f"{name!r} is the last administrator's key")
         del self.views[name]
-        self.keys = {sha256: key for sha256, key in self.keys.items() if key.name != name}
+        self.by_sha256 = {sha256: key for sha256, key in self.by_sha256.items() if key.name != name}
         self._notify()
         return view
 
     def _keep(self, secret: str, spec: KeySpec, actor: str) -> KeyView:
-        made, user = self._time.new_id(), spec.user or spec.name
+        made, user = self._clock.new_id(), spec.user or spec.name
         view = KeyView(
             id=made, name=spec.name, prefix=secret[:8], role=spec.role, user=user, project=spec.project,
-            created_at=self._time.now(), created_by=actor, expires_at=spec.expires_at,
+            created_at=self._clock.now(), created_by=actor, expires_at=spec.expires_at,
         )  # fmt: skip
         self.views[spec.name] = view
         owner = Owner(user, spec.project)
-        self.keys[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(made, spec.name, spec.role, owner)
+        self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(
+            made, spec.name, spec.role, owner
+        )
         self._notify()
         return view
 
     def _notify(self) -> None:
-        for heard in self._heard if self.told else ():
-            heard()
+        for callback in self._callbacks if self.notifies else ():
+            callback()

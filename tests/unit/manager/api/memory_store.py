@@ -1,9 +1,10 @@
-"""The API's seams kept in memory: what the handlers are tested against, without a database or an agent."""
+"""In-memory store for tests of the API's handlers: no database, no agent."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -30,45 +31,39 @@ from moorage.common.views.resources import (
     QuotaView,
     SessionView,
 )
-from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
+from moorage.manager.identity.keys import IdempotencyKey, Owner
 
 _V = TypeVar("_V")
 
 
-class MemoryStore(MemoryKeys, MemoryAccessTokens):
-    """Behaves as ``ApiStore`` promises. ``away``: the database does not answer."""
+@dataclass
+class Database:
+    """``away``: it does not answer; ``broken``: it fails with an error that clients must not see."""
 
-    def __init__(self, clock: Clock) -> None:
-        MemoryKeys.__init__(self, clock)
-        MemoryAccessTokens.__init__(self, clock)
-        self._clock = clock
-        self.away = False
-        self.broken = False
-        self.lookups = 0
-        self.sessions: list[SessionView] = []
-        self.idempotency_key: dict[IdempotencyKey, tuple[SessionSpec, SessionView]] = {}
-        self.moves: dict[str, list[HistoryEntry]] = {}
-        self.endpoints: dict[str, EndpointView] = {}
-        self.groups = {"default": GroupOptions()}
-        self.quotas: dict[tuple[str, str], QuotaView] = {}
-        self.agents = [_agent("node-1", clock.now())]
+    away: bool = False
+    broken: bool = False
 
-    async def ping(self) -> None:
+    def check(self) -> None:
         if self.away:
             raise StoreUnavailable
         if self.broken:
             raise ConnectionResetError("secret detail of the database")
 
-    async def find_key(self, sha256: str) -> ApiKey | None:
-        await self.ping()
-        self.lookups += 1
-        return self.keys.get(sha256)
 
-    async def create_session(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
-        await self.ping()
+class MemorySessions:
+    """Also the ``Terminator``."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self.views: list[SessionView] = []
+        self.created_once: dict[IdempotencyKey, tuple[SessionSpec, SessionView]] = {}
+        self.entries: dict[str, list[HistoryEntry]] = {}
+
+    async def create(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
+        self._database.check()
         made = self._clock.new_id()
         name = spec.name or f"session-{made[-6:]}"
-        if any(s.name == name and s.status in LIVE for s in self.sessions):
+        if any(s.name == name and s.status in LIVE for s in self.views):
             raise Conflict(f"a session named {name!r} lives already", next_step="choose another name")
         now = self._clock.now()
         view = SessionView(
@@ -90,31 +85,26 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
             slots=parse_slots(spec.resources),
             spec=spec,
         )
-        self.sessions.append(view)
+        self.views.append(view)
         self._note(view, None, "create", actor)
         return view
 
-    async def create_session_once(
+    async def create_once(
         self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
     ) -> tuple[SessionView, bool]:
-        await self.ping()
-        if idempotency_key in self.idempotency_key:
-            asked, view = self.idempotency_key[idempotency_key]
+        self._database.check()
+        if idempotency_key in self.created_once:
+            asked, view = self.created_once[idempotency_key]
             if asked != spec:
                 raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
             return view, True
-        view = await self.create_session(spec, actor=actor, owner=owner)
-        self.idempotency_key[idempotency_key] = (spec, view)
+        view = await self.create(spec, actor=actor, owner=owner)
+        self.created_once[idempotency_key] = (spec, view)
         return view, False
 
-    async def never_fits(self, spec: SessionSpec) -> list[str]:
-        await self.ping()
-        gpus = parse_slots(spec.resources).get("cuda.device", 0)
-        return [f"1 agent: needs {gpus} cuda.device, has 8 even when empty"] if gpus > 8 else []
-
-    async def get_session(self, ref: str, *, project: str | None = None) -> SessionView:
-        await self.ping()
-        seen = [view for view in self.sessions if project in (None, view.project)]
+    async def get(self, ref: str, *, project: str | None = None) -> SessionView:
+        self._database.check()
+        seen = [view for view in self.views if project in (None, view.project)]
         for view in seen:
             if view.id == ref or (view.name == ref and view.status in LIVE):
                 return view
@@ -123,7 +113,7 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
                 return view
         raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
 
-    async def list_sessions(
+    async def page(
         self,
         *,
         statuses: frozenset[Status] | None,
@@ -135,10 +125,10 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
         cursor: str | None,
         limit: int,
     ) -> Page[SessionView]:
-        await self.ping()
+        self._database.check()
         kept = [
             view
-            for view in reversed(self.sessions)
+            for view in reversed(self.views)
             if (statuses is None or view.status in statuses)
             and resource_group in (None, view.resource_group)
             and type in (None, view.type)
@@ -149,17 +139,39 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
         shown, following = _page(kept, cursor, limit)
         return Page[SessionView](items=shown, next=following)
 
-    async def stop_session(self, ref: str, *, actor: str) -> SessionView:
-        view = await self.get_session(ref)
+    async def stop(self, ref: str, *, actor: str) -> SessionView:
+        view = await self.get(ref)
         if view.status not in LIVE:
             return view
         stopped = view.model_copy(update={"status": Status.CANCELLED, "revision": view.revision + 1})
-        self.sessions[self.sessions.index(view)] = stopped
+        self.views[self.views.index(view)] = stopped
         self._note(stopped, view.status, "stop", actor)
         return stopped
 
+    async def history(self, ref: str) -> list[HistoryEntry]:
+        return self.entries[(await self.get(ref)).id]
+
+    def _note(self, view: SessionView, before: Status | None, event: str, actor: str) -> None:
+        self.entries.setdefault(view.id, []).append(
+            HistoryEntry(
+                revision=view.revision,
+                at=self._clock.now(),
+                event=event,
+                from_status=before,
+                to_status=view.status,
+                reason=view.reason,
+                actor=actor,
+                detail="",
+            )
+        )
+
+
+class MemoryExplanations:
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
     async def why(self, ref: str) -> WhyView:
-        view = await self.get_session(ref)
+        view = await self._store.sessions.get(ref)
         return WhyView(
             session_id=view.id,
             name=view.name,
@@ -170,18 +182,26 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
         )
 
     async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
-        await self.get_group(spec.resource_group)
-        place = KernelPlaceView(agent_id=self.agents[0].id, devices=[])
+        await self._store.groups.get(spec.resource_group)
+        place = KernelPlaceView(agent_id=self._store.agents.views[0].id, devices=[])
         return PlanView(
             text=f"for {owner.user}", fits=True, resource_group=spec.resource_group, places=[place]
         )
 
-    async def history(self, ref: str) -> list[HistoryEntry]:
-        return self.moves[(await self.get_session(ref)).id]
+    async def infeasible(self, spec: SessionSpec) -> list[str]:
+        self._store.database.check()
+        gpus = parse_slots(spec.resources).get("cuda.device", 0)
+        return [f"1 agent: needs {gpus} cuda.device, has 8 even when empty"] if gpus > 8 else []
 
-    async def create_endpoint(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView:
-        await self.ping()
-        if spec.name in self.endpoints:
+
+class MemoryEndpoints:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self.views: dict[str, EndpointView] = {}
+
+    async def create(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView:
+        self._database.check()
+        if spec.name in self.views:
             raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
         view = EndpointView(
             id=self._clock.new_id(),
@@ -195,74 +215,92 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
             project=owner.project,
             spec=spec,
         )
-        self.endpoints[spec.name] = view
+        self.views[spec.name] = view
         return view
 
-    async def get_endpoint(self, name: str) -> EndpointView:
-        await self.ping()
-        if name not in self.endpoints:
+    async def get(self, name: str) -> EndpointView:
+        self._database.check()
+        if name not in self.views:
             raise NotFound(f"no endpoint {name!r}")
-        return self.endpoints[name]
+        return self.views[name]
 
-    async def list_endpoints(self, *, cursor: str | None, limit: int) -> Page[EndpointView]:
-        await self.ping()
-        shown, following = _page(list(reversed(self.endpoints.values())), cursor, limit)
+    async def page(self, *, cursor: str | None, limit: int) -> Page[EndpointView]:
+        self._database.check()
+        shown, following = _page(list(reversed(self.views.values())), cursor, limit)
         return Page[EndpointView](items=shown, next=following)
 
-    async def scale_endpoint(self, name: str, replicas: int, *, actor: str) -> EndpointView:
-        view = await self.get_endpoint(name)
-        self.endpoints[name] = view.model_copy(update={"replicas": replicas})
-        return self.endpoints[name]
+    async def scale(self, name: str, replicas: int) -> EndpointView:
+        view = await self.get(name)
+        self.views[name] = view.model_copy(update={"replicas": replicas})
+        return self.views[name]
 
-    async def delete_endpoint(self, name: str, *, actor: str) -> EndpointView:
-        view = await self.get_endpoint(name)
-        del self.endpoints[name]
+    async def delete(self, name: str) -> EndpointView:
+        view = await self.get(name)
+        del self.views[name]
         return view.model_copy(update={"status": EndpointStatus.STOPPED})
 
-    async def list_agents(self) -> list[AgentView]:
-        await self.ping()
-        return self.agents
 
-    async def get_agent(self, agent_id: str) -> AgentView:
-        for view in await self.list_agents():
+class MemoryAgents:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self.views = [_agent("node-1", clock.now())]
+
+    async def all(self) -> list[AgentView]:
+        self._database.check()
+        return self.views
+
+    async def get(self, agent_id: str) -> AgentView:
+        for view in await self.all():
             if view.id == agent_id:
                 return view
         raise NotFound(f"no agent {agent_id!r}")
 
-    async def forget_agent(self, agent_id: str, *, actor: str) -> AgentView:
-        view = await self.get_agent(agent_id)
+    async def forget(self, agent_id: str, *, actor: str) -> AgentView:
+        view = await self.get(agent_id)
         if view.status is AgentStatus.ALIVE:
             raise Conflict(f"agent {agent_id!r} is ALIVE")
-        self.agents.remove(view)
+        self.views.remove(view)
         return view
 
-    async def list_groups(self) -> list[GroupView]:
-        return [await self.get_group(name) for name in sorted(self.groups)]
 
-    async def get_group(self, name: str) -> GroupView:
-        await self.ping()
-        if name not in self.groups:
+class MemoryGroups:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.options = {"default": GroupOptions()}
+
+    async def all(self) -> list[GroupView]:
+        return [await self.get(name) for name in sorted(self.options)]
+
+    async def get(self, name: str) -> GroupView:
+        self._database.check()
+        if name not in self.options:
             raise NotFound(f"no resource group {name!r}")
-        return GroupView(name=name, options=self.groups[name], agents=0, pending=0, running=0)
+        return GroupView(name=name, options=self.options[name], agents=0, pending=0, running=0)
 
-    async def put_group(self, name: str, options: GroupOptions, *, actor: str) -> GroupView:
-        await self.ping()
-        self.groups[name] = options
-        return await self.get_group(name)
+    async def put(self, name: str, options: GroupOptions, *, actor: str) -> GroupView:
+        self._database.check()
+        self.options[name] = options
+        return await self.get(name)
 
-    async def list_quotas(self) -> list[QuotaView]:
-        await self.ping()
-        return [self.quotas[key] for key in sorted(self.quotas)]
 
-    async def get_quota(self, scope: Scope, name: str) -> QuotaView:
-        await self.ping()
-        if (scope, name) not in self.quotas:
+class MemoryQuotas:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database, self._clock = database, clock
+        self.views: dict[tuple[str, str], QuotaView] = {}
+
+    async def all(self) -> list[QuotaView]:
+        self._database.check()
+        return [self.views[key] for key in sorted(self.views)]
+
+    async def get(self, scope: Scope, name: str) -> QuotaView:
+        self._database.check()
+        if (scope, name) not in self.views:
             raise NotFound(f"{scope} {name!r} has no quota")
-        return self.quotas[scope, name]
+        return self.views[scope, name]
 
-    async def put_quota(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView:
-        await self.ping()
-        self.quotas[scope, name] = QuotaView(
+    async def put(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView:
+        self._database.check()
+        self.views[scope, name] = QuotaView(
             scope=scope,
             name=name,
             slots={slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()},
@@ -274,26 +312,30 @@ class MemoryStore(MemoryKeys, MemoryAccessTokens):
             changed_at=self._clock.now(),
             changed_by=actor,
         )
-        return self.quotas[scope, name]
+        return self.views[scope, name]
 
-    async def delete_quota(self, scope: Scope, name: str) -> QuotaView:
-        view = await self.get_quota(scope, name)
-        del self.quotas[scope, name]
+    async def delete(self, scope: Scope, name: str) -> QuotaView:
+        view = await self.get(scope, name)
+        del self.views[scope, name]
         return view
 
-    def _note(self, view: SessionView, before: Status | None, event: str, actor: str) -> None:
-        self.moves.setdefault(view.id, []).append(
-            HistoryEntry(
-                revision=view.revision,
-                at=self._clock.now(),
-                event=event,
-                from_status=before,
-                to_status=view.status,
-                reason=view.reason,
-                actor=actor,
-                detail="",
-            )
-        )
+
+class MemoryStore:
+    """Behaves as ``ApiStore`` promises, as far as the tests need it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.database = Database()
+        self.sessions = MemorySessions(self.database, clock)
+        self.endpoints = MemoryEndpoints(self.database, clock)
+        self.agents = MemoryAgents(self.database, clock)
+        self.groups = MemoryGroups(self.database)
+        self.quotas = MemoryQuotas(self.database, clock)
+        self.keys = MemoryKeys(self.database.check, clock)
+        self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
+        self.explanations = MemoryExplanations(self)
+
+    async def ping(self) -> None:
+        self.database.check()
 
 
 class MemoryLogs:

@@ -75,7 +75,7 @@ async def test_a_bad_field_is_named(
         assert entry["found"] == found
     if message is not None:
         assert entry["message"] == message
-    assert not api.store.sessions
+    assert not api.store.sessions.views
 
 
 async def test_all_bad_fields_are_named_and_long_values_are_shortened(api: Api) -> None:
@@ -122,7 +122,7 @@ async def test_a_group_name_that_cannot_be(api: Api) -> None:
     answer, problem = await api.ask("PUT", "/v1/groups/a%20b", json={})
     check_problem(answer, problem, 422, "invalid-input")
     assert (problem["errors"][0]["field"], problem["errors"][0]["in"]) == ("name", "path")
-    assert set(api.store.groups) == {"default"}
+    assert set(api.store.groups.options) == {"default"}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ async def test_ten_megabytes_get_their_answer(api: Api, chunked: bool) -> None:
     assert problem["code"] == "body-too-large"
     assert str(MAX_BODY) in problem["detail"]
     assert "manager.max_body_bytes" in problem["next_step"]
-    assert not api.store.sessions
+    assert not api.store.sessions.views
     assert (await api.ask("GET", "/livez"))[0].status == 200
 
 
@@ -232,8 +232,8 @@ async def test_the_key_is_checked_before_the_body_is_read(api: Api) -> None:
 async def test_a_key_is_remembered_for_two_seconds_and_no_longer(api: Api) -> None:
     for _ in range(3):
         assert (await api.ask("GET", "/v1/groups"))[0].status == 200
-    assert api.store.lookups == 1
-    api.store.keys.clear()
+    assert api.store.keys.lookups == 1
+    api.store.keys.by_sha256.clear()
     api.clock.advance(2.1)
     assert (await api.ask("GET", "/v1/groups"))[0].status == 401
 
@@ -241,7 +241,7 @@ async def test_a_key_is_remembered_for_two_seconds_and_no_longer(api: Api) -> No
 async def test_a_member_may_not_change_groups(api: Api) -> None:
     answer, problem = await api.ask("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
     check_problem(answer, problem, 403, "forbidden")
-    assert api.store.groups["default"] == GroupOptions()
+    assert api.store.groups.options["default"] == GroupOptions()
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ async def test_a_conflict(api: Api) -> None:
 
 
 async def test_the_database_is_away(api: Api) -> None:
-    api.store.away = True
+    api.store.database.away = True
     answer, problem = await api.ask("GET", "/v1/sessions")
     check_problem(answer, problem, 503, "store-unavailable")
     assert answer.headers["Retry-After"] == "2"
@@ -305,7 +305,7 @@ async def test_the_database_is_away(api: Api) -> None:
 
 async def test_an_unexpected_failure_leaks_nothing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
     assert (await api.ask("GET", "/v1/groups"))[0].status == 200
-    api.store.broken = True
+    api.store.database.broken = True
     answer, problem = await api.ask("GET", "/v1/sessions", headers={"x-request-id": "req-7"})
     check_problem(answer, problem, 500, "internal-error")
     assert "req-7" in problem["detail"]
@@ -322,7 +322,7 @@ async def test_a_custom_selector_must_be_installed(api: Api) -> None:
     assert "custom:nowhere" in problem["detail"]
     assert "concentrated, dispersed, round-robin" in problem["detail"]
     assert "moorage.agent_selectors" in problem["next_step"]
-    assert api.store.groups["default"] == GroupOptions()
+    assert api.store.groups.options["default"] == GroupOptions()
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
@@ -330,7 +330,7 @@ async def test_a_member_may_not_change_quotas(api: Api, method: str) -> None:
     body = {"json": {"sessions": 5}} if method == "PUT" else {}
     answer, problem = await api.ask(method, "/v1/quotas/user/ada", key=MEMBER_KEY, **body)
     check_problem(answer, problem, 403, "forbidden")
-    assert not api.store.quotas
+    assert not api.store.quotas.views
 
 
 @pytest.mark.parametrize(
@@ -348,4 +348,4 @@ async def test_a_wrong_quota_sets_nothing(api: Api, path: str, body: dict[str, A
     answer, problem = await api.ask("PUT", f"/v1/quotas/{path}", json=body)
     check_problem(answer, problem, 422, "invalid-input")
     assert told in problem["detail"]
-    assert not api.store.quotas
+    assert not api.store.quotas.views

@@ -32,7 +32,7 @@ async def test_a_key_is_made_used_and_revoked(api: Api) -> None:
 
 async def test_where_no_ring_is_heard_a_revoked_key_works_two_seconds_longer(api: Api) -> None:
     assert (await api.ask("GET", "/v1/sessions", key=MEMBER_KEY))[0].status == 200
-    api.store.told = False
+    api.store.keys.notifies = False
     await api.ask("DELETE", "/v1/keys/ada")
     assert (await api.ask("GET", "/v1/sessions", key=MEMBER_KEY))[0].status == 200
     api.clock.advance(2.0)
@@ -47,7 +47,7 @@ async def test_a_member_sees_and_changes_no_keys(api: Api, method: str, path: st
     body = {"json": {"name": "mine", "role": "admin"}} if method == "POST" else {}
     answer, problem = await api.ask(method, path, key=MEMBER_KEY, **body)
     check_problem(answer, problem, 403, "forbidden")
-    assert sorted(api.store.views) == ["ada", "root"]
+    assert sorted(api.store.keys.views) == ["ada", "root"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_a_wrong_key_is_not_made(api: Api, body: dict[str, Any], told: str
     answer, problem = await api.ask("POST", "/v1/keys", json=body)
     check_problem(answer, problem, 422, "invalid-input")
     assert told in problem["detail"] + str(problem["errors"])
-    assert sorted(api.store.views) == ["ada", "root"]
+    assert sorted(api.store.keys.views) == ["ada", "root"]
 
 
 async def test_names_are_taken_once_and_the_last_admin_stays(api: Api) -> None:

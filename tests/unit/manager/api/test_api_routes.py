@@ -79,7 +79,7 @@ async def test_a_bad_idempotency_key_is_told(api: Api, key: str) -> None:
     answer, problem = await api.ask("POST", "/v1/sessions", json=BATCH, headers={"Idempotency-Key": key})
     assert answer.status == 422
     assert "Idempotency-Key" in problem["detail"]
-    assert api.store.sessions == []
+    assert api.store.sessions.views == []
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ async def test_agents(api: Api) -> None:
 async def test_an_agent_is_forgotten_by_an_administrator_and_not_while_it_is_alive(api: Api) -> None:
     assert (await api.ask("DELETE", "/v1/agents/node-1", key=MEMBER_KEY))[0].status == 403
     assert (await api.ask("DELETE", "/v1/agents/node-1"))[0].status == 409
-    [view] = api.store.agents
-    api.store.agents = [view.model_copy(update={"status": AgentStatus.LOST})]
+    [view] = api.store.agents.views
+    api.store.agents.views = [view.model_copy(update={"status": AgentStatus.LOST})]
     answer, gone = await api.ask("DELETE", "/v1/agents/node-1")
     assert (answer.status, gone["id"]) == (200, "node-1")
     assert (await api.ask("DELETE", "/v1/agents/node-1"))[0].status == 404
@@ -237,7 +237,7 @@ async def test_what_never_fits_is_a_warning_or_with_strict_refused(api: Api) -> 
     assert (answer.status, problem["code"]) == (409, "infeasible")
     assert "needs 9 cuda.device" in problem["detail"]
     assert "moorage agents" in problem["next_step"]
-    assert len(api.store.sessions) == 1
+    assert len(api.store.sessions.views) == 1
     small = {"command": ["x"], "resources": {"cuda.device": 8}}
     answer, made = await api.ask("POST", "/v1/sessions?strict=true", json=small)
     assert (answer.status, made["warnings"]) == (201, [])

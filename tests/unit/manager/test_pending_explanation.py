@@ -8,7 +8,7 @@ from planner_builders import node, session
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.pending import PendingExplanation
-from moorage.manager.explain.pending import at_time, look, words
+from moorage.manager.explain.pending import at_time, explain_probe, probe_placement
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 
@@ -38,8 +38,8 @@ def asks(name: str, gpus: int, created: int = 0, minutes: int | None = None, **m
 def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> PendingExplanation:
     quotas = options.pop("quotas", ())
     snapshot = Snapshot("g", tuple(agents), tuple(pending), quotas)
-    found = look(snapshot, Policy(**options), NOW, SessionId(name))
-    return words(found, {one: f"{one}!" for one in found.mentions()}, NOW)
+    probe = probe_placement(snapshot, Policy(**options), NOW, SessionId(name))
+    return explain_probe(probe, {one: f"{one}!" for one in probe.mentions()}, NOW)
 
 
 def unmet(view: PendingExplanation) -> dict[str, str]:
@@ -55,7 +55,7 @@ def test_the_head_is_told_what_the_best_agent_has_and_will_have() -> None:
     ]
     assert (view.position, view.waiting) == (1, 1)
     assert view.expected_start == at_time(NOW + 20 * MINUTE)
-    assert view.basis.startswith("room is reserved for it on gpu-03")
+    assert view.basis.startswith("capacity is reserved for it on gpu-03")
     assert view.blockers == ["train-7!"]
     assert unmet(view) == {}
 
@@ -63,9 +63,9 @@ def test_the_head_is_told_what_the_best_agent_has_and_will_have() -> None:
 def test_where_no_end_is_known_nothing_is_made_up() -> None:
     view = told([busy("gpu-01", ("model", 2, None))], [asks("it", 4)], "it")
     assert view.expected_start is None
-    assert view.basis == "unknown: 1 session where it could go, with no known end"
+    assert view.basis == "unknown: 1 session without a time limit on the agents where it fits"
     assert view.refusals == [
-        "needs 4 cuda.device; best agent gpu-01 has 2 free, and 1 session there with no known end"
+        "needs 4 cuda.device; best agent gpu-01 has 2 free, and 1 session there without a time limit"
     ]
 
 
@@ -82,7 +82,7 @@ def test_sessions_ahead_with_no_known_end_make_it_unknown() -> None:
     agents = [busy("gpu-01", ("a", 4, 30))]
     view = told(agents, [asks("first", 4, 1), asks("second", 4, 2), asks("it", 4, 3)], "it")
     assert view.expected_start is None
-    assert view.basis.startswith("unknown: 2 sessions ahead with no known end")
+    assert view.basis.startswith("unknown: 2 sessions ahead of it without a time limit")
 
 
 def test_behind_a_strict_head_room_does_not_help() -> None:
@@ -90,7 +90,7 @@ def test_behind_a_strict_head_room_does_not_help() -> None:
     view = told(agents, [asks("big", 4, 1), asks("it", 1, 2)], "it", hol="strict")
     assert view.blockers == ["big!"]
     assert view.position == 2
-    assert view.basis == "unknown: there is room for it, and it is let in when big! has started"
+    assert view.basis == "unknown: there is capacity for it, and it starts after big!"
     late = told(agents, [asks("big", 4, 1), asks("it", 2, 2)], "it", hol="strict")
     # It was not tried, and is told all the same what is missing.
     assert late.refusals[0].startswith(
@@ -107,7 +107,7 @@ def test_who_would_break_a_promise_is_told_whose() -> None:
     # Who has ended by then is let in.
     short = told(agents, [asks("big", 4, 1), asks("it", 1, 2, minutes=10)], "it")
     assert (short.text, short.expected_start) == (
-        "there is room on gpu-01: the next pass places it",
+        "there is capacity on gpu-01: the next pass places it",
         at_time(NOW),
     )
 
@@ -130,7 +130,7 @@ def test_what_no_agent_could_ever_hold_is_not_promised() -> None:
     view = told([busy("gpu-01", ("a", 1, 5))], [asks("it", 9)], "it")
     assert view.refusals == ["1 agent: needs 9 cuda.device, has 4 even when empty"]
     assert view.expected_start is None
-    assert view.basis.startswith("unknown: waiting alone does not help")
+    assert view.basis.startswith("unknown: waiting does not help")
     assert (view.position, view.waiting) == (None, None)
 
 

@@ -1,0 +1,72 @@
+"""Feasibility check: whether any agent could ever run a session, answered when it is created.
+
+It asks the planner about this session alone, so its answer is the one that the session would get.
+Answers are cached for a short time, because sessions that arrive in large numbers mostly request the same.
+"""
+
+from __future__ import annotations
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.manager.explain.candidate import candidate
+from moorage.manager.scheduling import AgentState, Policy, Snapshot, plan, refusal_message
+from moorage.manager.store import spec_kernels
+from moorage.manager.store.scheduling import SchedulingStore
+
+CACHED_S = 5.0
+CACHED_ANSWERS = 256
+
+
+class FeasibilityCheck:
+    def __init__(self, scheduling: SchedulingStore, clock: Clock) -> None:
+        self._scheduling, self._clock = scheduling, clock
+        self._agents: dict[
+            str, tuple[float, tuple[AgentState, ...]]
+        ] = {}  # by group, with the time of the read
+        self._answers: dict[tuple[object, ...], tuple[float, list[str]]] = {}  # with the time of expiry
+
+    async def refusals(self, spec: SessionSpec) -> list[str]:
+        """Why no agent of the group could run it even when empty, one line per kind of refusal. Empty if an
+        agent could, if the group has no agents yet, or if the database is unavailable."""
+        key = _cache_key(spec)
+        now = self._clock.monotonic()
+        expires_at, lines = self._answers.get(key, (0.0, []))
+        if now < expires_at:
+            return lines
+        try:
+            lines = await self._ask(spec, now)
+        except StoreUnavailable:
+            return []
+        if len(self._answers) >= CACHED_ANSWERS:
+            self._answers.clear()
+        self._answers[key] = now + CACHED_S, lines
+        return lines
+
+    async def _ask(self, spec: SessionSpec, now: float) -> list[str]:
+        """The capacity of agents rarely changes, so only a refusal is worth reading them again."""
+        read_at, agents = self._agents.get(spec.resource_group, (0.0, ()))
+        lines = _refusals(spec, agents)
+        if agents and (not lines or now - read_at < CACHED_S):
+            return lines
+        agents = await self._scheduling.agent_states(spec.resource_group)
+        if agents:
+            self._agents[spec.resource_group] = now, agents
+        return _refusals(spec, agents)
+
+
+def _cache_key(spec: SessionSpec) -> tuple[object, ...]:
+    """All that the answer depends on. ``None`` separates fields of variable length."""
+    cluster: tuple[object, ...] = ()
+    if spec.cluster:
+        cluster = spec.cluster.size, spec.cluster.mode, *spec_kernels.sub_slots(spec).items()
+    constraints = spec.runtime, spec.engine, spec.arch, *sorted(spec.labels.items()), *sorted(spec.agents)
+    slots = spec_kernels.main_slots(spec).items()
+    return spec.resource_group, *slots, None, *constraints, None, *cluster
+
+
+def _refusals(spec: SessionSpec, agents: tuple[AgentState, ...]) -> list[str]:
+    decided = plan(Snapshot(spec.resource_group, agents, (candidate(spec),)), Policy())
+    infeasible = [hold for hold in decided.holds if hold.reason is Reason.INFEASIBLE]
+    return [refusal_message(refusal) for hold in infeasible for refusal in hold.refusals]

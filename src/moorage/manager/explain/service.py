@@ -1,0 +1,138 @@
+"""Explanation service: why a session is pending, and where a new one would be placed. Nothing is written.
+
+It reads the store and asks the planner. The scheduler's caches are used where they are current, and never
+changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Set
+from dataclasses import replace
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import REASONS
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.common.views.pending import KernelPlaceView, PendingExplanation, PlanView, WhyView
+from moorage.common.views.resources import DeviceView, SessionView
+from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
+from moorage.manager.explain.feasibility import FeasibilityCheck
+from moorage.manager.explain.pending import PlacementProbe, explain_probe, probe_placement, waits_for_time
+from moorage.manager.identity.keys import Owner
+from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
+from moorage.manager.selector_plugins import SelectorPlugins
+from moorage.manager.store import Store
+from moorage.manager.store.groups import policy_of
+
+
+class ExplanationService:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._feasibility = FeasibilityCheck(store.scheduling, clock)
+        self._selectors = SelectorPlugins()
+
+    async def infeasible(self, spec: SessionSpec) -> list[str]:
+        """See ``FeasibilityCheck.refusals``."""
+        return await self._feasibility.refusals(spec)
+
+    async def why(self, ref: str) -> WhyView:
+        """Why a session is pending and until when; its status if it is not. Raises ``NotFound``."""
+        session = await self._store.sessions.get(ref)
+        outlook = await self._outlook(session)
+        if session.status is Status.PENDING:
+            fenced = await self._fenced(session.resource_group, session.slots)
+            outlook = outlook.model_copy(update={"fenced": fenced})
+        return WhyView(
+            session_id=session.id,
+            name=session.name,
+            status=session.status,
+            since=session.status_since,
+            resource_group=session.resource_group,
+            **dict(outlook),
+        )
+
+    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+        """Where a session would be placed now, or what prevents it. Raises ``NotFound`` for an unknown
+        group, and for dependencies as ``SessionStore.create`` does."""
+        policy = policy_of((await self._store.groups.get(spec.resource_group)).options)
+        now = self._now()
+        pending = await self._with_dependencies(candidate(spec, owner, now), spec, owner)
+        snapshot = await self._store.scheduling.peek(spec.resource_group, policy, pending)
+        begin_time = round(spec.starts_at.timestamp() * 1_000_000) if spec.starts_at else 0
+        probe = await self._probe(snapshot, policy, now, pending.session_id)
+        outlook = explain_probe(probe, await self._names(probe.mentions()), now)
+        if begin_time > now:
+            outlook = waits_for_time(begin_time, now, "it was asked to start later")
+        place = probe.place if begin_time <= now else None
+        if place is not None:
+            text = outlook.text.removesuffix(": the next pass places it")
+            outlook = outlook.model_copy(update={"text": text})
+        else:
+            fenced = await self._fenced(spec.resource_group, spec.resources)
+            outlook = outlook.model_copy(update={"fenced": fenced})
+        return PlanView(
+            fits=place is not None,
+            resource_group=spec.resource_group,
+            places=_kernel_places(place) if place is not None else [],
+            **dict(outlook),
+        )
+
+    async def _fenced(self, group: str, slots: Collection[str]) -> list[str]:
+        """Fenced devices of the families that the session requests."""
+        families = {slot.partition(".")[0] for slot in slots if "." in slot}
+        return await self._store.agents.fenced_devices(group, families)
+
+    async def _outlook(self, session: SessionView) -> PendingExplanation:
+        if session.status is not Status.PENDING:
+            reason = REASONS[session.reason].text
+            why = "; ".join(part for part in (reason, session.detail) if part)
+            return PendingExplanation(
+                text=f"it is not pending: it is {session.status}" + (f" ({why})" if why else "")
+            )
+        policy = policy_of((await self._store.groups.get(session.resource_group)).options)
+        now, session_id = self._now(), SessionId(session.id)
+        snapshot = await self._store.scheduling.peek(session.resource_group, policy)
+        if all(item.session_id != session_id for item in snapshot.pending):
+            until = session.not_before or session.spec.starts_at
+            if until is None or session.hold is None:
+                return PendingExplanation(text="its status has just changed: ask again")
+            return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
+        probe = await self._probe(snapshot, policy, now, session_id)
+        return explain_probe(probe, await self._names(probe.mentions()), now)
+
+    async def _probe(
+        self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId
+    ) -> PlacementProbe:
+        """In a thread: planning ten thousand pending sessions would block the event loop for too long."""
+        selectors = self._selectors.load(policy.custom)
+        return await asyncio.to_thread(probe_placement, snapshot, policy, now, session_id, selectors)
+
+    async def _with_dependencies(self, pending: Pending, spec: SessionSpec, owner: Owner) -> Pending:
+        states = await self._store.sessions.dependency_states(spec, owner)
+        if states["failed"]:
+            return replace(pending, dependencies="failed", waits_on=tuple(states["failed"]))
+        if states["unmet"]:
+            return replace(pending, dependencies="unmet", waits_on=tuple(states["unmet"]))
+        return pending
+
+    async def _names(self, session_ids: Set[SessionId]) -> dict[SessionId, str]:
+        found = await self._store.sessions.names(session_ids - {CANDIDATE_ID})
+        return {session_id: name for session_id, (name, _) in found.items()}
+
+    def _now(self) -> int:
+        return round(self._clock.now().timestamp() * 1_000_000)
+
+
+def _kernel_places(place: Place) -> list[KernelPlaceView]:
+    return [
+        KernelPlaceView(
+            hostname=f"sub{n}" if n else "main1",
+            agent_id=kernel.agent_id,
+            devices=[
+                DeviceView(slot=a.slot, device_id=a.device_id, amount=a.amount) for a in kernel.allocations
+            ],
+        )
+        for n, kernel in enumerate(place.kernels)
+    ]

@@ -1,0 +1,166 @@
+"""Hold writer: records why each pending session was not placed, and writes only what is new to a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import REASONS
+from moorage.common.views import resources
+from moorage.manager.scheduling.core.messages import refusal_message, unmet_message
+from moorage.manager.scheduling.core.model import Pending, Snapshot
+from moorage.manager.scheduling.core.results import Hold, UnmetCondition, UnmetKind
+from moorage.manager.store.database import DedicatedConnection
+from moorage.manager.store.pending_cache import PendingCache
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.sessions import SessionStore
+
+# A hold that differs from the recorded one only in its counts is written again after this time, in seconds.
+REWRITE_S = 2.0
+# Holds written per pass; the others are written with the next pass. With a hundred thousand pending sessions,
+# writing holds takes longer than planning.
+MAX_HOLDS_PER_PASS = 4_000
+_ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The hold that was written of a session at ``at`` (monotonic seconds)."""
+
+    revision: int
+    hold: Hold
+    retries: int
+    at: float
+
+    def covers(self, new: _Recorded, max_retries: int) -> bool:
+        """Whether writing ``new`` would tell a reader nothing."""
+        old_hold, hold = self.hold, new.hold
+        if (self.revision, old_hold.reason, old_hold.attempted) != (
+            new.revision,
+            hold.reason,
+            hold.attempted,
+        ):
+            return False
+        if hold.capacity and new.retries < max_retries:
+            return False
+        is_same = (old_hold.refusals, old_hold.blocked_by, old_hold.unmet) == (
+            hold.refusals,
+            hold.blocked_by,
+            hold.unmet,
+        )
+        return is_same or new.at - self.at < REWRITE_S
+
+
+class HoldWriter:
+    def __init__(
+        self, connection: DedicatedConnection, clock: Clock, sessions: SessionStore, pending: PendingCache
+    ) -> None:
+        self._connection, self._clock = connection, clock
+        self._sessions, self._pending = sessions, pending
+        self._recorded: dict[str, dict[SessionId, _Recorded]] = {}  # by group
+        self._deferred: dict[str, list[Hold]] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
+
+    def any_waits_for_capacity(self, group: str) -> bool:
+        return any(one.hold.capacity for one in self._recorded.get(group, {}).values())
+
+    async def record(
+        self,
+        snapshot: Snapshot,
+        holds: Sequence[Hold],
+        max_retries: int = 1000,
+        bypasses: Mapping[SessionId, int] | None = None,
+    ) -> None:
+        """Record ``holds``; pending sessions without one keep the hold that was recorded last.
+
+        ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each session
+        that was bypassed in this pass.
+        """
+        bypasses = bypasses or {}
+        pending = {p.session_id: p for p in snapshot.pending}
+        known = self._recorded.get(snapshot.group, {})
+        now = self._clock.monotonic()
+        recorded = {session_id: old for session_id, old in known.items() if session_id in pending}
+        to_write: list[Hold] = []
+        deferred: list[Hold] = []
+        for hold in self._with_deferred(snapshot.group, holds, pending):
+            if len(to_write) >= MAX_HOLDS_PER_PASS and hold.session_id not in bypasses:
+                deferred.append(hold)
+                continue
+            item = pending[hold.session_id]
+            new, old = _Recorded(item.revision, hold, item.retries, now), known.get(hold.session_id)
+            if old is not None and hold.session_id not in bypasses and old.covers(new, max_retries):
+                continue
+            recorded[hold.session_id] = new
+            to_write.append(hold)
+        if deferred:
+            self._deferred[snapshot.group] = deferred
+        if to_write:
+            await self._write(pending, to_write, bypasses)
+            # The same statement counted retries and bypasses, which the cached sessions do not show yet.
+            self._pending.invalidate(
+                {hold.session_id for hold in to_write if hold.capacity or hold.session_id in bypasses}
+            )
+        self._recorded[snapshot.group] = recorded
+
+    def _with_deferred(
+        self, group: str, holds: Sequence[Hold], pending: Mapping[SessionId, Pending]
+    ) -> Iterator[Hold]:
+        """Holds deferred by the pass before, unless replaced or obsolete, then ``holds``."""
+        deferred = self._deferred.pop(group, ())
+        replaced = {hold.session_id for hold in holds} if deferred else set()
+        kept = [h for h in deferred if h.session_id in pending and h.session_id not in replaced]
+        return chain(kept, holds)
+
+    async def _write(
+        self, pending: Mapping[SessionId, Pending], holds: Sequence[Hold], bypasses: Mapping[SessionId, int]
+    ) -> None:
+        now, names = self._clock.now(), await self._names(holds)
+        views = [
+            resources.Hold(
+                reason=hold.reason,
+                text=_text(hold),
+                refusals=[
+                    *(unmet_message(_with_names(unmet, names)) for unmet in hold.unmet),
+                    *map(refusal_message, hold.refusals),
+                ],
+                attempts=pending[hold.session_id].retries + hold.capacity,
+                at=now,
+            ).model_dump_json()
+            for hold in holds
+        ]
+        await self._connection.fetch(
+            SQL["holds_note"],
+            [hold.session_id for hold in holds],
+            [pending[hold.session_id].revision for hold in holds],
+            views,
+            [int(hold.capacity) for hold in holds],
+            [bypasses.get(hold.session_id, 0) for hold in holds],
+        )
+
+    async def _names(self, holds: Sequence[Hold]) -> Mapping[str, str]:
+        """Descriptions of the sessions that these holds depend on."""
+        ids = {
+            SessionId(name)
+            for hold in holds
+            for unmet in hold.unmet
+            if unmet.kind in _ABOUT_SESSIONS
+            for name in unmet.names
+        }
+        found = await self._sessions.names(ids)
+        return {
+            session_id: f"{name} ({session_id}, {status})" for session_id, (name, status) in found.items()
+        }
+
+
+def _with_names(unmet: UnmetCondition, names: Mapping[str, str]) -> UnmetCondition:
+    return replace(unmet, names=tuple(names.get(name, name) for name in unmet.names))
+
+
+def _text(hold: Hold) -> str:
+    if not hold.attempted:
+        return f"waits behind session {hold.blocked_by}"
+    holder = f": {hold.blocked_by}" if hold.blocked_by is not None else ""
+    return REASONS[hold.reason].text + holder

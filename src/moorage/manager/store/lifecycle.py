@@ -1,0 +1,164 @@
+"""Session lifecycle in Postgres: snapshots of sessions for decisions, and the transitions that were decided.
+
+A transition is a compare-and-swap on the session's status and revision. A stale one changes nothing; that is
+a normal result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import TERMINAL, SessionType, Status
+from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
+from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
+from moorage.manager.store.batch_writer import BatchWriter
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row, parse_spec
+
+
+class LifecycleStore:
+    """Transitions that are submitted at the same time share one statement."""
+
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
+        self._write_connection, self._read_connection = db.dedicated_connection(), db.dedicated_connection()
+        self._transitions: BatchWriter[Transition, bool] = BatchWriter("transition", self._write, clock)
+
+    async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
+        """None for a session that has ended or does not exist."""
+        snapshots = _snapshots(await self._db.fetch(SQL["session_facts"], [session_id]))
+        return snapshots[0] if snapshots else None
+
+    async def unsettled(
+        self, among: Collection[SessionId] | None = None, *, deep: bool = True
+    ) -> tuple[list[SessionSnapshot], datetime]:
+        """Live sessions to reconcile, and the current time of the database, which also sets their deadlines.
+
+        ``among``: these sessions, without looking for others. ``deep``: include sessions that move only when
+        their kernels, agents or dependencies change, for which ``Notifier.notify_kernels`` is the faster
+        signal.
+        """
+        if among is None:
+            among = {row["id"] for row in await self._read_connection.fetch(SQL["sessions_unsettled"], deep)}
+        rows = await self._read_connection.fetch(SQL["session_facts"], list(among)) if among else []
+        return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
+
+    async def apply(self, transition: Transition) -> bool:
+        """Write one transition; False if it was stale."""
+        return await self._transitions.submit(transition)
+
+    async def apply_all(self, transitions: Sequence[Transition]) -> int:
+        """Write several transitions independently of each other. Returns how many were applied; raises the
+        error of the first one that was rejected."""
+        results = await self._transitions.submit_all(transitions)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return sum(result is True for result in results)
+
+    async def _write(self, transitions: Sequence[Transition]) -> Sequence[bool]:
+        # One move per session and statement: of two, Postgres would apply either and not say which. The move
+        # with the newest revision is tried; the others were decided from an outdated snapshot.
+        newest: dict[SessionId, Transition] = {}
+        for transition in transitions:
+            rival = newest.setdefault(transition.session_id, transition)
+            if transition.revision > rival.revision:
+                newest[transition.session_id] = transition
+        items = list(newest.values())
+        starts_attempt = [i.event in NEW_ATTEMPT for i in items]
+        subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
+        rows = await self._write_connection.fetch(
+            SQL["session_move"],
+            [i.session_id for i in items],
+            [i.old for i in items],
+            [i.revision for i in items],
+            [i.new for i in items],
+            [i.event for i in items],
+            [i.reason for i in items],
+            [i.detail for i in items],
+            [i.actor for i in items],
+            [i.result for i in items],
+            [i.kernel_status for i in items],
+            [i.deadline_s for i in items],
+            [self._clock.new_id() if starts else None for starts in starts_attempt],
+            [self._clock.secret() if starts else None for starts in starts_attempt],
+            [i.backoff_s for i in items],
+            [session_id for session_id, _ in subs],
+            [n for _, n in subs],
+            [self._clock.new_id() for _ in subs],
+            [self._clock.secret() for _ in subs],
+        )
+        applied = {row["id"] for row in rows}
+        self._notify(newest, rows)
+        return [t.session_id in applied and newest[t.session_id] is t for t in transitions]
+
+    def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
+        self._notifier.notify_orders({AgentId(row["agent_id"]) for row in rows if row["agent_id"]})
+        dependents = {SessionId(other) for row in rows for other in row["dependents"] or ()}
+        if dependents:  # they may be eligible now, or never
+            self._notifier.notify_kernels(dependents)
+        applied = [transitions[SessionId(row["id"])] for row in rows]
+        queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
+        self._notifier.notify_pending(dependents | queued)
+        self._notifier.notify(
+            {topic for row in rows for topic in _topics(transitions[SessionId(row["id"])], row)}
+        )
+
+
+def _topics(transition: Transition, row: Any) -> set[Topic]:
+    """Freed capacity is not among them: the report that shows the kernel ended announces it."""
+    topics = set()
+    if Status.RUNNING in (transition.old, transition.new) and (
+        row["type"] != SessionType.BATCH or row["offers"]
+    ):
+        topics.add(Topic.ROUTES)
+    if row["endpoint_id"] is not None and (transition.new in TERMINAL or transition.new is Status.RUNNING):
+        topics.add(Topic.ENDPOINTS)
+    return topics
+
+
+def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
+    """From rows of ``session_facts.sql``: one per kernel, ordered by session."""
+    facts = []
+    for _, group in groupby(rows, key=lambda r: r["id"]):
+        kernel_rows = list(group)
+        row = kernel_rows[0]
+        kernels = tuple(
+            KernelSnapshot(
+                KernelId(m["kernel_id"]),
+                Status(m["kernel_status"]),
+                Reason(m["kernel_reason"]),
+                m["kernel_detail"],
+                m["exit_code"],
+                AgentId(m["agent_id"]) if m["agent_id"] else None,
+                m["hostname"],
+            )
+            for m in kernel_rows
+        )
+        facts.append(
+            SessionSnapshot(
+                SessionId(row["id"]),
+                Status(row["status"]),
+                row["revision"],
+                row["attempt"],
+                parse_spec(row["spec"]),
+                kernels,
+                Reason(row["reason"]),
+                row["detail"],
+                row["deadline_at"],
+                row["other_agents"],
+                row["untried_agents"],
+                row["requeues"],
+                row["requeued_from"],
+                row["broken"] or "",
+            )
+        )
+    return facts

@@ -1,0 +1,110 @@
+"""Orders in Postgres: the kernels that should run on each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from moorage.common.model.cluster import ClusterMember, ClusterMembership
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
+from moorage.manager.store import spec_kernels
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row, parse_spec
+
+
+class OrderStore:
+    def __init__(self, db: Database) -> None:
+        self._connection = db.dedicated_connection()
+        # Kernel specs by the agent that should run them. A kernel's spec never changes after its placement.
+        self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
+
+    async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
+        """All kernels that should run on the agent."""
+        return (await self.of_many([agent_id]))[agent_id]
+
+    async def of_many(self, agent_ids: Collection[AgentId]) -> dict[AgentId, tuple[KernelSpec, ...]]:
+        """All kernels that should run on each agent; an agent without kernels has an empty entry.
+
+        Costs one query, and one more if a kernel is new: specs are kept for as long as the agent should run
+        the kernel.
+        """
+        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
+        for row in await self._connection.fetch(SQL["agent_wanted"], list(wanted)):
+            wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
+        unknown = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
+        fresh: dict[KernelId, KernelSpec] = {}
+        if unknown:
+            fresh = {
+                KernelId(row["id"]): _kernel_spec(row)
+                for row in await self._connection.fetch(SQL["agent_orders"], unknown)
+            }
+        orders = {}
+        for agent_id, kernels in wanted.items():
+            specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
+            orders[agent_id] = tuple(specs.values())
+            if specs:
+                self._known[agent_id] = specs
+            else:
+                self._known.pop(agent_id, None)
+        return orders
+
+    async def next_generation(self) -> int:
+        """A number greater than every one issued before, by any manager."""
+        return int((await self._connection.fetch(SQL["generation_next"]))[0]["generation"])
+
+
+def _kernel_spec(row: Row) -> KernelSpec:
+    """From a row of ``agent_orders.sql``."""
+    session_spec = parse_spec(row["spec"])
+    is_main = row["cluster_role"] == "main"
+    spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
+    slots = spec_kernels.main_slots(session_spec) if is_main else spec_kernels.sub_slots(session_spec)
+    probe = spec.probe
+    return KernelSpec(
+        kernel_id=KernelId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        session_name=row["name"],
+        session_type=SessionType(row["type"]),
+        runtime=spec.runtime,
+        engine=spec.engine,
+        served_name=row["endpoint_name"] or row["name"],
+        image=spec.image or "",
+        container_user=row["container_user"] or "",
+        workspace=spec.workspace or "",
+        ports=tuple(port.declared() for port in spec.ports) if is_main else (),
+        model=spec.model or "",
+        args=tuple(spec.args),
+        command=tuple(spec.command),
+        env=dict(spec.env),
+        probe_path=probe.path if probe else "",
+        probe_period_s=probe.period_s if probe else 0.5,
+        slots=slots,
+        devices=tuple(DeviceGrant(slot, DeviceId(device), amount) for slot, device, amount in row["devices"]),
+        secret=row["secret"],
+        start_timeout_s=spec.start_timeout_s,
+        stop_grace_s=spec.stop_grace_s,
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        cluster=_membership(row, session_spec),
+    )
+
+
+def _membership(row: Mapping[str, Any], spec: SessionSpec) -> ClusterMembership | None:
+    """The kernel's place in its cluster; None for a session of one kernel."""
+    if spec.cluster is None:
+        return None
+    private_key, public_key = row["keys"] or ("", "")
+    return ClusterMembership(
+        hostname=row["hostname"],
+        role=row["cluster_role"],
+        index=row["cluster_index"],
+        mode=spec.cluster.mode,
+        group=KernelId(row["peers"][0][0]),
+        members=tuple(ClusterMember(hostname, address) for _, hostname, address in row["peers"]),
+        private_key=private_key,
+        public_key=public_key,
+    )

@@ -1,0 +1,187 @@
+"""Maps rows to the planner's values: pending sessions, agents with their devices, and running kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.slots import WHOLE_DEVICE
+from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceState, Pending, Running
+from moorage.manager.store import spec_kernels
+from moorage.manager.store.rows import Row, parse_spec
+
+
+def _micros(at: datetime) -> int:
+    """Unix microseconds, the planner's unit of time."""
+    return round(at.timestamp() * 1_000_000)
+
+
+def pending(row: Row) -> Pending:
+    """From a row of ``pending_rows.sql``, which returns only sessions whose backoff and begin time have
+    passed."""
+    dependencies = row["waits_on"] or ()
+    failed = tuple(SessionId(other) for other, state in dependencies if state == "failed")
+    cluster = parse_spec(row["cluster_spec"]) if row["cluster_spec"] else None
+    return Pending(
+        session_id=SessionId(row["id"]),
+        kernel_id=KernelId(row["kernel_id"]),
+        revision=row["revision"],
+        priority=row["priority"],
+        created=_micros(row["created_at"]),
+        retries=row["retries"],
+        runtime=row["runtime"],
+        engine=row["engine"],
+        slots=spec_kernels.main_slots(cluster) if cluster else row["slots"],
+        sub_kernels=spec_kernels.sub_requests(cluster, row["subs"]) if cluster else (),
+        mode=cluster.cluster.mode if cluster and cluster.cluster else "single-node",
+        avoid=frozenset(AgentId(a) for a in row["avoid"]),
+        user=row["owner"],
+        project=row["project"],
+        session_type=row["type"],
+        arch=row["arch"] or "",
+        labels=row["labels"] or {},
+        designated=frozenset(AgentId(a) for a in row["agents"] or ()),
+        # The time that the start takes is unknown, and short compared to the run, so it is left out.
+        time_limit=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
+        dependencies="failed" if failed else "unmet" if dependencies else "met",
+        waits_on=failed or tuple(SessionId(other) for other, _ in dependencies),
+        endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        bypassed=row["bypassed"],
+        waiting_since=_micros(row["status_since"]),
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _device(
+    device: str,
+    slot: str,
+    free: int,
+    capacity: int,
+    healthy: bool,
+    near: str,
+    peers: frozenset[DeviceId],
+    parts: tuple[int, int],
+) -> DeviceState:
+    """Cached, because most devices of a thousand agents are in the same few states: all free, or all
+    allocated.
+
+    ``near``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology. ``parts``: share
+    quantum and minimum of the agent.
+    """
+    numa, _, parent = near.split("|") if near else ("", "", "")
+    quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is allocated whole
+    return DeviceState(
+        DeviceId(device),
+        slot,
+        free,
+        capacity,
+        healthy,
+        numa=int(numa) if numa else None,
+        peers=peers - {DeviceId(device)},
+        parent=DeviceId(parent),
+        quantum=quantum,
+        minimum=minimum,
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _islands(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, frozenset[DeviceId]]:
+    """Devices of one agent that are connected with each other, by ``near``. Cached: topology rarely
+    changes."""
+    found: dict[str, set[DeviceId]] = {}
+    for device, where in zip(devices, near, strict=True):
+        if nvlink_domain := where.split("|")[1]:
+            found.setdefault(nvlink_domain, set()).add(DeviceId(device))
+    return {where: frozenset(found.get(where.split("|")[1], ())) for where in near}
+
+
+_NO_PEERS: frozenset[DeviceId] = frozenset()
+
+
+def running_kernels(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
+    """Running kernels by agent, from rows of ``agent_running.sql``."""
+    found: dict[AgentId, list[Running]] = {}
+    for row in rows:
+        held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
+        allocated = row["taken_at"] or row["status_since"]
+        found.setdefault(AgentId(row["agent_id"]), []).append(
+            Running(
+                SessionId(row["session_id"]),
+                KernelId(row["id"]),
+                tuple(Allocation(slot, DeviceId(device), amount) for slot, device, amount in held),
+                ends_at=_ends(row, allocated),
+                started_at=_micros(allocated),
+                priority=row["priority"],
+                user=row["owner"],
+                project=row["project"],
+                endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+                preemptible=row["preemptible"],
+                terminating=row["ending"],
+            )
+        )
+    return {agent: tuple(kernels) for agent, kernels in found.items()}
+
+
+def _ends(row: Row, allocated: datetime) -> int | None:
+    """The latest time at which the kernel has ended, grace period included; None if it has no limit. For a
+    kernel that is starting it is counted from its placement, so it moves later by the time that the start
+    takes."""
+    stop = timedelta(seconds=row["stop_s"])
+    if row["ending"]:
+        return _micros(row["status_since"] + stop)
+    if row["deadline_at"] is not None:
+        return _micros(row["deadline_at"] + stop)
+    return None if row["runs_s"] is None else _micros(allocated + timedelta(seconds=row["runs_s"]) + stop)
+
+
+def agent_states(
+    rows: Iterable[Row], kernels: Mapping[AgentId, tuple[Running, ...]] | None = None
+) -> tuple[AgentState, ...]:
+    """From rows of ``agent_states.sql``. ``kernels``: the running kernels, where they were read."""
+    kernels = kernels or {}
+    found = []
+    for row in rows:
+        free, capacity, devices = {}, {}, []
+        parts = row["share_quantum"], row["share_minimum"]
+        running = kernels.get(AgentId(row["id"]), ())
+        if row["slots"] is not None:
+            near = row["near"]
+            islands = _islands(tuple(row["devices"]), tuple(near)) if near else {}
+            topology = near or [""] * len(row["slots"])
+            slots = zip(
+                row["slots"],
+                row["devices"],
+                row["offered"],
+                row["used"],
+                row["healthy"],
+                topology,
+                strict=True,
+            )
+            for slot, device, offered, used, healthy, where in slots:
+                # An agent that restarted with fewer resources may offer less than is in use.
+                available = max(0, offered - used)
+                if device:
+                    peers = islands.get(where, _NO_PEERS)
+                    devices.append(_device(device, slot, available, offered, healthy, where, peers, parts))
+                else:
+                    free[slot], capacity[slot] = available, offered
+        found.append(
+            AgentState(
+                agent_id=AgentId(row["id"]),
+                runtimes=frozenset(row["runtimes"]),
+                engines=frozenset(row["engines"]),
+                free=free,
+                capacity=capacity,
+                devices=tuple(devices),
+                available=row["available"],
+                draining=row["draining"],
+                arch=row["arch"],
+                labels=row["labels"],
+                max_kernels=row["max_kernels"],
+                kernels=len(running) if row["max_kernels"] is None else row["kernels"],
+                running=running,
+            )
+        )
+    return tuple(found)

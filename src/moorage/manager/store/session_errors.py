@@ -1,0 +1,79 @@
+"""Errors for session requests that the database rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.common.model.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    MoorageError,
+    NotFound,
+    QuotaExceeded,
+)
+from moorage.common.model.spec import SessionSpec
+from moorage.manager.identity.keys import Owner
+
+
+def session_not_found(ref: str) -> NotFound:
+    return NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
+
+
+def name_taken(name: str) -> Conflict:
+    return Conflict(f"a live session is already called {name!r}", next_step="stop it, or choose another name")
+
+
+def key_reused(key: str) -> Conflict:
+    return Conflict(
+        f"the Idempotency-Key {key!r} was used before with another request",
+        next_step="make a new key for each new request, or send the same request unchanged",
+    )
+
+
+def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
+    """The error for a row of ``session_create*.sql`` that says why nothing was created; None if it gives no
+    reason."""
+    if not row["group_known"]:
+        return NotFound(
+            f"resource_group {spec.resource_group!r} does not exist",
+            next_step="`moorage groups` lists them",
+        )
+    if row["types_allowed"] is not None:
+        return Conflict(
+            f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
+            f"{', '.join(row['types_allowed'])}",
+            next_step="use another resource group; `moorage groups describe` tells what each allows",
+        )
+    if row["wrong_why"] is not None:
+        return invalid_dependency(spec, owner, row["wrong_at"], row["wrong_why"], row["wrong_project"])
+    if row["crowded_scope"] is not None:
+        return QuotaExceeded(
+            f"{row['crowded_scope']} {row['crowded_name']!r} may have {row['crowded_limit']} pending "
+            "sessions, and has as many",
+            next_step="wait until some have started, stop some, or ask an administrator for a larger quota",
+        )
+    return None
+
+
+def invalid_dependency(
+    spec: SessionSpec, owner: Owner, position: int, why: str, project: str | None
+) -> MoorageError:
+    """``position``: index into ``depends_on``; ``project``: the project of the session that is named
+    there."""
+    ref = spec.depends_on[position].session
+    field = f"depends_on[{position}].session = {ref!r}"
+    if why == "unknown":
+        return NotFound(
+            f"{field} does not exist",
+            next_step="create it first; `moorage ps --all` lists sessions",
+        )
+    if why == "foreign":
+        return Forbidden(
+            f"{field} belongs to project {project!r}, this session to {owner.project!r}",
+            next_step="depend on sessions of the same project",
+        )
+    return InvalidInput(
+        f"{field} is not a batch session, so it has no success: allowed is on = any, failure",
+        next_step="say how it must end, like {'session': ..., 'on': 'any'}",
+    )

@@ -1,0 +1,50 @@
+"""Session termination: stops sessions on request and preempts victims of a plan.
+
+``manager.lifecycle`` decides each transition. One that lost a race is decided again from the current state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moorage.common.model.reasons import Reason
+from moorage.common.views.resources import SessionView
+from moorage.manager.lifecycle import preempt_session, stop_session
+from moorage.manager.scheduling.core.results import Victim
+from moorage.manager.store import Store
+
+# Each attempt after the first means that another writer moved the session, so there was progress.
+_MAX_ATTEMPTS = 20
+
+
+class SessionTerminator:
+    def __init__(self, store: Store, lost_grace_s: float) -> None:
+        self._store, self._lost_grace_s = store, lost_grace_s
+
+    async def stop(self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED) -> SessionView:
+        """Accepted in every status; a session that is terminating or has ended stays as it is. Raises
+        ``NotFound``."""
+        session_id = await self._store.sessions.find(ref)
+        for _ in range(_MAX_ATTEMPTS):
+            session = await self._store.lifecycle.snapshot(session_id)
+            transition = stop_session(session, actor, reason, self._lost_grace_s) if session else None
+            if transition is None or await self._store.lifecycle.apply(transition):
+                break
+        return await self._store.sessions.get(session_id)
+
+    async def preempt(self, victims: Sequence[Victim]) -> int:
+        """Requeue or end the victims. One that ended or moved meanwhile is left as it is. Returns how many
+        were preempted."""
+        causes = {victim.session_id: victim for victim in victims}
+        sessions, _ = await self._store.lifecycle.unsettled(list(causes))
+        transitions = []
+        for session in sessions:
+            victim = causes[session.session_id]
+            transition = preempt_session(session, victim.how, victim.for_session, self._lost_grace_s)
+            if transition is not None:
+                transitions.append(transition)
+        preempted = await self._store.lifecycle.apply_all(transitions)
+        # Their capacity is about to be freed, so the planner must not preempt more sessions for it.
+        agents = {kernel.agent_id for session in sessions for kernel in session.kernels if kernel.agent_id}
+        self._store.notifier.notify_capacity(agents, freed=False)
+        return preempted
