@@ -38,7 +38,7 @@ class Operation:
     operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with what it had
     read."""
 
-    def __init___(self, label: str, fault: int | None = None, at: int = 0) -> None:
+    def __init__(self, label: str, fault: int | None = None, at: int = 0) -> None:
         self.label, self.fault, self.at, self.count = label, fault, at, 0
         self.task: asyncio.Task[Any] | None = None
         self.paused, self.resume = asyncio.Event(), asyncio.Event()
@@ -55,7 +55,7 @@ CURRENT: ContextVar[Operation | None] = ContextVar("operation", default=None)
 class Postgres:
     """The connection and the virtual clock, in seconds since ``EPOCH``."""
 
-    def __init___(self, connection: asyncpg.Connection) -> None:
+    def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection, self.time, self._time_set = connection, 0.0, -1.0
         self._lock = asyncio.Lock()
 
@@ -105,7 +105,7 @@ class Postgres:
 
 
 class SimulatedConnection(DedicatedConnection):
-    def __init___(self, database: SimulatedDatabase) -> None:
+    def __init__(self, database: SimulatedDatabase) -> None:
         self._database = database
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
@@ -118,8 +118,8 @@ class SimulatedConnection(DedicatedConnection):
 class SimulatedDatabase(Database):
     """The connections of one manager process."""
 
-    def __init___(self, postgres: Postgres) -> None:
-        super().__init___("postgresql://nobody@nowhere/nothing")
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__("postgresql://nobody@nowhere/nothing")
         self._postgres, self.crashed = postgres, False
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:

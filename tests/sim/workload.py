@@ -95,9 +95,7 @@ class Workload:
         action = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
         if action == "stop" and self.sessions:
             name = rng.choice(self.sessions)
-            await self.operate(
-                manager, f"stop {name}", lambda: manager.terminator.stop(name, actor="user")
-            )
+            await self.operate(manager, f"stop {name}", lambda: manager.terminator.stop(name, actor="user"))
         elif action == "endpoint" or not self.endpoints:
             name = f"e{len(self.endpoints)}"
             script = KernelScript(
@@ -121,9 +119,7 @@ class Workload:
             )  # fmt: skip
         else:
             name = rng.choice(self.endpoints)
-            await self.operate(
-                manager, f"delete {name}", lambda: manager.store.endpoints.delete(name)
-            )
+            await self.operate(manager, f"delete {name}", lambda: manager.store.endpoints.delete(name))
 
 
 def _command(script: KernelScript) -> list[str]:

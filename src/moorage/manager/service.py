@@ -20,6 +20,7 @@ from moorage.common.model.addresses import is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, build_runner
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
     DecisionRecorder,
     DrainController,
@@ -30,7 +31,6 @@ from moorage.manager.loops import (
     SessionController,
     UsageWriter,
 )
-from moorage.manager.explain.service import ExplanationService
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration

@@ -36,4 +36,6 @@ async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
 async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
     query, store = call.query, call.deps.store
     await store.groups.get(query.group)
-    return await store.decisions.runs(query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit)
+    return await store.decisions.runs(
+        query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
+    )

@@ -125,7 +125,9 @@ async def stop_session(call: Call[None, NoQuery]) -> SessionView:
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](items=await call.deps.store.sessions.history(await authorization.readable_ref(call)))
+    return Items[HistoryEntry](
+        items=await call.deps.store.sessions.history(await authorization.readable_ref(call))
+    )
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:

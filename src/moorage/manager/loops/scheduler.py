@@ -66,7 +66,9 @@ class Scheduler:
             stopped = await self._terminator.preempt(made.victims)
             log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)
         await self._store.groups.save_cursors(group, made.cursors, term)
-        await self._store.scheduling.record_holds(snapshot, made.holds, policy.num_retries_to_skip, made.bypasses)
+        await self._store.scheduling.record_holds(
+            snapshot, made.holds, policy.num_retries_to_skip, made.bypasses
+        )
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:

@@ -10,7 +10,7 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, EndpointStatus, Status
 from moorage.common.views.resources import EndpointView, Page
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.replicas import endpoint_status, consecutive_failures, plan_replicas
+from moorage.manager.serving.replicas import consecutive_failures, endpoint_status, plan_replicas
 from moorage.manager.store.endpoints import EndpointRecord, EndpointStore
 
 _ENDED_SHOWN = 5
