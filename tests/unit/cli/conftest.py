@@ -1,4 +1,4 @@
-"""The command line as users call it, against the server that plays the REST contract."""
+"""Fixtures for tests of the command line: a fake manager with the real API, and calls of ``moorage``."""
 
 import sys
 from collections.abc import Iterator
@@ -10,19 +10,20 @@ from typer.testing import CliRunner, Result
 from moorage.cli import app
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sdk"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "manager" / "api"))
 
+from fake_manager import KEY, FakeManager
 from invoke import Run
-from rest_manager import KEY, RestManager
 
 
 @pytest.fixture
-def manager() -> Iterator[RestManager]:
-    with RestManager() as running:
+def manager() -> Iterator[FakeManager]:
+    with FakeManager() as running:
         yield running
 
 
 @pytest.fixture
-def moorage(manager: RestManager, tmp_path: Path) -> Run:
+def moorage(manager: FakeManager, tmp_path: Path) -> Run:
     """``moorage("ps", "-o", "json")``, connected by the environment; fails on any traceback."""
     env = {
         "MOORAGE_HOME": str(tmp_path / "home"),

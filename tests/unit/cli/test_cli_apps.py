@@ -5,80 +5,82 @@ from __future__ import annotations
 import json
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played_apps import ACCESS_TOKEN
-from rest_manager import RestManager
 
-from moorage.common.views.access_tokens import AppView
+from moorage.common.model.spec import Port, SessionSpec
+from moorage.common.model.status import SessionType, Status
 
-LAB = AppView(name="jupyter", protocol="http", ready=True, path="/apps/id-lab/jupyter")
-DB = AppView(name="db", protocol="tcp", ready=True, path="/apps/id-lab/db")
+JUPYTER = Port(name="jupyter")
+DB = Port(name="db", protocol="tcp")
 
 
-def test_open_prints_an_address_with_a_fresh_access_token(manager: RestManager, moorage: Run) -> None:
-    manager.offered.apps["lab"] = [LAB, DB]
-    at = manager.openai_url.removesuffix("/v1")
+def add_lab(manager: FakeManager, *ports: Port, status: Status = Status.RUNNING) -> str:
+    """Add a session with these service ports. Returns its id."""
+    spec = SessionSpec(name="lab", type=SessionType.INTERACTIVE, command=["x"], ports=list(ports))
+    return manager.add_session(spec, status=status, script=[]).id
+
+
+def test_open_prints_an_address_with_a_new_access_token(manager: FakeManager, moorage: Run) -> None:
+    session_id = add_lab(manager, JUPYTER, DB)
+    base = f"{manager.openai_url.removesuffix('/v1')}/apps/{session_id}/jupyter/?access_token="
     result = moorage("open", "lab", "--lifetime", "1m")
-    assert (result.exit_code, result.stdout) == (
-        0,
-        f"{at}/apps/id-lab/jupyter/?access_token={ACCESS_TOKEN}\n",
-    )
-    (made,) = manager.offered.access_tokens
-    assert (made.expires_at - made.created_at).total_seconds() == 60
-    told = json.loads(moorage("open", "lab", "jupyter", "-o", "json").stdout)
-    assert told == {
-        "app": "jupyter",
-        "url": f"{at}/apps/id-lab/jupyter/?access_token={ACCESS_TOKEN}",
-        "ready": True,
-    }
+    assert result.exit_code == 0
+    assert result.stdout.startswith(base)
+    (created,) = manager.store.access_tokens.views.values()
+    assert (created.expires_at - created.created_at).total_seconds() == 60
+    assert result.stdout.removeprefix(base).startswith(created.prefix)
+    answer = json.loads(moorage("open", "lab", "jupyter", "-o", "json").stdout)
+    assert (answer["app"], answer["ready"]) == ("jupyter", True)
+    assert answer["url"].startswith(base)
 
 
-def test_open_says_when_it_is_too_early(manager: RestManager, moorage: Run) -> None:
-    manager.offered.apps["lab"] = [LAB.model_copy(update={"ready": False})]
+def test_open_warns_when_the_session_does_not_run_yet(manager: FakeManager, moorage: Run) -> None:
+    add_lab(manager, JUPYTER, status=Status.PENDING)
     result = moorage("open", "lab")
     assert result.exit_code == 0
     assert "does not run yet" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("apps", "words", "told"),
+    ("ports", "words", "expected"),
     [
         ([], ["lab"], "has no service port"),
-        ([LAB], ["lab", "other"], "it has: jupyter"),
-        ([LAB, LAB.model_copy(update={"name": "board"})], ["lab"], "name one: jupyter, board"),
+        ([JUPYTER], ["lab", "other"], "it has: jupyter"),
+        ([JUPYTER, Port(name="board")], ["lab"], "name one: jupyter, board"),
         ([DB], ["lab"], "moorage port-forward lab db"),
     ],
 )
-def test_open_that_cannot_be(
-    manager: RestManager, moorage: Run, apps: list[AppView], words: list[str], told: str
+def test_open_refuses_and_creates_no_access_token(
+    manager: FakeManager, moorage: Run, ports: list[Port], words: list[str], expected: str
 ) -> None:
-    manager.offered.apps["lab"] = apps
+    add_lab(manager, *ports)
     result = moorage("open", *words)
     assert result.exit_code != 0
-    assert told in result.stderr
-    assert manager.offered.access_tokens == []
+    assert expected in result.stderr
+    assert manager.store.access_tokens.views == {}
 
 
-def test_a_local_port_that_is_taken_leaves_no_access_token(manager: RestManager, moorage: Run) -> None:
-    manager.offered.apps["lab"] = [DB]
+def test_a_taken_local_port_leaves_no_access_token(manager: FakeManager, moorage: Run) -> None:
+    add_lab(manager, DB)
     taken = manager.url.rpartition(":")[2]
     result = moorage("port-forward", "lab", "db", taken)
     assert result.exit_code != 0
     assert f"cannot listen on local port {taken}" in result.stderr
-    assert manager.offered.access_tokens == []
+    assert manager.store.access_tokens.views == {}
 
 
-def test_start_says_how_its_ports_are_reached(manager: RestManager, moorage: Run) -> None:
+def test_start_prints_the_commands_for_its_ports(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "--name", "lab", "--port", "jupyter", "--port", "db/tcp", "--", "x")
     assert "moorage open lab jupyter" in result.stderr
     assert "moorage port-forward lab db" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["start", "run"])
-def test_ports_are_declared_as_written(manager: RestManager, moorage: Run, verb: str) -> None:
+def test_ports_are_declared_in_the_spec(manager: FakeManager, moorage: Run, verb: str) -> None:
     words = ["--port", "jupyter+path+key", "--port", "db/tcp", "--no-wait", "--", "x"]
     assert moorage(verb, *words).exit_code == 0
-    (one,) = manager.sessions.values()
+    (one,) = manager.sessions
     jupyter, db = one.spec.ports
     assert (jupyter.name, jupyter.protocol, jupyter.base_path, jupyter.guarded) == (
         "jupyter",

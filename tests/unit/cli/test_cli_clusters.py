@@ -2,19 +2,19 @@
 
 import json
 
+from fake_manager import FakeManager
 from invoke import Run
-from played import Played, runs
-from rest_manager import RestManager
+from scripted_session import ScriptedSession, runs
 
 from moorage.common.model.reasons import Reason
 
 
-def made(manager: RestManager) -> Played:
-    [one] = manager.sessions.values()
+def made(manager: FakeManager) -> ScriptedSession:
+    [one] = manager.sessions
     return one
 
 
-def test_a_cluster_is_asked_for(manager: RestManager, moorage: Run) -> None:
+def test_a_cluster_is_asked_for(manager: FakeManager, moorage: Run) -> None:
     words = ("--cluster", "4", "--cluster-mode", "multi-node", "--on-kernel-loss", "degrade")
     assert moorage("start", "--no-wait", *words).exit_code == 0
     cluster = made(manager).spec.cluster
@@ -22,12 +22,12 @@ def test_a_cluster_is_asked_for(manager: RestManager, moorage: Run) -> None:
     assert (cluster.size, cluster.mode, cluster.on_kernel_loss) == (4, "multi-node", "degrade")
 
 
-def test_a_cluster_of_one_is_none(manager: RestManager, moorage: Run) -> None:
+def test_a_cluster_of_one_is_none(manager: FakeManager, moorage: Run) -> None:
     assert moorage("run", "--no-wait", "--cluster", "1", "--", "true").exit_code == 0
     assert made(manager).spec.cluster is None
 
 
-def test_what_is_no_cluster_is_refused(manager: RestManager, moorage: Run) -> None:
+def test_what_is_no_cluster_is_refused(manager: FakeManager, moorage: Run) -> None:
     for words, said in (
         (("--cluster-mode", "multi-node"), "--cluster 4"),
         (("--cluster", "4", "--cluster-mode", "both"), "multi-node"),
@@ -36,23 +36,23 @@ def test_what_is_no_cluster_is_refused(manager: RestManager, moorage: Run) -> No
         result = moorage("run", "--no-wait", *words, "--", "true")
         assert result.exit_code != 0
         assert said in result.stderr
-    assert manager.sessions == {}
+    assert manager.sessions == []
 
 
-def test_a_sub_that_failed_is_not_taken_for_main1(manager: RestManager, moorage: Run) -> None:
+def test_a_sub_that_failed_is_not_taken_for_main1(manager: FakeManager, moorage: Run) -> None:
     """main1 was only stopped: its exit code explains nothing."""
     given = runs(-15, Reason.EXIT_NONZERO, b"main1 said this\n")
-    manager.next_session = given | {"detail": "sub1: it ended with 7"}
+    manager.next_session(**(given | {"detail": "sub1: it ended with 7"}))
     result = moorage("run", "--cluster", "2", "--", "true")
     assert result.exit_code == 143, "main1 ended by itself: that is its own code"
     given["script"] = [*given["script"][:-1], "TERMINATED"]
-    manager.next_session = given | {"detail": "sub1: it ended with 7"}
+    manager.next_session(**(given | {"detail": "sub1: it ended with 7"}))
     result = moorage("run", "--cluster", "2", "--", "true")
     assert result.exit_code == 1
     assert "sub1: it ended with 7" in result.stderr
 
 
-def test_describe_names_the_kernels(manager: RestManager, moorage: Run) -> None:
+def test_describe_names_the_kernels(manager: FakeManager, moorage: Run) -> None:
     moorage("start", "--name", "work", "--cluster", "3")
     shown = moorage("describe", "work").stdout
     assert "3 kernels, single-node; ends when a sub kernel is lost" in shown

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played import batch, runs
-from rest_manager import RestManager
+from scripted_session import batch, runs
 
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe
@@ -16,12 +16,12 @@ def custom(name: str) -> EndpointSpec:
     return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
 
 
-def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n")
+def test_run_shows_the_output_and_nothing_else_on_stdout(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n"))
     result = moorage("run", "--env", "A=b=c", "--timeout", "1m", "--", "python", "-o", "x", "--name", "y")
     assert result.exit_code == 0
     assert result.stdout_bytes == b"\xffone\ntwo\n"
-    [played] = manager.sessions.values()
+    [played] = manager.sessions
     assert played.spec.command == ["python", "-o", "x", "--name", "y"]
     assert (played.spec.type, played.spec.env, played.spec.timeout_s) == (SessionType.BATCH, {"A": "b=c"}, 60)
 
@@ -36,42 +36,42 @@ def test_run_shows_the_output_and_nothing_else_on_stdout(manager: RestManager, m
     ],
 )
 def test_run_exits_as_the_program_did(
-    manager: RestManager, moorage: Run, code: int | None, reason: Reason, exits: int
+    manager: FakeManager, moorage: Run, code: int | None, reason: Reason, exits: int
 ) -> None:
-    manager.next_session = runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}
+    manager.next_session(**(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}))
     result = moorage("run", "--", "false")
     assert result.exit_code == exits
     assert result.stdout == "boom\n"  # the log itself was gone: its kept tail is shown
     assert ("did not succeed" in result.stderr) == (reason is not Reason.EXIT_NONZERO)
 
 
-def test_run_json_keeps_stdout_pure(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = runs(0, Reason.EXIT_ZERO, b"noise\n")
+def test_run_json_keeps_stdout_pure(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**runs(0, Reason.EXIT_ZERO, b"noise\n"))
     result = moorage("run", "-o", "json", "--", "true")
     assert json.loads(result.stdout)["result"] == "SUCCESS"
     assert "noise" in result.stderr
 
 
-def test_run_without_waiting_prints_its_name(manager: RestManager, moorage: Run) -> None:
+def test_run_without_waiting_prints_its_name(manager: FakeManager, moorage: Run) -> None:
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
 
 
-def test_run_makes_one_session_even_if_the_answer_is_lost(manager: RestManager, moorage: Run) -> None:
-    manager.lose_answers = 1
+def test_run_makes_one_session_even_if_the_answer_is_lost(manager: FakeManager, moorage: Run) -> None:
+    manager.lost_answers = 1
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
     assert len(manager.sessions) == 1
     moorage("run", "--no-wait", "--", "true")
     assert len(manager.sessions) == 2, "each call has a key of its own"
 
 
-def test_run_outlives_a_log_that_breaks_off(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}
+def test_run_outlives_a_log_that_breaks_off(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}))
     result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
     assert "was cut off" in result.stderr
 
 
-def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: RestManager, moorage: Run) -> None:
+def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: FakeManager, moorage: Run) -> None:
     manager.add_session(batch("job"), log=[b"one\n", b"two\n"])
     manager.add_endpoint(custom("org/tiny"), log=[b"\x1b[1mraw\x1b[0m\n"])
     assert moorage("logs", "job", "--tail", "1").stdout == "two\n"
@@ -81,42 +81,42 @@ def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: RestManag
     assert "newest replica of org/tiny" in result.stderr
 
 
-def test_stop_a_session_waits_until_it_has_ended(manager: RestManager, moorage: Run) -> None:
-    manager.add_session(batch("job"), stop_needs_looks=3)
+def test_stop_a_session_waits_until_it_has_ended(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("job"), advances_to_stop=3)
     result = moorage("stop", "job", "-o", "json")
     assert json.loads(result.stdout)["status"] == "TERMINATED"
-    assert [s.status for s in manager.sessions.values()] == [Status.TERMINATED]
+    assert [s.status for s in manager.sessions] == [Status.TERMINATED]
 
 
-def test_stop_an_endpoint_waits_for_its_replicas(manager: RestManager, moorage: Run) -> None:
+def test_stop_an_endpoint_waits_for_its_replicas(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(custom("org/tiny").model_copy(update={"replicas": 2}))
     other = manager.add_session(batch("org-tiny"))
     assert moorage("stop", "org/tiny").stdout == "org/tiny\n"
-    replicas = [s.status for s in manager.sessions.values() if s is not other]
+    replicas = [s.status for s in manager.sessions if s is not other]
     assert replicas == [Status.TERMINATED, Status.TERMINATED]
     assert other.status is Status.PENDING
 
 
-def test_stop_gives_up_waiting_in_time(manager: RestManager, moorage: Run) -> None:
-    manager.add_session(batch("job"), stop_needs_looks=10_000)
+def test_stop_gives_up_waiting_in_time(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("job"), advances_to_stop=10_000)
     result = moorage("stop", "job", "--timeout", "200ms")
     assert result.exit_code == 124
     assert "job has not ended within 0.20s" in result.stderr
     assert moorage("stop", "job", "--no-wait").exit_code == 0
 
 
-def test_scale(manager: RestManager, moorage: Run) -> None:
+def test_scale(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(custom("tiny"))
     assert json.loads(moorage("scale", "tiny", "3", "-o", "json").stdout)["replicas"] == 3
     assert moorage("scale", "tiny", "1001").exit_code == 2
     assert moorage("scale", "nope", "1").exit_code == 3
 
 
-def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, moorage: Run) -> None:
+def test_run_says_what_it_waits_for_and_where_it_may_go(manager: FakeManager, moorage: Run) -> None:
     words = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
     more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
     assert moorage("run", *words.split(), *more.split()).exit_code == 0
-    spec = next(iter(manager.sessions.values())).spec
+    spec = next(iter(manager.sessions)).spec
     assert [(d.session, d.on) for d in spec.depends_on] == [("prep", "success"), ("a:b", "any")]
     assert spec.dependency_failed == "wait"
     assert spec.starts_at is not None
@@ -125,12 +125,12 @@ def test_run_says_what_it_waits_for_and_where_it_may_go(manager: RestManager, mo
     assert spec.priority == 70
 
 
-def test_run_in_a_container(manager: RestManager, moorage: Run) -> None:
+def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
     assert moorage("run", "--image", "python:3.12", "--no-wait", "--", "true").exit_code == 0
-    spec = next(iter(manager.sessions.values())).spec
+    spec = next(iter(manager.sessions)).spec
     assert (spec.runtime, spec.image) == ("docker", "python:3.12")
     assert moorage("run", "--no-wait", "--", "true").exit_code == 0
-    spec = list(manager.sessions.values())[-1].spec
+    spec = list(manager.sessions)[-1].spec
     assert (spec.runtime, spec.image) == ("process", None)
 
 
@@ -146,7 +146,7 @@ def test_run_in_a_container(manager: RestManager, moorage: Run) -> None:
         ("--priority 101", "--priority"),
     ],
 )
-def test_run_refuses_what_is_not_allowed(manager: RestManager, moorage: Run, words: str, told: str) -> None:
+def test_run_refuses_what_is_not_allowed(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
     refused = moorage("run", *words.split(), "--", "true")
     assert refused.exit_code == 2
     assert told in refused.stderr

@@ -1,38 +1,38 @@
-"""``moorage key`` against the server that plays the REST contract."""
+"""``moorage keys``."""
 
 import json
 from datetime import timedelta
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played import BORN
-from played_keys import SECRET
-from rest_manager import RestManager
+from scripted_session import CREATED_AT
 
 from moorage.cli import times
 from moorage.common.model.errors import InvalidInput
 
 
-def test_a_key_is_made_listed_and_revoked(manager: RestManager, moorage: Run) -> None:
-    made = moorage("keys", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
-    assert (made.stdout, made.exit_code) == (f"{SECRET}\n", 0), "the secret alone, for scripts"
-    assert "only now" in made.stderr
-    assert moorage("keys", "create", "root2", "--role", "admin", "-o", "name").stdout == f"{SECRET}\n"
-    key = manager.keys["ci"]
+def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> None:
+    created = moorage("keys", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
+    assert created.exit_code == 0
+    assert "only now" in created.stderr
+    secret = created.stdout.removesuffix("\n")  # the secret alone, for scripts
+    assert moorage("ps", "--key", secret).exit_code == 0
+    assert moorage("keys", "create", "root2", "--role", "admin", "-o", "name").stdout.startswith("mg-")
+    key = manager.store.keys.views["ci"]
     assert (key.user, key.project, key.role) == ("ann", "vision", "member")
     assert key.expires_at is not None
     shown = moorage("keys", "list").stdout
-    for part in ("ci", SECRET[:8], "ann", "vision", "admin", "never"):
+    for part in ("ci", secret[:8], "ann", "vision", "admin", "never"):
         assert part in shown
-    assert SECRET not in shown
-    assert moorage("keys", "list", "-o", "name").stdout == "ci\nroot2\n"
-    assert [k["name"] for k in json.loads(moorage("keys", "list", "-o", "json").stdout)["keys"]] == [
-        "ci",
-        "root2",
-    ]
+    assert secret not in shown
+    assert moorage("keys", "list", "-o", "name").stdout == "ada\nci\nroot\nroot2\n"
+    listed = json.loads(moorage("keys", "list", "-o", "json").stdout)["keys"]
+    assert [key["name"] for key in listed] == ["ada", "ci", "root", "root2"]
     assert moorage("keys", "revoke", "ci").stdout == "ci\n"
-    assert list(manager.keys) == ["root2"]
-    assert json.loads(moorage("keys", "create", "x", "-o", "json").stdout)["secret"] == SECRET
+    assert sorted(manager.store.keys.views) == ["ada", "root", "root2"]
+    assert moorage("ps", "--key", secret).exit_code == 4
+    assert json.loads(moorage("keys", "create", "x", "-o", "json").stdout)["secret"].startswith("mg-")
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_a_key_is_made_listed_and_revoked(manager: RestManager, moorage: Run) ->
         ("revoke nobody", "no key named 'nobody'"),
     ],
 )
-def test_a_wrong_key_is_told(manager: RestManager, moorage: Run, words: str, told: str) -> None:
-    moorage("keys", "create", "root")
+def test_keys_refuses_invalid_requests(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
     refused = moorage("keys", *words.split())
     assert refused.exit_code != 0
     assert told in refused.stderr
-    assert list(manager.keys) == ["root"]
+    assert sorted(manager.store.keys.views) == ["ada", "root"]
 
 
-def test_a_key_that_has_expired_says_so(manager: RestManager, moorage: Run) -> None:
-    moorage("keys", "create", "old", "--expires", "2001-01-01T00:00:00Z")
+def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:
+    root = manager.store.keys.views["root"]
+    manager.store.keys.views["old"] = root.model_copy(update={"name": "old", "expires_at": CREATED_AT})
     assert "expired" in moorage("keys", "list").stdout
 
 
@@ -63,11 +63,11 @@ def test_a_key_that_has_expired_says_so(manager: RestManager, moorage: Run) -> N
     [("5m", timedelta(minutes=5)), ("12h", timedelta(hours=12)), ("30d", timedelta(days=30))],
 )
 def test_future_is_a_duration_from_now_or_a_timestamp(text: str, after: timedelta) -> None:
-    assert times.future(text, BORN, "--expires") == BORN + after
-    assert times.future(BORN.isoformat(), BORN, "--expires") == BORN
+    assert times.future(text, CREATED_AT, "--expires") == CREATED_AT + after
+    assert times.future(CREATED_AT.isoformat(), CREATED_AT, "--expires") == CREATED_AT
 
 
 @pytest.mark.parametrize("text", ["", "30", "30w", "-3d", "99999d", "2030-01-01T00:00:00", "1e3d"])
 def test_future_refuses_other_text(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"--expires .* is not a time"):
-        times.future(text, BORN, "--expires")
+        times.future(text, CREATED_AT, "--expires")

@@ -3,14 +3,14 @@
 import json
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played import BORN, batch, fails_with
-from rest_manager import RestManager
+from scripted_session import CREATED_AT, batch, fails_with
 
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
-from moorage.common.model.status import Status
+from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.resources import Hold, OfferView
 
 
@@ -20,7 +20,7 @@ def tiny() -> EndpointSpec:
     )
 
 
-def test_ps_shows_the_living_and_with_all_the_ended(manager: RestManager, moorage: Run) -> None:
+def test_ps_shows_the_living_and_with_all_the_ended(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(tiny())
     manager.add_session(batch("going"))
     manager.add_session(batch("gone"), status=Status.TERMINATED, script=[])
@@ -35,7 +35,7 @@ def test_ps_shows_the_living_and_with_all_the_ended(manager: RestManager, moorag
     assert moorage("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
 
 
-def test_ps_goes_through_all_pages(manager: RestManager, moorage: Run) -> None:
+def test_ps_goes_through_all_pages(manager: FakeManager, moorage: Run) -> None:
     for number in range(205):
         manager.add_session(batch(f"job-{number}"))
     assert len(moorage("ps", "-o", "name").stdout.splitlines()) == 205
@@ -47,9 +47,9 @@ def test_ps_says_what_to_do_when_there_is_nothing(moorage: Run) -> None:
     assert "moorage serve" in result.stderr
 
 
-def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, moorage: Run) -> None:
+def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: FakeManager, moorage: Run) -> None:
     nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
-    manager.next_session = {"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}
+    manager.next_session(**({"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}))
     manager.add_session(batch("job"))
     for words in (("ps", "-a", "-o", "wide"), ("describe", "job")):
         shown = moorage(*words).stdout
@@ -59,9 +59,13 @@ def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: RestManager, m
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
 
 
-def test_describe_a_waiting_session_says_why(manager: RestManager, moorage: Run) -> None:
+def test_describe_a_waiting_session_says_why(manager: FakeManager, moorage: Run) -> None:
     hold = Hold(
-        reason=Reason.NO_ELIGIBLE_AGENT, text="no agent", refusals=["0 agents in group"], attempts=2, at=BORN
+        reason=Reason.NO_ELIGIBLE_AGENT,
+        text="no agent",
+        refusals=["0 agents in group"],
+        attempts=2,
+        at=CREATED_AT,
     )
     manager.add_session(batch("job"), script=[], hold=hold)
     shown = moorage("describe", "job").stdout
@@ -70,11 +74,10 @@ def test_describe_a_waiting_session_says_why(manager: RestManager, moorage: Run)
         assert part in shown
 
 
-def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManager, moorage: Run) -> None:
+def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(tiny(), **fails_with(Reason.EXIT_NONZERO, "exit code 7", "no such file\n"))
-    for session in manager.sessions.values():
-        while session.script:
-            session.look()
+    for session in manager.sessions:
+        session.finish()
     result = moorage("describe", "tiny")
     for part in (
         "exit code 7",
@@ -87,11 +90,11 @@ def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: RestManag
         assert part in result.stdout
     assert "s3cret" not in result.stdout
     answer = json.loads(moorage("describe", "tiny", "-o", "json").stdout)
-    assert [move["to_status"] for move in answer["histories"]["session-0001"]][-1] == "ERROR"
+    assert [move["to_status"] for move in next(iter(answer["histories"].values()))][-1] == "ERROR"
 
 
-def test_agents(manager: RestManager, moorage: Run) -> None:
-    manager.offers = [
+def test_agents(manager: FakeManager, moorage: Run) -> None:
+    offers = [
         OfferView(slot="cpu", device_id="", model="", memory_bytes=0, healthy=True, capacity=4000, used=1500),
         *(
             OfferView(
@@ -106,16 +109,17 @@ def test_agents(manager: RestManager, moorage: Run) -> None:
             for n in range(2)
         ),
     ]
+    manager.set_agent(offers=offers, labels={"room": "[red]north[/red]"})
     assert "1.5/4" in (listed := moorage("agents").stdout)
     assert "cuda.device=1/2" in listed
-    one = moorage("agents", "describe", "agent-1").stdout
+    one = moorage("agents", "describe", "node-1").stdout
     for part in ("room=[red]north[/red]", "GPU-1", "50%", "80GiB", "unhealthy"):
         assert part in one
-    assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "agent-1"
+    assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "node-1"
     assert moorage("agents", "describe", "nope").exit_code == 3
 
 
-def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager, moorage: Run) -> None:
+def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: FakeManager, moorage: Run) -> None:
     whole = OfferView(
         slot="cuda.device",
         device_id="GPU-0",
@@ -125,26 +129,27 @@ def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: RestManager
         capacity=1000,
         used=0,
     )
-    manager.offers = [whole]
-    assert "NVLINK" not in moorage("agents", "describe", "agent-1").stdout
+    manager.set_agent(offers=[whole])
+    assert "NVLINK" not in moorage("agents", "describe", "node-1").stdout
     part = whole.model_copy(update={"device_id": "MIG-1", "slot": "cuda-1g10gb.device", "parent": "GPU-1"})
-    manager.offers = [whole.model_copy(update={"numa": 1, "nvlink_domain": "0"}), part]
-    shown = moorage("agents", "describe", "agent-1").stdout
+    manager.set_agent(offers=[whole.model_copy(update={"numa": 1, "nvlink_domain": "0"}), part])
+    shown = moorage("agents", "describe", "node-1").stdout
     assert "NVLINK" in shown
     line = next(line for line in shown.splitlines() if "GPU-0" in line)
     assert line.split()[-2:] == ["1", "0"]
     assert next(line for line in shown.splitlines() if "MIG-1" in line).split()[-1] == "GPU-1"
 
 
-def test_an_agent_is_forgotten(manager: RestManager, moorage: Run) -> None:
-    assert moorage("agents", "forget", "agent-2").stdout == "agent-2\n"
-    assert json.loads(moorage("agents", "forget", "agent-2", "-o", "json").stdout)["status"] == "LOST"
-    refused = moorage("agents", "forget", "agent-1")
+def test_agents_forget_refuses_a_live_agent(manager: FakeManager, moorage: Run) -> None:
+    refused = moorage("agents", "forget", "node-1")
     assert refused.exit_code != 0
     assert "ALIVE" in refused.stderr
+    manager.set_agent(status=AgentStatus.LOST)
+    assert moorage("agents", "forget", "node-1").stdout == "node-1\n"
+    assert manager.store.agents.views == []
 
 
-def test_groups(manager: RestManager, moorage: Run) -> None:
+def test_groups(manager: FakeManager, moorage: Run) -> None:
     assert "default" in moorage("groups").stdout
     changed = moorage("groups", "set", "default", "--hol", "strict", "-o", "json")
     assert json.loads(changed.stdout)["options"] == GroupOptions(hol="strict").model_dump(mode="json")
@@ -154,22 +159,22 @@ def test_groups(manager: RestManager, moorage: Run) -> None:
     assert moorage("groups", "set", "default", "--hol", "maybe").exit_code == 2
     assert moorage("groups", "set", "default").exit_code == 2
     assert moorage("groups", "describe", "nope").exit_code == 3
-    assert manager.groups["default"].hol == "strict"
+    assert manager.store.groups.options["default"].hol == "strict"
 
 
-def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, moorage: Run) -> None:
+def test_every_option_of_a_group_is_set_by_its_name(manager: FakeManager, moorage: Run) -> None:
     words = (
         "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
     )
     assert moorage("groups", "set", "default", *words.split(), "preemption=on").exit_code == 0
-    options = manager.groups["default"]
+    options = manager.store.groups.options["default"]
     assert (options.strategy, options.weights) == ("drf", {"ann": 2, "bob/x": 3})
     assert options.session_types == ["batch", "inference"]
     assert options.exclusive == [["cuda", "rocm"], ["tpu", "npu"]]
     assert options.preemption == PreemptionOptions()
     more = "preemption.how=end max_bypasses=none weights.ann=none replicas=none num_retries_to_skip=4"
     assert moorage("groups", "set", "default", *more.split()).exit_code == 0
-    options = manager.groups["default"]
+    options = manager.store.groups.options["default"]
     assert options.preemption == PreemptionOptions(how="end")
     assert (options.max_bypasses, options.weights, options.replicas) == (None, {"bob/x": 3}, "none")
     assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), "what is not given stays"
@@ -193,33 +198,35 @@ def test_every_option_of_a_group_is_set_by_its_name(manager: RestManager, moorag
     ],
 )
 def test_a_wrong_option_is_told_with_what_is_allowed(
-    manager: RestManager, moorage: Run, option: str, told: tuple[str, ...]
+    manager: FakeManager, moorage: Run, option: str, told: tuple[str, ...]
 ) -> None:
-    before = manager.groups["default"]
+    before = manager.store.groups.options["default"]
     refused = moorage("groups", "set", "default", option)
     assert refused.exit_code == 2
     assert all(part in refused.stderr for part in told), refused.stderr
-    assert manager.groups["default"] == before
+    assert manager.store.groups.options["default"] == before
 
 
-def test_quotas(manager: RestManager, moorage: Run) -> None:
+def test_quotas(manager: FakeManager, moorage: Run) -> None:
+    quotas = manager.store.quotas
+    quotas.used, quotas.running, quotas.waiting = {"cpu": 1500}, 2, 3
     assert "there is no quota" in moorage("quotas", "list").stderr
     words = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
     assert moorage("quotas", "set", "user", "ann", *words.split()).exit_code == 0
-    quota = manager.quotas["user", "ann"]
+    quota = manager.store.quotas.views["user", "ann"]
     assert quota.slots == {"cpu": 2500, "mem": 1536 << 20, "cuda.device": 0}, "zero is a limit too"
     assert (quota.sessions, quota.pending) == (10, 0)
     assert moorage("quotas", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
-    quota = manager.quotas["user", "ann"]
+    quota = manager.store.quotas.views["user", "ann"]
     assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
     moorage("quotas", "set", "group", "default", "cpu=4")
     shown = moorage("quotas", "list").stdout
     for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4"):
         assert part in shown
-    assert moorage("quotas", "list", "-o", "name").stdout == "user/ann\ngroup/default\n"
-    assert json.loads(moorage("quotas", "list", "-o", "json").stdout)["quotas"][0]["name"] == "ann"
+    assert moorage("quotas", "list", "-o", "name").stdout == "group/default\nuser/ann\n"
+    assert json.loads(moorage("quotas", "list", "-o", "json").stdout)["quotas"][1]["name"] == "ann"
     assert moorage("quotas", "delete", "user", "ann").stdout == "user/ann\n"
-    assert list(manager.quotas) == [("group", "default")]
+    assert list(manager.store.quotas.views) == [("group", "default")]
 
 
 @pytest.mark.parametrize(
@@ -234,8 +241,8 @@ def test_quotas(manager: RestManager, moorage: Run) -> None:
         ("user ann pending=many", "valid integer"),
     ],
 )
-def test_a_wrong_quota_is_refused(manager: RestManager, moorage: Run, words: str, told: str) -> None:
+def test_a_wrong_quota_is_refused(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
     refused = moorage("quotas", "set", *words.split())
     assert refused.exit_code == 2
     assert told in refused.stderr
-    assert not manager.quotas
+    assert not manager.store.quotas.views

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played import BORN, fails_with
-from rest_manager import RestManager
+from scripted_session import CREATED_AT, fails_with
 
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import Status
@@ -14,7 +14,7 @@ from moorage.common.views.resources import Hold, Problem
 
 
 def test_it_waits_with_progress_and_prints_how_to_ask(
-    manager: RestManager, moorage: Run, tmp_path: Path
+    manager: FakeManager, moorage: Run, tmp_path: Path
 ) -> None:
     gguf = tmp_path / "tiny.gguf"
     gguf.touch()
@@ -35,7 +35,7 @@ def test_it_waits_with_progress_and_prints_how_to_ask(
     assert "moorage chat tiny" in result.stdout
 
 
-def test_json_and_name_alone_on_stdout(manager: RestManager, moorage: Run) -> None:
+def test_json_and_name_alone_on_stdout(manager: FakeManager, moorage: Run) -> None:
     result = moorage("serve", "org/big", "-o", "json")
     answer = json.loads(result.stdout)
     assert (answer["endpoint"]["name"], answer["endpoint"]["spec"]["engine"]) == ("big", "vllm")
@@ -44,7 +44,7 @@ def test_json_and_name_alone_on_stdout(manager: RestManager, moorage: Run) -> No
     assert manager.endpoints["big2"].resources == {"cpu": "1", "mem": "1GiB", "cuda.device": "2"}
 
 
-def test_a_custom_engine(manager: RestManager, moorage: Run) -> None:
+def test_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
     words = ("serve", "mine", "--probe", "/ok", "--", "python", "-m", "server", "--port", "{port}")
     assert moorage(*words).exit_code == 0
     spec = manager.endpoints["mine"]
@@ -53,8 +53,8 @@ def test_a_custom_engine(manager: RestManager, moorage: Run) -> None:
     assert spec.probe.path == "/ok"
 
 
-def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n")
+def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n"))
     result = moorage("serve", "org/big")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -68,23 +68,23 @@ def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: RestMana
     assert manager.endpoints == {}
 
 
-def test_keep_leaves_a_failed_endpoint(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = fails_with(Reason.MODEL_MISSING, "", "")
+def test_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**fails_with(Reason.MODEL_MISSING, "", ""))
     result = moorage("serve", "org/big", "--keep")
     assert result.exit_code == 1
     assert "kept" in result.stderr
     assert "big" in manager.endpoints
 
 
-def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager, moorage: Run) -> None:
+def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: FakeManager, moorage: Run) -> None:
     hold = Hold(
         reason=Reason.INSUFFICIENT_RESOURCES,
         text="no free GPU",
         refusals=["2 agents: cuda.device"],
         attempts=3,
-        at=BORN,
+        at=CREATED_AT,
     )
-    manager.next_session = {"script": [], "hold": hold}
+    manager.next_session(script=[], hold=hold)
     result = moorage("serve", "org/big", "--timeout", "0.3s")
     assert result.exit_code == 124
     step = REASONS[Reason.INSUFFICIENT_RESOURCES].next_step
@@ -93,34 +93,33 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: RestManager,
     assert "big" in manager.endpoints
 
 
-def test_an_endpoint_that_is_deleted_meanwhile(manager: RestManager, moorage: Run) -> None:
+def test_an_endpoint_that_is_deleted_meanwhile(manager: FakeManager, moorage: Run) -> None:
     gone = Problem(title="x", status=404, detail="no endpoint", code="not-found")
-    manager.refuse["GET", "/v1/endpoints/big"] = (404, gone)
+    manager.can("GET", "/v1/endpoints/big", 404, gone)
     result = moorage("serve", "org/big")
     assert result.exit_code == 1
     assert "deleted during the wait" in result.stderr
 
 
-def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: RestManager, moorage: Run) -> None:
+def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: FakeManager, moorage: Run) -> None:
     away = Problem(title="x", status=503, detail="the database does not answer", code="store-unavailable")
-    manager.refuse["GET", "/v1/endpoints/big"] = (503, away)
-    manager.lift_after("GET", "/v1/endpoints/big", 3)
+    manager.can("GET", "/v1/endpoints/big", 503, away, times=3)
     result = moorage("serve", "org/big")
     assert result.exit_code == 0, result.stderr
 
 
-def test_no_wait_and_no_replicas_return_at_once(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = {"script": []}
+def test_no_wait_and_no_replicas_return_at_once(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(script=[])
     assert moorage("serve", "org/a", "--no-wait").exit_code == 0
     assert moorage("serve", "org/b", "--replicas", "0").exit_code == 0
-    assert [s.status for s in manager.sessions.values()] == [Status.PENDING]
+    assert [s.status for s in manager.sessions] == [Status.PENDING]
 
 
-def test_a_name_in_use(manager: RestManager, moorage: Run) -> None:
+def test_a_name_in_use(manager: FakeManager, moorage: Run) -> None:
     moorage("serve", "org/big")
     result = moorage("serve", "other/big")
     assert result.exit_code == 1
-    assert result.stderr == "moorage: an endpoint is already called 'big'; choose another\n"
+    assert result.stderr == "moorage: an endpoint named 'big' exists already; choose another name\n"
     assert "big" in manager.endpoints
 
 
@@ -142,7 +141,7 @@ def test_a_name_in_use(manager: RestManager, moorage: Run) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
-    manager: RestManager, moorage: Run, words: tuple[str], said: str
+    manager: FakeManager, moorage: Run, words: tuple[str], said: str
 ) -> None:
     result = moorage(*words)
     assert result.exit_code == 2

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_manager import KEY, FakeManager
 from invoke import Run
-from played import batch
-from rest_manager import KEY, RestManager
+from scripted_session import batch
 
 from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
@@ -52,8 +52,8 @@ def test_exit_codes(moorage: Run, words: tuple[str, ...], code: int) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_control_character_in_an_error_stays_harmless(manager: RestManager, moorage: Run) -> None:
-    manager.refuse["GET", "/v1/endpoints"] = (500, "\x1b[2Jboo")
+def test_a_control_character_in_an_error_stays_harmless(manager: FakeManager, moorage: Run) -> None:
+    manager.can("GET", "/v1/endpoints", 500, "\x1b[2Jboo")
     result = moorage("ps")
     assert "boo" in result.stderr
     assert "\x1b" not in result.stderr
@@ -84,7 +84,7 @@ def test_a_broken_connection_file_is_named(tmp_path: Path, content: str) -> None
         find_connection({"MOORAGE_HOME": str(tmp_path)})
 
 
-def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
+def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"))
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
 
@@ -100,7 +100,7 @@ def test_no_color_and_force_color(manager: RestManager, tmp_path: Path) -> None:
     assert "\x1b[3" not in shown("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
 
 
-def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManager, tmp_path: Path) -> None:
+def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: FakeManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"TERM": "xterm", "MOORAGE_OPENAI_URL": manager.openai_url}
@@ -122,8 +122,8 @@ def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: RestManag
     assert "\x1b[?25h" in told  # and came back
 
 
-def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_path: Path) -> None:
-    manager.next_session = {"script": []}
+def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: FakeManager, tmp_path: Path) -> None:
+    manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     # A shell that runs tests in the background has them ignore Ctrl-C, and children inherit that.
     hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
@@ -144,7 +144,7 @@ def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: RestManager, tmp_pa
     assert "big" in manager.endpoints
 
 
-def test_a_reader_that_goes_away_is_no_traceback(manager: RestManager, tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
     for number in range(300):
         manager.add_session(batch(f"job-{number}"))
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}

@@ -3,20 +3,20 @@
 import json
 
 import pytest
+from fake_manager import FakeManager
 from invoke import Run
-from played import Played, batch, fails_with
-from rest_manager import RestManager
+from scripted_session import ScriptedSession, batch, fails_with
 
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import SessionType, Status
 
 
-def started(manager: RestManager) -> Played:
-    [one] = manager.sessions.values()
+def started(manager: FakeManager) -> ScriptedSession:
+    [one] = manager.sessions
     return one
 
 
-def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: RestManager, moorage: Run) -> None:
+def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60s")
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
@@ -28,38 +28,38 @@ def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: RestManager
     assert "moorage stop dev" in result.stderr
 
 
-def test_start_runs_a_program_of_ones_own(manager: RestManager, moorage: Run) -> None:
+def test_start_runs_a_program_of_ones_own(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "-o", "json", "--", "jupyter", "lab", "--name", "x")
     assert json.loads(result.stdout)["status"] == "RUNNING"
     assert started(manager).spec.command == ["jupyter", "lab", "--name", "x"]
 
 
-def test_start_without_waiting(manager: RestManager, moorage: Run) -> None:
+def test_start_without_waiting(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "--no-wait", "--name", "dev")
     assert result.stdout == "dev\n"
     assert "moorage stop dev" in result.stderr
 
 
-def test_start_that_fails_says_why_and_shows_its_log(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = fails_with(Reason.CREATE_FAILED, "no such file", "no such program\n")
+def test_start_that_fails_says_why_and_shows_its_log(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**fails_with(Reason.CREATE_FAILED, "no such file", "no such program\n"))
     result = moorage("start", "--", "nonsense")
     assert result.exit_code == 1
     assert "does not run" in result.stderr
     assert "no such program" in result.stderr
 
 
-def test_start_gives_up_waiting_in_time(manager: RestManager, moorage: Run) -> None:
-    manager.next_session = {"script": []}
+def test_start_gives_up_waiting_in_time(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(script=[])
     result = moorage("start", "--timeout", "0.2s")
     assert result.exit_code == 124
     assert "nothing was stopped" in result.stderr
 
 
-def test_describe_says_what_to_do_next_while_there_is_something(manager: RestManager, moorage: Run) -> None:
+def test_describe_says_what_to_do_next_while_there_is_something(manager: FakeManager, moorage: Run) -> None:
     job = manager.add_session(batch("job"))
     assert "moorage stop job" in moorage("describe", "job").stdout
-    job.end(Reason.USER_REQUESTED)
-    job.look()
+    job.stop(Reason.USER_REQUESTED)
+    job.advance()
     assert "moorage stop job" not in moorage("describe", "job").stdout
 
 

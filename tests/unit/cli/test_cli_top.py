@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_manager import KEY, FakeManager
 from invoke import Run
-from played import batch
-from rest_manager import KEY, RestManager
+from scripted_session import batch
 
 from moorage.cli.commands.top import Sort, by_usage
 from moorage.common.model.spec import EndpointSpec, Probe
@@ -24,7 +24,7 @@ from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.usage import AgentStats
 
 
-def test_sessions(manager: RestManager, moorage: Run) -> None:
+def test_sessions(manager: FakeManager, moorage: Run) -> None:
     for name in ("one", "two"):
         manager.add_session(batch(name), status=Status.RUNNING, script=[])
     manager.add_session(batch("waits"))
@@ -34,7 +34,7 @@ def test_sessions(manager: RestManager, moorage: Run) -> None:
     assert first[:5] == ["one", "1.50", "50", "2GiB", "25"]
     assert first[5:9] == ["0.75", "40GiB", "2KiB", "1KiB"]
     assert second[0] == "two"
-    assert "ada" in moorage("top", "-o", "wide").stdout
+    assert "root" in moorage("top", "-o", "wide").stdout
     assert moorage("top", "-o", "name", "-n", "1").stdout == "one\n"
     found = json.loads(moorage("top", "-o", "json").stdout)["sessions"]
     assert [one["latest"]["cpu"] for one in found] == [1500, 1500]
@@ -49,13 +49,13 @@ def test_nothing_runs(moorage: Run) -> None:
 def test_agents_and_devices(moorage: Run) -> None:
     _, *lines = moorage("top", "--agents").stdout.splitlines()
     assert [line.split()[:5] for line in lines] == [
-        ["agent-2", "3.00", "75", "4GiB", "25"], ["agent-1", "1.00", "25", "4GiB", "25"],
+        ["node-2", "3.00", "75", "4GiB", "25"], ["node-1", "1.00", "25", "4GiB", "25"],
     ]  # fmt: skip
     _, first, _ = moorage("top", "--devices").stdout.splitlines()
-    assert first.split() == ["agent-2", "GPU-agent-2", "H100", "42%", "20GiB", "25", "55", "°C", "70", "W"]
+    assert first.split() == ["node-2", "GPU-node-2", "H100", "42%", "20GiB", "25", "55", "°C", "70", "W"]
     assert [a["id"] for a in json.loads(moorage("top", "-A", "-o", "json").stdout)["agents"]] == [
-        "agent-2",
-        "agent-1",
+        "node-2",
+        "node-1",
     ]
 
 
@@ -74,15 +74,15 @@ def test_order(sort: Sort, names: str) -> None:
     assert [view.id for view in by_usage(found, sort)] == list(names)
 
 
-def test_describe_shows_what_a_running_session_uses(manager: RestManager, moorage: Run) -> None:
+def test_describe_shows_what_a_running_session_uses(manager: FakeManager, moorage: Run) -> None:
     made = manager.add_session(batch("job"), status=Status.RUNNING, script=[])
     assert made.view().kernels
     shown = moorage("describe", "job").stdout
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
-    assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "describe", "agent-1").stdout
+    assert "uses          cpu 2.00, mem 4GiB" in moorage("agents", "describe", "node-1").stdout
     manager.add_endpoint(EndpointSpec(name="tiny", engine="custom", command=["serve"], probe=Probe()))
-    for one in manager.sessions.values():
+    for one in manager.sessions:
         one.status, one.script = Status.RUNNING, []
     shown = moorage("describe", "tiny").stdout
     assert "USES" in shown
@@ -91,7 +91,7 @@ def test_describe_shows_what_a_running_session_uses(manager: RestManager, moorag
     assert stats["kernels"][0]["latest"]["cpu"] == 1500
 
 
-def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: RestManager, tmp_path: Path) -> None:
+def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"), status=Status.RUNNING, script=[])
     own, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))

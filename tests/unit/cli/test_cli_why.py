@@ -6,8 +6,8 @@ import json
 import re
 from datetime import UTC, datetime
 
+from fake_manager import FakeManager
 from invoke import Run
-from rest_manager import RestManager
 
 from moorage.common.model.status import Status
 from moorage.common.views.pending import Condition, KernelPlaceView, PlanView, WhyView
@@ -34,8 +34,8 @@ VIEW = WhyView(
 )
 
 
-def test_why_shows_every_part(manager: RestManager, moorage: Run) -> None:
-    manager.refuse["GET", "/v1/sessions/train/why"] = (200, VIEW)
+def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
+    manager.can("GET", "/v1/sessions/train/why", 200, VIEW)
     result = moorage("why", "train")
     assert result.exit_code == 0, result.stderr
     for part in (
@@ -52,8 +52,8 @@ def test_why_shows_every_part(manager: RestManager, moorage: Run) -> None:
     assert line.startswith("NOT MET")
 
 
-def test_why_as_json_is_what_the_manager_said(manager: RestManager, moorage: Run) -> None:
-    manager.refuse["GET", "/v1/sessions/train/why"] = (200, VIEW)
+def test_why_as_json_is_what_the_manager_said(manager: FakeManager, moorage: Run) -> None:
+    manager.can("GET", "/v1/sessions/train/why", 200, VIEW)
     assert WhyView.model_validate(json.loads(moorage("why", "train", "-o", "json").stdout)) == VIEW
 
 
@@ -74,13 +74,13 @@ PLAN = PlanView(
 )
 
 
-def test_plan_says_where_and_makes_nothing(manager: RestManager, moorage: Run) -> None:
-    manager.refuse["POST", "/v1/sessions"] = (200, PLAN)
+def test_plan_says_where_and_makes_nothing(manager: FakeManager, moorage: Run) -> None:
+    manager.can("POST", "/v1/sessions", 200, PLAN)
     result = moorage("plan", "--gpus", "1", "--timeout", "60s", "--after", "train")
     assert result.exit_code == 0, result.stderr
     assert "yes" in result.stdout
     assert "gpu-03  GPU-7" in result.stdout
-    assert manager.seen == ["POST /v1/sessions?dry_run=true"]
+    assert manager.requests == ["POST /v1/sessions?dry_run=true"]
     assert moorage("plan", "-o", "name").stdout == "gpu-03\n"
     assert PlanView.model_validate(json.loads(moorage("plan", "-o", "json").stdout)) == PLAN
 

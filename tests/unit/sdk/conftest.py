@@ -1,10 +1,17 @@
+"""Fixtures for tests of the Python client: a fake manager with the real API."""
+
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from rest_manager import RestManager
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "manager" / "api"))
+
+from fake_manager import FakeManager
 
 
 @pytest.fixture
-def manager() -> Iterator[RestManager]:
-    with RestManager() as running:
+def manager() -> Iterator[FakeManager]:
+    with FakeManager() as running:
         yield running

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from rest_manager import KEY, RestManager
+from fake_manager import KEY, FakeManager
 
 from moorage.sdk import ApiError, Message, Unreachable, chat
 from moorage.sdk.chat import EventReader
@@ -11,21 +11,21 @@ from moorage.sdk.chat import EventReader
 ASK: list[Message] = [{"role": "user", "content": "Hello"}]
 
 
-async def answer(manager: RestManager, key: str = KEY, **options: Any) -> list[str]:
+async def answer(manager: FakeManager, key: str = KEY, **options: Any) -> list[str]:
     return [text async for text in chat(manager.openai_url, key, "tiny", ASK, **options)]
 
 
-async def test_streamed_and_whole(manager: RestManager) -> None:
-    manager.answer = ["Ünï", " 🚢", "."]
+async def test_streamed_and_whole(manager: FakeManager) -> None:
+    manager.openai.answer = ["Ünï", " 🚢", "."]
     assert await answer(manager) == ["Ünï", " 🚢", "."]
     assert await answer(manager, stream=False) == ["Ünï 🚢."]
     assert await answer(manager, max_tokens=3) == ["Ünï", " 🚢", "."]
-    assert [ask.get("max_tokens") for ask in manager.asked] == [None, None, 3]
-    assert manager.asked[0] == {"model": "tiny", "messages": ASK, "stream": True}
+    assert [ask.get("max_tokens") for ask in manager.openai.requests] == [None, None, 3]
+    assert manager.openai.requests[0] == {"model": "tiny", "messages": ASK, "stream": True}
 
 
-async def test_an_error_in_mid_stream(manager: RestManager) -> None:
-    manager.answer = [
+async def test_an_error_in_mid_stream(manager: FakeManager) -> None:
+    manager.openai.answer = [
         "so far",
         {"error": {"message": "the engine died", "type": "server_error", "code": 500}},
     ]
@@ -50,14 +50,14 @@ async def test_an_error_in_mid_stream(manager: RestManager) -> None:
         (200, '{"error": null, "choices": []}', "not an OpenAI API"),
     ],
 )
-async def test_refusals_of_all_shapes(manager: RestManager, status: int, body: str, said: str) -> None:
-    manager.refuse["POST", "/openai/v1/chat/completions"] = (status, body)
+async def test_refusals_of_all_shapes(manager: FakeManager, status: int, body: str, said: str) -> None:
+    manager.can("POST", "/v1/chat/completions", status, body)
     with pytest.raises(ApiError, match=said):
         await answer(manager, stream=False)
 
 
-async def test_a_stream_that_just_ends_is_not_whole(manager: RestManager) -> None:
-    manager.done_event = False
+async def test_a_stream_that_just_ends_is_not_whole(manager: FakeManager) -> None:
+    manager.openai.sends_done = False
     with pytest.raises(Unreachable, match="was cut off"):
         await answer(manager)
 

@@ -3,8 +3,8 @@
 import socket
 
 import pytest
-from played import batch
-from rest_manager import KEY, RestManager
+from fake_manager import KEY, FakeManager
+from scripted_session import batch
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import EndpointSpec, Probe
@@ -17,7 +17,7 @@ def endpoint(name: str) -> EndpointSpec:
     return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
 
 
-async def test_a_session_from_creation_to_its_history(manager: RestManager) -> None:
+async def test_a_session_from_creation_to_its_history(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         made = await client.create_session(batch("train/1"))
         assert (made.name, made.status) == ("train/1", Status.PENDING)
@@ -28,16 +28,16 @@ async def test_a_session_from_creation_to_its_history(manager: RestManager) -> N
         assert [e.to_status for e in story] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
 
 
-async def test_a_create_whose_answer_was_lost_is_safe_to_send_again(manager: RestManager) -> None:
-    manager.lose_answers = 1
+async def test_a_create_whose_answer_was_lost_is_safe_to_send_again(manager: FakeManager) -> None:
+    manager.lost_answers = 1
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable):
             await client.create_session(batch("job"), idempotency_key="once")
         made = await client.create_session(batch("job"), idempotency_key="once")
-    assert [made.id] == list(manager.sessions)
+    assert [made.id] == [session.id for session in manager.sessions]
 
 
-async def test_a_listing_goes_on_by_its_cursor(manager: RestManager) -> None:
+async def test_a_listing_goes_on_by_its_cursor(manager: FakeManager) -> None:
     for number in range(5):
         manager.add_session(batch(f"job-{number}"))
     async with Client(manager.url, KEY) as client:
@@ -50,7 +50,7 @@ async def test_a_listing_goes_on_by_its_cursor(manager: RestManager) -> None:
 
 
 @pytest.mark.parametrize("name", ["org/model", "a/../b", "a:b", "x/stop"])
-async def test_names_with_any_allowed_letters_reach_their_endpoint(manager: RestManager, name: str) -> None:
+async def test_names_with_any_allowed_letters_reach_their_endpoint(manager: FakeManager, name: str) -> None:
     async with Client(manager.url, KEY) as client:
         await client.create_endpoint(endpoint(name))
         assert (await client.get_endpoint(name)).name == name
@@ -59,18 +59,18 @@ async def test_names_with_any_allowed_letters_reach_their_endpoint(manager: Rest
         assert (await client.list_endpoints()).items == []
 
 
-async def test_groups_agents_and_health(manager: RestManager) -> None:
+async def test_groups_agents_and_health(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         changed = await client.update_group("default", GroupOptions(agent_selection="dispersed"))
         assert changed == await client.get_group("default")
         assert [group.name for group in await client.list_groups()] == ["default"]
         [agent] = await client.list_agents()
-        assert agent == await client.get_agent("agent-1")
+        assert agent == await client.get_agent("node-1")
         health = await client.health()
         assert health.checks == {"postgres": "not yet"}
 
 
-async def test_logs_come_in_pieces_and_by_tail(manager: RestManager) -> None:
+async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
     manager.add_session(batch("job"), log=[b"one\ntw", b"o\nthree\n"])
     async with Client(manager.url, KEY) as client:
         assert b"".join([p async for p in client.logs("job", follow=True)]) == b"one\ntwo\nthree\n"
@@ -80,24 +80,24 @@ async def test_logs_come_in_pieces_and_by_tail(manager: RestManager) -> None:
         assert caught.value.status == 404
 
 
-async def test_a_log_that_breaks_off_is_no_end(manager: RestManager) -> None:
+async def test_a_log_that_breaks_off_is_no_end(manager: FakeManager) -> None:
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=True)
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
             _ = [p async for p in client.logs("job", follow=True)]
 
 
-async def test_a_refusal_keeps_its_problem(manager: RestManager) -> None:
+async def test_a_refusal_keeps_its_problem(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         await client.create_endpoint(endpoint("tiny"))
         with pytest.raises(ApiError) as caught:
             await client.create_endpoint(endpoint("tiny"))
     assert caught.value.status == 409
     assert isinstance(caught.value.problem, Problem)
-    assert (caught.value.problem.code, caught.value.next_step) == ("conflict", "choose another")
+    assert (caught.value.problem.code, caught.value.next_step) == ("conflict", "choose another name")
 
 
-async def test_a_wrong_key_is_401(manager: RestManager) -> None:
+async def test_a_wrong_key_is_401(manager: FakeManager) -> None:
     async with Client(manager.url, "wrong") as client:
         with pytest.raises(ApiError) as caught:
             await client.list_agents()
@@ -105,8 +105,8 @@ async def test_a_wrong_key_is_401(manager: RestManager) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 502])
-async def test_something_else_at_the_address_is_named(manager: RestManager, status: int) -> None:
-    manager.refuse["GET", "/v1/agents"] = (status, "<html>It works!</html>")
+async def test_something_else_at_the_address_is_named(manager: FakeManager, status: int) -> None:
+    manager.can("GET", "/v1/agents", status, "<html>It works!</html>")
     async with Client(manager.url, KEY) as client:
         with pytest.raises(ApiError, match=r"It works.*not a Moorage manager.*--url"):
             await client.list_agents()
@@ -141,8 +141,8 @@ def test_a_key_that_is_none(key: str) -> None:
         Client("http://127.0.0.1:1", key)
 
 
-async def test_an_empty_name_asks_nobody(manager: RestManager) -> None:
+async def test_an_empty_name_asks_nobody(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         with pytest.raises(InvalidInput, match="empty"):
             await client.get_session("")
-    assert manager.seen == []
+    assert manager.requests == []

@@ -1,0 +1,213 @@
+"""In-memory sessions and endpoints. Sessions follow a script; without one they stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from scripted_session import CREATED_AT, ROOT, ScriptedSession
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, NotFound
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import LIVE, EndpointStatus, SessionType, Status
+from moorage.common.views.resources import EndpointView, HistoryEntry, Page, SessionView
+from moorage.manager.identity.keys import IdempotencyKey, Owner
+
+_V = TypeVar("_V")
+
+
+class MemorySessions:
+    """Also the ``Terminator`` and the ``LogSource``. ``next``: fields of sessions that are created next."""
+
+    def __init__(self, check: Callable[[], None], clock: Clock) -> None:
+        self._check, self._clock = check, clock
+        self.scripted: list[ScriptedSession] = []
+        self.next: dict[str, Any] = {}
+        self.created_once: dict[IdempotencyKey, ScriptedSession] = {}
+
+    @property
+    def views(self) -> list[SessionView]:
+        return [session.view() for session in self.scripted]
+
+    def add(
+        self,
+        spec: SessionSpec,
+        endpoint: str | None = None,
+        owner: Owner = ROOT,
+        actor: str = "test",
+        **fields: Any,
+    ) -> ScriptedSession:
+        session_id = self._clock.new_id()
+        name = spec.name or f"{spec.type}-{session_id[-6:]}"
+        given = {name: list(value) if name == "script" else value for name, value in self.next.items()}
+        session = ScriptedSession(session_id, name, spec, owner, endpoint, actor, **(given | fields))
+        self.scripted.append(session)
+        return session
+
+    def find(self, ref: str, project: str | None = None) -> ScriptedSession | None:
+        seen = [one for one in self.scripted if project in (None, one.owner.project)]
+        exact = (one for one in seen if one.id == ref or (one.name == ref and one.status in LIVE))
+        return next(exact, None) or next((one for one in reversed(seen) if one.name == ref), None)
+
+    def one(self, ref: str, project: str | None = None) -> ScriptedSession:
+        self._check()
+        if (found := self.find(ref, project)) is None:
+            raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
+        return found
+
+    async def create(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
+        self._check()
+        if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
+            raise Conflict(f"a session named {spec.name!r} lives already", next_step="choose another name")
+        return self.add(spec, owner=owner, actor=actor).view()
+
+    async def create_once(
+        self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
+    ) -> tuple[SessionView, bool]:
+        self._check()
+        if (first := self.created_once.get(idempotency_key)) is not None:
+            if first.spec != spec:
+                raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
+            return first.view(), True
+        view = await self.create(spec, actor=actor, owner=owner)
+        self.created_once[idempotency_key] = self.scripted[-1]
+        return view, False
+
+    async def get(self, ref: str, *, project: str | None = None) -> SessionView:
+        return self.one(ref, project).view()
+
+    async def page(
+        self,
+        *,
+        statuses: frozenset[Status] | None,
+        resource_group: str | None,
+        type: SessionType | None,
+        name: str | None,
+        endpoint: str | None,
+        project: str | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[SessionView]:
+        self._check()
+        kept = [
+            view
+            for view in reversed(self.views)
+            if (statuses is None or view.status in statuses)
+            and resource_group in (None, view.resource_group)
+            and type in (None, view.type)
+            and name in (None, view.name)
+            and endpoint in (None, view.endpoint)
+            and project in (None, view.project)
+        ]
+        items, following = _page(kept, cursor, limit)
+        return Page[SessionView](items=items, next=following)
+
+    async def stop(self, ref: str, *, actor: str) -> SessionView:
+        session = self.one(ref)
+        session.stop(Reason.USER_REQUESTED, actor)
+        return session.view()
+
+    async def history(self, ref: str) -> list[HistoryEntry]:
+        return self.one(ref).history
+
+    async def read(
+        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None, hostname: str
+    ) -> AsyncIterator[bytes]:
+        """The scripted log."""
+        scripted = self.one(session.id)
+        lines = b"".join(scripted.log).splitlines(keepends=True)
+        for piece in lines[-tail_lines:] if tail_lines else scripted.log:
+            yield piece
+        if scripted.log_breaks:
+            raise AgentUnreachable("the agent is gone, as scripted")
+
+
+@dataclass
+class _Endpoint:
+    id: str
+    spec: EndpointSpec
+    owner: Owner
+    revision: int = field(default=1)
+
+
+class MemoryEndpoints:
+    """``starts_replicas``: creating an endpoint creates its replicas; else an endpoint has none."""
+
+    def __init__(self, sessions: MemorySessions, check: Callable[[], None], clock: Clock) -> None:
+        self._sessions, self._check, self._clock = sessions, check, clock
+        self.starts_replicas = False
+        self._endpoints: dict[str, _Endpoint] = {}
+
+    @property
+    def specs(self) -> dict[str, EndpointSpec]:
+        return {name: endpoint.spec for name, endpoint in self._endpoints.items()}
+
+    def add(self, spec: EndpointSpec, owner: Owner = ROOT, **fields: Any) -> None:
+        self._endpoints[spec.name] = _Endpoint(self._clock.new_id(), spec, owner)
+        for number in range(spec.replicas if self.starts_replicas else 0):
+            self._sessions.add(spec.session(f"{spec.name}-r{number + 1}"), spec.name, owner, **fields)
+
+    def replicas(self, name: str) -> list[ScriptedSession]:
+        return [session for session in self._sessions.scripted if session.endpoint == name]
+
+    async def create(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView:
+        self._check()
+        if spec.name in self._endpoints:
+            raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
+        self.add(spec, owner)
+        return await self.get(spec.name)
+
+    async def get(self, name: str) -> EndpointView:
+        self._check()
+        if (endpoint := self._endpoints.get(name)) is None:
+            raise NotFound(f"no endpoint {name!r}")
+        replicas = self.replicas(name)
+        ready = sum(one.status is Status.RUNNING for one in replicas)
+        failed = [one for one in replicas if one.status is Status.ERROR]
+        status = EndpointStatus.LOADING if replicas else EndpointStatus.QUEUED
+        status = EndpointStatus.READY if ready else status
+        return EndpointView(
+            id=endpoint.id,
+            name=name,
+            status=EndpointStatus.DEGRADED if failed else status,
+            replicas=endpoint.spec.replicas,
+            ready=ready,
+            reason=failed[-1].reason if failed else Reason.NONE,
+            detail=failed[-1].detail if failed else "",
+            failures=len(failed),
+            revision=endpoint.revision,
+            created_at=CREATED_AT,
+            user=endpoint.owner.user,
+            project=endpoint.owner.project,
+            spec=endpoint.spec,
+            sessions=[one.replica() for one in replicas],
+        )
+
+    async def page(self, *, cursor: str | None, limit: int) -> Page[EndpointView]:
+        self._check()
+        names, following = _page(list(reversed(self._endpoints)), cursor, limit)
+        return Page[EndpointView](items=[await self.get(name) for name in names], next=following)
+
+    async def scale(self, name: str, replicas: int) -> EndpointView:
+        await self.get(name)
+        endpoint = self._endpoints[name]
+        endpoint.spec = endpoint.spec.model_copy(update={"replicas": replicas})
+        return await self.get(name)
+
+    async def delete(self, name: str) -> EndpointView:
+        view = await self.get(name)
+        for replica in self.replicas(name):
+            replica.stop(Reason.ENDPOINT_DELETED)
+        del self._endpoints[name]
+        return view.model_copy(update={"status": EndpointStatus.STOPPED})
+
+
+def _page(kept: Sequence[_V], cursor: str | None, limit: int) -> tuple[list[_V], str | None]:
+    if cursor is not None and not cursor.isdigit():
+        raise InvalidInput(f"{cursor!r} is not a cursor", next_step="use `next` of the page before")
+    begin = int(cursor or 0)
+    following = str(begin + limit) if begin + limit < len(kept) else None
+    return list(kept[begin : begin + limit]), following

@@ -1,0 +1,90 @@
+"""In-memory usage statistics: every running session uses the same, agents different amounts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from memory_sessions import MemorySessions
+
+from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.usage import (
+    AgentStats,
+    DeviceStats,
+    KernelStats,
+    LatestUsage,
+    SessionStats,
+    SessionUsage,
+)
+
+GIB = 1024**3
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+USED = LatestUsage(at=AT, cpu=1500, memory=2 * GIB, rx=2048, tx=1024, gpu=750, gpu_memory=40 * GIB)
+
+
+class MemoryUsage:
+    def __init__(self, sessions: MemorySessions) -> None:
+        self._sessions = sessions
+
+    async def of_session(self, ref: str, *, seconds: int, limit: int) -> SessionStats:
+        view = await self._sessions.get(ref)
+        kernels = [
+            KernelStats(
+                id=k.id,
+                hostname=k.hostname,
+                attempt=k.attempt,
+                status=k.status,
+                agent_id=k.agent_id,
+                latest=USED,
+            )
+            for k in view.kernels
+        ]
+        return SessionStats(id=view.id, name=view.name, status=view.status, slots=view.slots, kernels=kernels)
+
+    async def of_agent(self, agent_id: str) -> AgentStats:
+        return _agent(agent_id, 2000)
+
+    async def top_sessions(self, *, sort: str, limit: int, project: str | None) -> list[SessionUsage]:
+        found = [
+            SessionUsage(
+                id=view.id,
+                name=view.name,
+                type=view.type,
+                status=view.status,
+                resource_group=view.resource_group,
+                user=view.user,
+                agents=["node-1"],
+                slots={"cpu": 3000, "mem": 8 * GIB},
+                created_at=view.created_at,
+                latest=USED,
+            )
+            for view in self._sessions.views
+            if view.status is Status.RUNNING and project in (None, view.project)
+        ]
+        return found[:limit]
+
+    async def top_agents(self) -> list[AgentStats]:
+        return [_agent("node-1", 1000), _agent("node-2", 3000)]
+
+
+def _agent(name: str, cpu: int) -> AgentStats:
+    device = DeviceStats(
+        device_id=f"GPU-{name}",
+        slot="cuda.device",
+        model="H100",
+        memory_bytes=80 * GIB,
+        memory=20 * GIB,
+        gpu=420,
+        temperature=55,
+        power=70_000,
+    )
+    return AgentStats(
+        id=name,
+        status=AgentStatus.ALIVE,
+        resource_group="default",
+        at=AT,
+        cpu=cpu,
+        memory=4 * GIB,
+        offered_cpu=4000,
+        offered_memory=16 * GIB,
+        devices=[device],
+    )

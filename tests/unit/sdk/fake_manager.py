@@ -1,0 +1,156 @@
+"""A manager for tests of the SDK and the command line: the real API over the in-memory store.
+
+It runs on a loop of its own in a thread, so that tests and subprocesses can call it. Faults are injected in
+front of the API: canned answers, and creations whose answer is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any, Self
+
+import structlog
+from aiohttp import web
+from fake_openai import FakeOpenAi
+from memory_execs import MemoryExecs, MemoryWorkspaces
+from memory_store import ADMIN_KEY, MemoryStore
+from pydantic import BaseModel
+from scripted_session import START, ScriptedSession
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import Status
+from moorage.manager.api import ApiServices, build_runner
+
+KEY = ADMIN_KEY
+
+
+class FakeManager:
+    """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` answer.
+
+    Polling drives the scripts: reading a session or an endpoint advances it by one status.
+    ``canned``: answers in place of the API's, by method and path. ``lost_answers``: creations that happen but
+    are not answered. ``requests``: method and path of every request.
+    """
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self.store = MemoryStore(clock)
+        self.store.sessions.next = {"script": list(START)}
+        self.store.endpoints.starts_replicas = True
+        self.openai = FakeOpenAi()
+        self.canned: dict[tuple[str, str], tuple[int, BaseModel | str]] = {}
+        self.canned_times: Counter[tuple[str, str]] = Counter()
+        self.lost_answers = 0
+        self.requests: list[str] = []
+        self.url = self.openai_url = ""
+        self._services = ApiServices(
+            store=self.store,
+            endpoints=self.store.endpoints,
+            terminator=self.store.sessions,
+            explanations=self.store.explanations,
+            logs=self.store.sessions,
+            execs=MemoryExecs(),
+            workspaces=MemoryWorkspaces(),
+            checks=_starting,
+            metrics=lambda: b"",
+            max_body_bytes=64 * 1024,
+            version="1.2.3",
+            clock=clock,
+        )
+
+    @property
+    def sessions(self) -> list[ScriptedSession]:
+        return self.store.sessions.scripted
+
+    @property
+    def endpoints(self) -> dict[str, EndpointSpec]:
+        return self.store.endpoints.specs
+
+    def next_session(self, **fields: Any) -> None:
+        """Fields of the sessions that are created next."""
+        self.store.sessions.next = {"script": list(START)} | fields
+
+    def add_session(self, spec: SessionSpec, **fields: Any) -> ScriptedSession:
+        return self.store.sessions.add(spec, **fields)
+
+    def add_endpoint(self, spec: EndpointSpec, **fields: Any) -> None:
+        self.store.endpoints.add(spec, **fields)
+
+    def set_agent(self, **fields: Any) -> None:
+        """Replace fields of the only agent, like its ``offers``."""
+        [view] = self.store.agents.views
+        self.store.agents.views = [view.model_copy(update=fields)]
+
+    def can(self, method: str, path: str, status: int, body: BaseModel | str, times: int = 1_000) -> None:
+        """Answer that request so often with ``status`` and ``body``, in place of the API."""
+        self.canned[method, path], self.canned_times[method, path] = (status, body), times
+
+    def __enter__(self) -> Self:
+        # The command line under test shares this process's stdout: the manager's log must not appear there.
+        self._captured_log = structlog.testing.capture_logs()
+        self._captured_log.__enter__()
+        started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main(started)), daemon=True)
+        self._thread.start()
+        assert started.wait(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(10)
+        self._captured_log.__exit__(None, None, None)
+
+    async def _main(self, started: threading.Event) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        api = build_runner(self._services)
+        assert api.app is not None
+        api.app.middlewares.insert(0, self._inject_faults)
+        openai = web.Application(middlewares=[self._inject_faults])
+        openai.add_routes([web.post("/v1/chat/completions", self.openai.chat)])
+        runners = api, web.AppRunner(openai, shutdown_timeout=0.1)
+        try:
+            for runner in runners:
+                await runner.setup()
+                await web.TCPSite(runner, "127.0.0.1", 0).start()
+            self.url, openai_url = (f"http://127.0.0.1:{runner.addresses[0][1]}" for runner in runners)
+            self.openai_url = f"{openai_url}/v1"
+            started.set()
+            await self._stopped.wait()
+        finally:
+            for runner in runners:
+                await runner.cleanup()
+
+    @web.middleware
+    async def _inject_faults(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.requests.append(f"{request.method} {request.raw_path}")
+        place = request.method, request.path
+        if self.canned_times[place]:
+            self.canned_times[place] -= 1
+            status, body = self.canned[place]
+            return web.Response(status=status, text=body if isinstance(body, str) else body.model_dump_json())
+        if request.method == "GET":
+            self._advance(request)
+        answer: web.StreamResponse = await handler(request)
+        if place == ("POST", "/v1/sessions") and self.lost_answers:
+            self.lost_answers -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        return answer
+
+    def _advance(self, request: web.Request) -> None:
+        resource = request.match_info.route.resource
+        match resource.canonical if resource is not None else "":
+            case "/v1/sessions/{ref}":
+                session = self.store.sessions.find(request.match_info["ref"])
+                if session is not None and (session.endpoint is None or session.status is Status.TERMINATING):
+                    session.advance()
+            case "/v1/endpoints/{name}":
+                for replica in self.store.endpoints.replicas(request.match_info["name"]):
+                    replica.advance()
+
+
+async def _starting() -> dict[str, str]:
+    return {"postgres": "not yet"}

@@ -1,0 +1,43 @@
+"""A fake OpenAI API: answers every chat with the same pieces, in events that are cut at odd places."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from aiohttp import web
+
+
+class FakeOpenAi:
+    """``answer``: pieces of text, or objects sent as they are. ``sends_done``: the stream ends properly.
+
+    ``requests``: the bodies that were received.
+    """
+
+    def __init__(self) -> None:
+        self.answer: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
+        self.sends_done = True
+        self.requests: list[Any] = []
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(body)
+        if not body["stream"]:
+            content = "".join(piece for piece in self.answer if isinstance(piece, str))
+            return web.json_response({"choices": [{"message": {"role": "assistant", "content": content}}]})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b": ping\r\n\r\n" + _event({"choices": [{"delta": {"role": "assistant"}}]}))
+        for piece in self.answer:
+            event = _event({"choices": [{"delta": {"content": piece}}]} if isinstance(piece, str) else piece)
+            for half in (event[:9], event[9:]):
+                await response.write(half)
+                await asyncio.sleep(0.001)
+        if self.sends_done:
+            await response.write(_event({"choices": [], "usage": {}}) + b"data: [DONE]\n\n")
+        return response
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
