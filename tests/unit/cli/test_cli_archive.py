@@ -1,4 +1,4 @@
-"""What a session sends is unpacked safely; what is packed here comes back as it was."""
+"""Archives for ``moorage cp``: safe unpacking, and the round trip of packing and unpacking."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nothing(_: int) -> None:
     "name",
     ["../x", "/etc/x", "top/../../x", "other", "other/x", "", ".", "top/../x", "./../top", "..", "topp/x"],
 )
-def test_what_does_not_belong_is_refused(name: str, tmp_path: Path) -> None:
+def test_unpack_refuses_entries_outside_the_copy(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive):
         unpack(tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", nothing)
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["it"], [])
@@ -51,7 +51,7 @@ def test_what_does_not_belong_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "..", ".", "", "top", "b c", "..."]), max_size=6).map("/".join))
-def test_a_name_is_below_the_copy_or_refused(name: str) -> None:
+def test_entry_names_stay_below_the_copy_or_are_refused(name: str) -> None:
     try:
         parts = parts_of(name, "top")
     except UnsafeArchive:
@@ -65,7 +65,7 @@ def test_a_name_is_below_the_copy_or_refused(name: str) -> None:
     st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).map(tuple),
     st.lists(st.sampled_from(["a", "..", ".", "", "c"]), max_size=6).map("/".join),
 )
-def test_a_link_that_stays_inside_does(parts: tuple[str, ...], target: str) -> None:
+def test_links_judged_inside_point_inside(parts: tuple[str, ...], target: str) -> None:
     inside = stays_inside(parts, target)
     meant = os.path.normpath(os.path.join("/copy", *parts[:-1], target))
     if inside:
@@ -74,7 +74,7 @@ def test_a_link_that_stays_inside_does(parts: tuple[str, ...], target: str) -> N
     assert inside or target.startswith("/") or ".." in target.split("/")
 
 
-def test_links_out_of_the_copy_are_left_out_and_nothing_is_written_through_one(tmp_path: Path) -> None:
+def test_unpack_leaves_out_links_that_point_outside(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     sent = tar_of(
@@ -108,7 +108,9 @@ def test_links_out_of_the_copy_are_left_out_and_nothing_is_written_through_one(t
         lambda out: [entry("top", DIR), entry("top/a"), entry("top/a")],
     ],
 )
-def test_tricks(make: Callable[[str], list], tmp_path: Path) -> None:
+def test_unpack_refuses_archives_that_write_through_links(
+    make: Callable[[str], list], tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("s")
@@ -118,7 +120,7 @@ def test_tricks(make: Callable[[str], list], tmp_path: Path) -> None:
     assert (outside / "secret").stat().st_nlink == 1
 
 
-def test_what_a_link_meant_has_another_name_and_is_still_one_thing(tmp_path: Path) -> None:
+def test_unpack_accepts_any_single_top_name(tmp_path: Path) -> None:
     unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", nothing)
     assert (tmp_path / "it").read_bytes() == b"r"
     for names in (("a", "b"), ("..", "../x"), ("/etc", "/etc/x"), ("",)):
@@ -126,13 +128,13 @@ def test_what_a_link_meant_has_another_name_and_is_still_one_thing(tmp_path: Pat
             unpack(tar_of(*(entry(name, DIR) for name in names)), tmp_path / names[0][:1], "", nothing)
 
 
-def test_a_stream_that_breaks_off_is_no_copy(tmp_path: Path) -> None:
+def test_unpack_refuses_a_truncated_stream(tmp_path: Path) -> None:
     whole = tar_of(entry("top", data=b"y" * 100_000)).getvalue()
     with pytest.raises(UnsafeArchive):
         unpack(io.BytesIO(whole[:50_000]), tmp_path / "it", "top", nothing)
 
 
-def test_there_and_back(tmp_path: Path) -> None:
+def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "sub" / "deep").mkdir(parents=True)
     (source / "sub" / "run").write_bytes(b"#!\n" * 1000)
@@ -156,7 +158,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert (target / "sub/deep").is_dir()
 
 
-def test_a_directory_joins_one_that_is_there_and_a_file_replaces_one(tmp_path: Path) -> None:
+def test_install_merges_directories_and_replaces_files(tmp_path: Path) -> None:
     for name, text in (("made/a", "new"), ("made/d/b", "new"), ("target/a", "old"), ("target/d/c", "old")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -175,5 +177,5 @@ def test_a_directory_joins_one_that_is_there_and_a_file_replaces_one(tmp_path: P
         ("file", None), ("./a:b", None), ("/a:b", None), ("~/a:b", None), (":x", None), ("", None),
     ],
 )  # fmt: skip
-def test_which_of_the_two_is_in_a_session(text: str, meant: tuple[str, str] | None) -> None:
+def test_remote_path(text: str, meant: tuple[str, str] | None) -> None:
     assert remote_path(text) == meant

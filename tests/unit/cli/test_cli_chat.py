@@ -1,4 +1,4 @@
-"""``chat``: one question by argument or stdin, a conversation at a terminal."""
+"""``moorage chat``: one question by argument or stdin, and a conversation on a terminal."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def serve(manager: FakeManager, *names: str) -> None:
         session.finish()
 
 
-def test_one_question(manager: FakeManager, moorage: Run) -> None:
+def test_chat_answers_one_question(manager: FakeManager, moorage: Run) -> None:
     manager.openai.answer = [" the \x1b[2J sea", "."]
     assert moorage("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \ufffd[2J sea.\n"
     assert moorage("chat", "tiny", stdin="From stdin\n").exit_code == 0
@@ -35,7 +35,7 @@ def test_one_question(manager: FakeManager, moorage: Run) -> None:
     assert manager.openai.requests[0]["max_tokens"] == 5
 
 
-def test_the_only_ready_model_needs_no_name(manager: FakeManager, moorage: Run) -> None:
+def test_chat_needs_no_name_when_one_model_is_ready(manager: FakeManager, moorage: Run) -> None:
     result = moorage("chat", "two words")
     assert result.exit_code == 3
     assert "moorage serve" in result.stderr
@@ -51,7 +51,7 @@ def test_the_only_ready_model_needs_no_name(manager: FakeManager, moorage: Run) 
     assert "other, tiny" in result.stderr
 
 
-def test_an_error_in_mid_stream_is_a_failure(manager: FakeManager, moorage: Run) -> None:
+def test_chat_fails_on_an_error_in_mid_stream(manager: FakeManager, moorage: Run) -> None:
     manager.openai.answer = [
         "half",
         {"error": {"message": "engine died", "code": 500, "type": "server_error"}},
@@ -61,11 +61,11 @@ def test_an_error_in_mid_stream_is_a_failure(manager: FakeManager, moorage: Run)
     assert "moorage: engine died" in result.stderr
 
 
-def test_no_question_at_all(moorage: Run) -> None:
+def test_chat_refuses_an_empty_question(moorage: Run) -> None:
     assert moorage("chat", "tiny", stdin="").exit_code == 2
 
 
-def test_a_conversation_at_a_terminal(manager: FakeManager, tmp_path: Path) -> None:
+def test_chat_on_a_terminal_keeps_the_conversation(manager: FakeManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path), "NO_COLOR": "1"}
     command = [sys.executable, "-c", "from moorage.cli import app; app()", "chat", "tiny"]

@@ -1,4 +1,4 @@
-"""Clusters as they are asked for, and shown."""
+"""Cluster options, and how clusters are shown."""
 
 import json
 
@@ -14,7 +14,7 @@ def made(manager: FakeManager) -> ScriptedSession:
     return one
 
 
-def test_a_cluster_is_asked_for(manager: FakeManager, moorage: Run) -> None:
+def test_start_requests_a_cluster(manager: FakeManager, moorage: Run) -> None:
     words = ("--cluster", "4", "--cluster-mode", "multi-node", "--on-kernel-loss", "degrade")
     assert moorage("start", "--no-wait", *words).exit_code == 0
     cluster = made(manager).spec.cluster
@@ -22,12 +22,12 @@ def test_a_cluster_is_asked_for(manager: FakeManager, moorage: Run) -> None:
     assert (cluster.size, cluster.mode, cluster.on_kernel_loss) == (4, "multi-node", "degrade")
 
 
-def test_a_cluster_of_one_is_none(manager: FakeManager, moorage: Run) -> None:
+def test_a_cluster_of_one_kernel_is_no_cluster(manager: FakeManager, moorage: Run) -> None:
     assert moorage("run", "--no-wait", "--cluster", "1", "--", "true").exit_code == 0
     assert made(manager).spec.cluster is None
 
 
-def test_what_is_no_cluster_is_refused(manager: FakeManager, moorage: Run) -> None:
+def test_run_refuses_invalid_clusters(manager: FakeManager, moorage: Run) -> None:
     for words, said in (
         (("--cluster-mode", "multi-node"), "--cluster 4"),
         (("--cluster", "4", "--cluster-mode", "both"), "multi-node"),
@@ -39,7 +39,7 @@ def test_what_is_no_cluster_is_refused(manager: FakeManager, moorage: Run) -> No
     assert manager.sessions == []
 
 
-def test_a_sub_that_failed_is_not_taken_for_main1(manager: FakeManager, moorage: Run) -> None:
+def test_run_reports_the_failed_sub_kernel(manager: FakeManager, moorage: Run) -> None:
     """main1 was only stopped: its exit code explains nothing."""
     given = runs(-15, Reason.EXIT_NONZERO, b"main1 said this\n")
     manager.next_session(**(given | {"detail": "sub1: it ended with 7"}))

@@ -1,4 +1,4 @@
-"""What is told of a start that takes long."""
+"""Progress of a slow start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.cli.progress import Progress
 from moorage.cli.summary import Stage
 
 
-def test_without_a_terminal_each_kind_of_work_is_a_line_once() -> None:
+def test_progress_prints_each_activity_once_without_a_terminal() -> None:
     out = io.StringIO()
     told = [Stage("queued", 0.0), Stage("starting", 0.5)]
     with Progress(Console(file=out, width=80), "job") as progress:

@@ -1,4 +1,4 @@
-"""``serve``: progress, the way to the model, and every way that it can fail."""
+"""``moorage serve``: progress, the sample request, and every failure."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from moorage.common.model.status import Status
 from moorage.common.views.resources import Hold, Problem
 
 
-def test_it_waits_with_progress_and_prints_how_to_ask(
+def test_serve_shows_progress_and_prints_a_sample_request(
     manager: FakeManager, moorage: Run, tmp_path: Path
 ) -> None:
     gguf = tmp_path / "tiny.gguf"
@@ -35,7 +35,7 @@ def test_it_waits_with_progress_and_prints_how_to_ask(
     assert "moorage chat tiny" in result.stdout
 
 
-def test_json_and_name_alone_on_stdout(manager: FakeManager, moorage: Run) -> None:
+def test_serve_prints_only_json_or_name_to_stdout(manager: FakeManager, moorage: Run) -> None:
     result = moorage("serve", "org/big", "-o", "json")
     answer = json.loads(result.stdout)
     assert (answer["endpoint"]["name"], answer["endpoint"]["spec"]["engine"]) == ("big", "vllm")
@@ -44,7 +44,7 @@ def test_json_and_name_alone_on_stdout(manager: FakeManager, moorage: Run) -> No
     assert manager.endpoints["big2"].resources == {"cpu": "1", "mem": "1GiB", "cuda.device": "2"}
 
 
-def test_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
+def test_serve_with_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
     words = ("serve", "mine", "--probe", "/ok", "--", "python", "-m", "server", "--port", "{port}")
     assert moorage(*words).exit_code == 0
     spec = manager.endpoints["mine"]
@@ -53,7 +53,7 @@ def test_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
     assert spec.probe.path == "/ok"
 
 
-def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: FakeManager, moorage: Run) -> None:
+def test_serve_reports_a_failed_start_and_deletes_the_endpoint(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n"))
     result = moorage("serve", "org/big")
     assert result.exit_code == 1
@@ -68,7 +68,7 @@ def test_failure_is_told_with_log_and_next_step_and_taken_back(manager: FakeMana
     assert manager.endpoints == {}
 
 
-def test_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run) -> None:
+def test_serve_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**fails_with(Reason.MODEL_MISSING, "", ""))
     result = moorage("serve", "org/big", "--keep")
     assert result.exit_code == 1
@@ -76,7 +76,7 @@ def test_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run) -> No
     assert "big" in manager.endpoints
 
 
-def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: FakeManager, moorage: Run) -> None:
+def test_serve_timeout_names_what_the_endpoint_waits_for(manager: FakeManager, moorage: Run) -> None:
     hold = Hold(
         reason=Reason.INSUFFICIENT_RESOURCES,
         text="no free GPU",
@@ -93,7 +93,7 @@ def test_a_wait_that_takes_too_long_says_what_it_waits_for(manager: FakeManager,
     assert "big" in manager.endpoints
 
 
-def test_an_endpoint_that_is_deleted_meanwhile(manager: FakeManager, moorage: Run) -> None:
+def test_serve_fails_when_the_endpoint_is_deleted(manager: FakeManager, moorage: Run) -> None:
     gone = Problem(title="x", status=404, detail="no endpoint", code="not-found")
     manager.can("GET", "/v1/endpoints/big", 404, gone)
     result = moorage("serve", "org/big")
@@ -101,21 +101,21 @@ def test_an_endpoint_that_is_deleted_meanwhile(manager: FakeManager, moorage: Ru
     assert "deleted during the wait" in result.stderr
 
 
-def test_a_manager_that_is_away_for_a_moment_is_waited_for(manager: FakeManager, moorage: Run) -> None:
+def test_serve_tolerates_a_short_outage_of_the_manager(manager: FakeManager, moorage: Run) -> None:
     away = Problem(title="x", status=503, detail="the database does not answer", code="store-unavailable")
     manager.can("GET", "/v1/endpoints/big", 503, away, times=3)
     result = moorage("serve", "org/big")
     assert result.exit_code == 0, result.stderr
 
 
-def test_no_wait_and_no_replicas_return_at_once(manager: FakeManager, moorage: Run) -> None:
+def test_serve_returns_at_once_without_wait_or_replicas(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(script=[])
     assert moorage("serve", "org/a", "--no-wait").exit_code == 0
     assert moorage("serve", "org/b", "--replicas", "0").exit_code == 0
     assert [s.status for s in manager.sessions] == [Status.PENDING]
 
 
-def test_a_name_in_use(manager: FakeManager, moorage: Run) -> None:
+def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None:
     moorage("serve", "org/big")
     result = moorage("serve", "other/big")
     assert result.exit_code == 1

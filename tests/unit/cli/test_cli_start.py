@@ -1,4 +1,4 @@
-"""``start``, and what can be done next."""
+"""``moorage start``, and the next steps that it prints."""
 
 import json
 
@@ -16,7 +16,7 @@ def started(manager: FakeManager) -> ScriptedSession:
     return one
 
 
-def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: FakeManager, moorage: Run) -> None:
+def test_start_waits_until_running_and_prints_next_steps(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60s")
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
@@ -28,7 +28,7 @@ def test_start_waits_until_it_runs_and_says_what_to_do_next(manager: FakeManager
     assert "moorage stop dev" in result.stderr
 
 
-def test_start_runs_a_program_of_ones_own(manager: FakeManager, moorage: Run) -> None:
+def test_start_runs_a_given_program(manager: FakeManager, moorage: Run) -> None:
     result = moorage("start", "-o", "json", "--", "jupyter", "lab", "--name", "x")
     assert json.loads(result.stdout)["status"] == "RUNNING"
     assert started(manager).spec.command == ["jupyter", "lab", "--name", "x"]
@@ -40,7 +40,7 @@ def test_start_without_waiting(manager: FakeManager, moorage: Run) -> None:
     assert "moorage stop dev" in result.stderr
 
 
-def test_start_that_fails_says_why_and_shows_its_log(manager: FakeManager, moorage: Run) -> None:
+def test_start_reports_a_failure_with_its_log(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**fails_with(Reason.CREATE_FAILED, "no such file", "no such program\n"))
     result = moorage("start", "--", "nonsense")
     assert result.exit_code == 1
@@ -48,14 +48,14 @@ def test_start_that_fails_says_why_and_shows_its_log(manager: FakeManager, moora
     assert "no such program" in result.stderr
 
 
-def test_start_gives_up_waiting_in_time(manager: FakeManager, moorage: Run) -> None:
+def test_start_honours_its_timeout(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(script=[])
     result = moorage("start", "--timeout", "0.2s")
     assert result.exit_code == 124
     assert "nothing was stopped" in result.stderr
 
 
-def test_describe_says_what_to_do_next_while_there_is_something(manager: FakeManager, moorage: Run) -> None:
+def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, moorage: Run) -> None:
     job = manager.add_session(batch("job"))
     assert "moorage stop job" in moorage("describe", "job").stdout
     job.stop(Reason.USER_REQUESTED)
@@ -75,7 +75,9 @@ def test_describe_says_what_to_do_next_while_there_is_something(manager: FakeMan
         (("exec", "nobody", "--", "true"), 3, ""),
     ],
 )
-def test_what_cannot_be_is_told(moorage: Run, words: tuple[str, ...], code: int, told: str) -> None:
+def test_cp_and_exec_refuse_invalid_arguments(
+    moorage: Run, words: tuple[str, ...], code: int, told: str
+) -> None:
     result = moorage(*words)
     assert result.exit_code == code, result.stderr
     assert told in result.stderr

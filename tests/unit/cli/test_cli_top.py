@@ -1,4 +1,4 @@
-"""``top``, and what ``describe`` and ``agents`` say that is used."""
+"""Usage in ``top``, ``describe`` and ``agents``."""
 
 import fcntl
 import json
@@ -40,7 +40,7 @@ def test_sessions(manager: FakeManager, moorage: Run) -> None:
     assert [one["latest"]["cpu"] for one in found] == [1500, 1500]
 
 
-def test_nothing_runs(moorage: Run) -> None:
+def test_top_without_running_sessions(moorage: Run) -> None:
     result = moorage("top", "--once")
     assert result.stdout == ""
     assert "moorage ps" in result.stderr
@@ -69,12 +69,12 @@ def agent(name: str, **used: int) -> AgentStats:
 @pytest.mark.parametrize(
     ("sort", "names"), [(Sort.CPU, "bac"), (Sort.MEMORY, "abc"), (Sort.GPU, "abc"), (Sort.RX, "abc")]
 )
-def test_order(sort: Sort, names: str) -> None:
+def test_agents_sort_by_usage(sort: Sort, names: str) -> None:
     found = [agent("c"), agent("a", cpu=1, memory=9), agent("b", cpu=2, memory=3)]
     assert [view.id for view in by_usage(found, sort)] == list(names)
 
 
-def test_describe_shows_what_a_running_session_uses(manager: FakeManager, moorage: Run) -> None:
+def test_describe_shows_current_usage(manager: FakeManager, moorage: Run) -> None:
     made = manager.add_session(batch("job"), status=Status.RUNNING, script=[])
     assert made.view().kernels
     shown = moorage("describe", "job").stdout
@@ -91,7 +91,7 @@ def test_describe_shows_what_a_running_session_uses(manager: FakeManager, moorag
     assert stats["kernels"][0]["latest"]["cpu"] == 1500
 
 
-def test_on_a_terminal_it_goes_on_until_it_is_stopped(manager: FakeManager, tmp_path: Path) -> None:
+def test_top_refreshes_on_a_terminal_until_ctrl_c(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"), status=Status.RUNNING, script=[])
     own, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 160, 0, 0))

@@ -1,4 +1,4 @@
-"""``why`` and what it shows."""
+"""``moorage why`` and ``moorage plan``."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
     assert line.startswith("NOT MET")
 
 
-def test_why_as_json_is_what_the_manager_said(manager: FakeManager, moorage: Run) -> None:
+def test_why_json_is_the_answer_of_the_manager(manager: FakeManager, moorage: Run) -> None:
     manager.can("GET", "/v1/sessions/train/why", 200, VIEW)
     assert WhyView.model_validate(json.loads(moorage("why", "train", "-o", "json").stdout)) == VIEW
 
 
-def test_why_of_a_name_that_is_not_there(moorage: Run) -> None:
+def test_why_of_an_unknown_session(moorage: Run) -> None:
     result = moorage("why", "nobody")
     assert result.exit_code != 0
 
@@ -74,7 +74,7 @@ PLAN = PlanView(
 )
 
 
-def test_plan_says_where_and_makes_nothing(manager: FakeManager, moorage: Run) -> None:
+def test_plan_prints_the_placement_and_creates_nothing(manager: FakeManager, moorage: Run) -> None:
     manager.can("POST", "/v1/sessions", 200, PLAN)
     result = moorage("plan", "--gpus", "1", "--timeout", "60s", "--after", "train")
     assert result.exit_code == 0, result.stderr

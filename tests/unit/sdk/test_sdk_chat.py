@@ -1,4 +1,4 @@
-"""Chat over a real HTTP stream that is cut in odd places."""
+"""Chat over an HTTP stream that is cut at odd places."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ async def answer(manager: FakeManager, key: str = KEY, **options: Any) -> list[s
     return [text async for text in chat(manager.openai_url, key, "tiny", ASK, **options)]
 
 
-async def test_streamed_and_whole(manager: FakeManager) -> None:
+async def test_chat_streamed_and_whole(manager: FakeManager) -> None:
     manager.openai.answer = ["Ünï", " 🚢", "."]
     assert await answer(manager) == ["Ünï", " 🚢", "."]
     assert await answer(manager, stream=False) == ["Ünï 🚢."]
@@ -50,25 +50,25 @@ async def test_an_error_in_mid_stream(manager: FakeManager) -> None:
         (200, '{"error": null, "choices": []}', "not an OpenAI API"),
     ],
 )
-async def test_refusals_of_all_shapes(manager: FakeManager, status: int, body: str, said: str) -> None:
+async def test_errors_of_all_shapes(manager: FakeManager, status: int, body: str, said: str) -> None:
     manager.can("POST", "/v1/chat/completions", status, body)
     with pytest.raises(ApiError, match=said):
         await answer(manager, stream=False)
 
 
-async def test_a_stream_that_just_ends_is_not_whole(manager: FakeManager) -> None:
+async def test_a_stream_without_its_end_is_an_error(manager: FakeManager) -> None:
     manager.openai.sends_done = False
     with pytest.raises(Unreachable, match="was cut off"):
         await answer(manager)
 
 
-async def test_nobody_there() -> None:
+async def test_unreachable_proxy() -> None:
     with pytest.raises(Unreachable, match=r"--openai-url"):
         _ = [text async for text in chat("http://127.0.0.1:1/v1", KEY, "tiny", ASK)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_events_out_of_pieces_of_any_size(size: int) -> None:
+def test_event_reader_accepts_pieces_of_any_size(size: int) -> None:
     raw = b": hi\n\ndata: a\r\ndata: b\r\n\r\n"
     raw += b"event: error\ndata:c\n\nid: 7\ndata: \xc3\xbc\n\ndata: unfinished\n"
     reader, found = EventReader(), []

@@ -1,4 +1,4 @@
-"""The client against a server that answers by the contract."""
+"""The client against the real API."""
 
 import socket
 
@@ -17,7 +17,7 @@ def endpoint(name: str) -> EndpointSpec:
     return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
 
 
-async def test_a_session_from_creation_to_its_history(manager: FakeManager) -> None:
+async def test_create_get_stop_and_history_of_a_session(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         made = await client.create_session(batch("train/1"))
         assert (made.name, made.status) == ("train/1", Status.PENDING)
@@ -28,7 +28,7 @@ async def test_a_session_from_creation_to_its_history(manager: FakeManager) -> N
         assert [e.to_status for e in story] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
 
 
-async def test_a_create_whose_answer_was_lost_is_safe_to_send_again(manager: FakeManager) -> None:
+async def test_a_create_with_a_lost_answer_can_be_repeated(manager: FakeManager) -> None:
     manager.lost_answers = 1
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable):
@@ -37,7 +37,7 @@ async def test_a_create_whose_answer_was_lost_is_safe_to_send_again(manager: Fak
     assert [made.id] == [session.id for session in manager.sessions]
 
 
-async def test_a_listing_goes_on_by_its_cursor(manager: FakeManager) -> None:
+async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> None:
     for number in range(5):
         manager.add_session(batch(f"job-{number}"))
     async with Client(manager.url, KEY) as client:
@@ -80,7 +80,7 @@ async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
         assert caught.value.status == 404
 
 
-async def test_a_log_that_breaks_off_is_no_end(manager: FakeManager) -> None:
+async def test_a_log_that_is_cut_off_raises(manager: FakeManager) -> None:
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=True)
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
@@ -105,14 +105,14 @@ async def test_a_wrong_key_is_401(manager: FakeManager) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 502])
-async def test_something_else_at_the_address_is_named(manager: FakeManager, status: int) -> None:
+async def test_another_server_at_the_address_is_reported(manager: FakeManager, status: int) -> None:
     manager.can("GET", "/v1/agents", status, "<html>It works!</html>")
     async with Client(manager.url, KEY) as client:
         with pytest.raises(ApiError, match=r"It works.*not a Moorage manager.*--url"):
             await client.list_agents()
 
 
-async def test_nobody_at_the_address() -> None:
+async def test_unreachable_manager() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         async with Client(f"http://127.0.0.1:{taken.getsockname()[1]}", KEY) as client:
@@ -120,7 +120,7 @@ async def test_nobody_at_the_address() -> None:
                 await client.list_agents()
 
 
-async def test_a_silent_server_is_given_up() -> None:
+async def test_a_silent_server_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -130,18 +130,18 @@ async def test_a_silent_server_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8700", "ftp://host", "http://", "http://host:port"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="http://127"):
         Client(url)
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nbreak", "ключ"])
-def test_a_key_that_is_none(key: str) -> None:
+def test_invalid_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidInput, match="API key"):
         Client("http://127.0.0.1:1", key)
 
 
-async def test_an_empty_name_asks_nobody(manager: FakeManager) -> None:
+async def test_an_empty_name_sends_no_request(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         with pytest.raises(InvalidInput, match="empty"):
             await client.get_session("")

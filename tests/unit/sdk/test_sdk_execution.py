@@ -1,4 +1,4 @@
-"""Leaving a command, whatever it does: against a server that plays the manager's WebSocket."""
+"""Disconnecting from a command, against a fake of the manager's WebSocket."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def deaf() -> AsyncIterator[Deaf]:
         await runner.cleanup()
 
 
-async def test_who_leaves_input_untaken_goes_and_is_missed(deaf: Deaf) -> None:
+async def test_leaving_disconnects_beside_unread_input(deaf: Deaf) -> None:
     """The goodbye stands behind the input, and each word of the command renews the wait for an answer."""
     async with aiohttp.ClientSession() as http, asyncio.timeout(30):
         async with run_command(http, deaf.url, SPEC, timeout_s=10, unreachable=_unreachable) as command:

@@ -1,4 +1,4 @@
-"""``ps``, ``describe``, ``agents``, ``groups``: whole, harmless, and pure JSON."""
+"""Lists and descriptions: sessions, endpoints, agents, groups, quotas."""
 
 import json
 
@@ -20,7 +20,7 @@ def tiny() -> EndpointSpec:
     )
 
 
-def test_ps_shows_the_living_and_with_all_the_ended(manager: FakeManager, moorage: Run) -> None:
+def test_ps_shows_live_sessions_and_with_all_also_ended_ones(manager: FakeManager, moorage: Run) -> None:
     manager.add_endpoint(tiny())
     manager.add_session(batch("going"))
     manager.add_session(batch("gone"), status=Status.TERMINATED, script=[])
@@ -35,19 +35,19 @@ def test_ps_shows_the_living_and_with_all_the_ended(manager: FakeManager, moorag
     assert moorage("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
 
 
-def test_ps_goes_through_all_pages(manager: FakeManager, moorage: Run) -> None:
+def test_ps_reads_all_pages(manager: FakeManager, moorage: Run) -> None:
     for number in range(205):
         manager.add_session(batch(f"job-{number}"))
     assert len(moorage("ps", "-o", "name").stdout.splitlines()) == 205
 
 
-def test_ps_says_what_to_do_when_there_is_nothing(moorage: Run) -> None:
+def test_ps_prints_next_steps_when_nothing_runs(moorage: Run) -> None:
     result = moorage("ps")
     assert result.stdout == ""
     assert "moorage serve" in result.stderr
 
 
-def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: FakeManager, moorage: Run) -> None:
+def test_user_text_is_printed_without_markup_or_escapes(manager: FakeManager, moorage: Run) -> None:
     nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
     manager.next_session(**({"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}))
     manager.add_session(batch("job"))
@@ -59,7 +59,7 @@ def test_what_users_wrote_is_shown_as_it_is_but_harmless(manager: FakeManager, m
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
 
 
-def test_describe_a_waiting_session_says_why(manager: FakeManager, moorage: Run) -> None:
+def test_describe_explains_why_a_session_waits(manager: FakeManager, moorage: Run) -> None:
     hold = Hold(
         reason=Reason.NO_ELIGIBLE_AGENT,
         text="no agent",
@@ -74,7 +74,9 @@ def test_describe_a_waiting_session_says_why(manager: FakeManager, moorage: Run)
         assert part in shown
 
 
-def test_describe_a_failing_endpoint_has_reason_log_and_story(manager: FakeManager, moorage: Run) -> None:
+def test_describe_shows_reason_log_and_history_of_a_failing_endpoint(
+    manager: FakeManager, moorage: Run
+) -> None:
     manager.add_endpoint(tiny(), **fails_with(Reason.EXIT_NONZERO, "exit code 7", "no such file\n"))
     for session in manager.sessions:
         session.finish()
@@ -119,7 +121,7 @@ def test_agents(manager: FakeManager, moorage: Run) -> None:
     assert moorage("agents", "describe", "nope").exit_code == 3
 
 
-def test_what_lies_near_a_gpu_is_shown_where_an_agent_tells(manager: FakeManager, moorage: Run) -> None:
+def test_agents_describe_shows_device_topology(manager: FakeManager, moorage: Run) -> None:
     whole = OfferView(
         slot="cuda.device",
         device_id="GPU-0",
@@ -162,7 +164,7 @@ def test_groups(manager: FakeManager, moorage: Run) -> None:
     assert manager.store.groups.options["default"].hol == "strict"
 
 
-def test_every_option_of_a_group_is_set_by_its_name(manager: FakeManager, moorage: Run) -> None:
+def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage: Run) -> None:
     words = (
         "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
     )
@@ -197,7 +199,7 @@ def test_every_option_of_a_group_is_set_by_its_name(manager: FakeManager, moorag
         ("hol", ("OPTION", "hol=backfill")),
     ],
 )
-def test_a_wrong_option_is_told_with_what_is_allowed(
+def test_groups_set_names_the_allowed_options(
     manager: FakeManager, moorage: Run, option: str, told: tuple[str, ...]
 ) -> None:
     before = manager.store.groups.options["default"]
@@ -241,7 +243,7 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
         ("user ann pending=many", "valid integer"),
     ],
 )
-def test_a_wrong_quota_is_refused(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
+def test_quotas_set_refuses_invalid_limits(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
     refused = moorage("quotas", "set", *words.split())
     assert refused.exit_code == 2
     assert told in refused.stderr

@@ -1,4 +1,4 @@
-"""What all verbs share: connection, errors, exit codes, colours, help."""
+"""Behavior shared by all commands: connection, errors, exit codes, colours, help."""
 
 import functools
 import json
@@ -16,13 +16,12 @@ from scripted_session import batch
 
 from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
-from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import ConfigError
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 
 
-def test_connection_refused_says_what_to_start(moorage: Run) -> None:
+def test_connection_refused_names_the_next_step(moorage: Run) -> None:
     result = moorage("ps", "--url", "http://127.0.0.1:1")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -52,14 +51,14 @@ def test_exit_codes(moorage: Run, words: tuple[str, ...], code: int) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_a_control_character_in_an_error_stays_harmless(manager: FakeManager, moorage: Run) -> None:
+def test_errors_are_printed_without_control_characters(manager: FakeManager, moorage: Run) -> None:
     manager.can("GET", "/v1/endpoints", 500, "\x1b[2Jboo")
     result = moorage("ps")
     assert "boo" in result.stderr
     assert "\x1b" not in result.stderr
 
 
-def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Path) -> None:
+def test_connection_sources_have_an_order(tmp_path: Path) -> None:
     env = {"MOORAGE_HOME": str(tmp_path)}
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1", "")
@@ -78,7 +77,7 @@ def test_flags_come_before_environment_before_files_before_defaults(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"url": 3}'])
-def test_a_broken_connection_file_is_named(tmp_path: Path, content: str) -> None:
+def test_an_invalid_connection_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "connection.json").write_text(content)
     with pytest.raises(ConfigError, match=r"connection\.json is not a JSON object"):
         find_connection({"MOORAGE_HOME": str(tmp_path)})
@@ -100,7 +99,7 @@ def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
     assert "\x1b[3" not in shown("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
 
 
-def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: FakeManager, tmp_path: Path) -> None:
+def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"TERM": "xterm", "MOORAGE_OPENAI_URL": manager.openai_url}
@@ -122,7 +121,7 @@ def test_progress_moves_on_a_terminal_and_leaves_stdout_alone(manager: FakeManag
     assert "\x1b[?25h" in told  # and came back
 
 
-def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: FakeManager, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_path: Path) -> None:
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     # A shell that runs tests in the background has them ignore Ctrl-C, and children inherit that.
@@ -144,7 +143,7 @@ def test_ctrl_c_while_waiting_leaves_it_and_says_so(manager: FakeManager, tmp_pa
     assert "big" in manager.endpoints
 
 
-def test_a_reader_that_goes_away_is_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
+def test_a_closed_stdout_prints_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
     for number in range(300):
         manager.add_session(batch(f"job-{number}"))
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
@@ -160,7 +159,7 @@ def test_a_reader_that_goes_away_is_no_traceback(manager: FakeManager, tmp_path:
     assert done.returncode == 1
 
 
-def test_every_verb_has_help_with_an_example(moorage: Run) -> None:
+def test_help_of_every_command_has_an_example(moorage: Run) -> None:
     listed = moorage().stdout
     for name in ("serve", "run", "ps", "describe", "logs", "chat", "stop", "scale", "agents", "groups"):
         assert name in listed
@@ -194,11 +193,3 @@ def test_local_paths_become_absolute_and_hub_ids_stay(
     assert locate_model("tiny.gguf") == str(tmp_path / "tiny.gguf")
     (tmp_path / "Qwen" / "Qwen3-0.6B").mkdir(parents=True)
     assert locate_model("Qwen/Qwen3-0.6B") == str(tmp_path / "Qwen" / "Qwen3-0.6B")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(-1, "0.00s"), (0.314, "0.31s"), (42.9, "42s"), (192, "3m12s"), (18_120, "5h02m"), (277_200, "3d5h")],
-)
-def test_durations(seconds: float, shown: str) -> None:
-    assert format_duration(seconds) == shown

@@ -1,4 +1,4 @@
-"""``run``, ``logs`` and ``stop``."""
+"""``moorage run``, ``logs``, ``stop`` and ``scale``."""
 
 import json
 
@@ -16,7 +16,7 @@ def custom(name: str) -> EndpointSpec:
     return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
 
 
-def test_run_shows_the_output_and_nothing_else_on_stdout(manager: FakeManager, moorage: Run) -> None:
+def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**runs(0, Reason.EXIT_ZERO, b"\xffone\n", b"two\n"))
     result = moorage("run", "--env", "A=b=c", "--timeout", "1m", "--", "python", "-o", "x", "--name", "y")
     assert result.exit_code == 0
@@ -35,7 +35,7 @@ def test_run_shows_the_output_and_nothing_else_on_stdout(manager: FakeManager, m
         (-9, Reason.TIMEOUT, 137),
     ],
 )
-def test_run_exits_as_the_program_did(
+def test_run_exits_with_the_code_of_the_program(
     manager: FakeManager, moorage: Run, code: int | None, reason: Reason, exits: int
 ) -> None:
     manager.next_session(**(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}))
@@ -64,7 +64,7 @@ def test_run_makes_one_session_even_if_the_answer_is_lost(manager: FakeManager, 
     assert len(manager.sessions) == 2, "each call has a key of its own"
 
 
-def test_run_outlives_a_log_that_breaks_off(manager: FakeManager, moorage: Run) -> None:
+def test_run_survives_a_log_that_is_cut_off(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}))
     result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
@@ -97,7 +97,7 @@ def test_stop_an_endpoint_waits_for_its_replicas(manager: FakeManager, moorage: 
     assert other.status is Status.PENDING
 
 
-def test_stop_gives_up_waiting_in_time(manager: FakeManager, moorage: Run) -> None:
+def test_stop_honours_its_timeout(manager: FakeManager, moorage: Run) -> None:
     manager.add_session(batch("job"), advances_to_stop=10_000)
     result = moorage("stop", "job", "--timeout", "200ms")
     assert result.exit_code == 124
@@ -112,7 +112,7 @@ def test_scale(manager: FakeManager, moorage: Run) -> None:
     assert moorage("scale", "nope", "1").exit_code == 3
 
 
-def test_run_says_what_it_waits_for_and_where_it_may_go(manager: FakeManager, moorage: Run) -> None:
+def test_run_passes_dependencies_and_placement(manager: FakeManager, moorage: Run) -> None:
     words = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
     more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
     assert moorage("run", *words.split(), *more.split()).exit_code == 0
@@ -146,7 +146,7 @@ def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
         ("--priority 101", "--priority"),
     ],
 )
-def test_run_refuses_what_is_not_allowed(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
+def test_run_refuses_invalid_options(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
     refused = moorage("run", *words.split(), "--", "true")
     assert refused.exit_code == 2
     assert told in refused.stderr
