@@ -280,7 +280,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
     ("agents", "item", "reason", "said"),
     [
         ([], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"]),
-        ([HUGE_SILENT], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["1 agent: silent or draining: no new work"]),
+        ([HUGE_SILENT], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["1 agent: silent or lost: no new work"]),
         (
             [SMALL_BUSY],
             ask("s", {"cpu": 1500}),
@@ -291,14 +291,14 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [SMALL_BUSY, HUGE_SILENT],
             ask("s"),
             Reason.INSUFFICIENT_RESOURCES,
-            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or draining: no new work"],
+            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or lost: no new work"],
         ),
         # The silent agent could hold it one day: the session waits for an agent and does not fail.
         (
             [SMALL_BUSY, HUGE_SILENT],
             ask("s", {"cpu": 8000}),
             Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or draining: no new work"],
+            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or lost: no new work"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],

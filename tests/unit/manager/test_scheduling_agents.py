@@ -84,11 +84,11 @@ def test_agent_selection(
         ),
         pytest.param(
             [LOW, HIGH], session("s", 4, designated=frozenset({"low"})), Reason.INSUFFICIENT_RESOURCES,
-            ["1 agent: needs 4 cpu, 2 free", "1 agent: not one of the agents that were named"], id="C26",
+            ["1 agent: needs 4 cpu, 2 free", "1 agent: not one of the designated agents"], id="C26",
         ),
         pytest.param(
             [LOW], session("s", designated=frozenset({"gone"})), Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: not one of the agents that were named"], id="C27",
+            ["1 agent: not one of the designated agents"], id="C27",
         ),
         pytest.param(
             [], session("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"],
@@ -100,13 +100,13 @@ def test_agent_selection(
         ),
         pytest.param(
             [node("a", max_kernels=2, kernels=2)], session("s"), Reason.INSUFFICIENT_RESOURCES,
-            ["1 agent: runs as many kernels as it may (2)"], id="container limit",
+            ["1 agent: runs its maximum of 2 kernels"], id="container limit",
         ),
         pytest.param(
             [node("a", draining=True), node("b", fenced=True)], session("s"), Reason.NO_ELIGIBLE_AGENT,
             [
                 "1 agent: cordoned or draining: no new work",
-                "1 agent: fenced until it is back: work that was given up may still use its devices",
+                "1 agent: fenced until it reports again: abandoned work may still use its devices",
             ], id="drain and fence",
         ),
     ],
@@ -240,7 +240,7 @@ def test_cluster_hold_says_that_its_kernels_do_not_fit_at_once() -> None:
     assert hold(answer, "s").reason is Reason.INSUFFICIENT_RESOURCES
     assert [refusal_message(refusal) for refusal in hold(answer, "s").refusals] == [
         "1 agent: needs 2 cpu, 0 free",
-        "1 agent: has room for some of the 2 kernels, but not for all at once",
+        "1 agent: some of the 2 kernels fit, but not all at once",
     ]
     never = make_plan([node("a", 4)], [cluster("s", 2, 2, mode="multi-node")])
     assert hold(never, "s").reason is Reason.INFEASIBLE

@@ -97,7 +97,7 @@ def test_mutually_exclusive_device_families() -> None:
         [node("a", gpus=2)], [session("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),)
     )
     assert [unmet_message(u) for u in hold(answer, "s").unmet] == [
-        "asks for cuda, mig, of which a session may have one only"
+        "requests cuda, mig, but a session may request only one of them"
     ]
 
 

@@ -6,11 +6,11 @@ from moorage.common.model.slots import format_amount
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetCondition, UnmetKind
 
 _FIXED = {
-    RefusalKind.UNAVAILABLE: "silent or draining: no new work",
+    RefusalKind.UNAVAILABLE: "silent or lost: no new work",
     RefusalKind.DRAINING: "cordoned or draining: no new work",
-    RefusalKind.FENCED: "fenced until it is back: work that was given up may still use its devices",
-    RefusalKind.DESIGNATED: "not one of the agents that were named",
-    RefusalKind.SHARES: "gives parts of its devices in other steps, or none",
+    RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",
+    RefusalKind.DESIGNATED: "not one of the designated agents",
+    RefusalKind.SHARES: "cannot split its devices into the requested fractions",
     RefusalKind.AVOIDED: "avoided: an earlier start of this session failed there",
 }
 
@@ -24,19 +24,21 @@ def refusal_message(refusal: Refusal) -> str:
         return "the resource group has no agent"
     if kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
         most = "at most " if several else ""
-        asked, had = format_amount(slot, refusal.requested), format_amount(slot, refusal.available)
-        rest = f"{most}{had} free" if kind is RefusalKind.CAPACITY else f"has {most}{had} even when empty"
-        return f"{agents}: needs {asked} {slot}, {rest}"
+        requested, available = format_amount(slot, refusal.requested), format_amount(slot, refusal.available)
+        rest = (
+            f"{most}{available} free"
+            if kind is RefusalKind.CAPACITY
+            else f"has {most}{available} even when empty"
+        )
+        return f"{agents}: needs {requested} {slot}, {rest}"
     texts = {
         RefusalKind.RUNTIME: f"has no runtime {slot}",
         RefusalKind.ENGINE: f"has no engine {slot}; install it there (`moorage doctor`)",
         RefusalKind.ARCH: f"is not {slot}",
         RefusalKind.LABELS: f"has no label {slot}",
-        RefusalKind.KERNELS: f"runs as many kernels as it may ({refusal.available})",
-        RefusalKind.RESERVED: f"its room is kept for session {slot}",
-        RefusalKind.TOGETHER: (
-            f"has room for some of the {refusal.requested} kernels, but not for all at once"
-        ),
+        RefusalKind.KERNELS: f"runs its maximum of {refusal.available} kernels",
+        RefusalKind.RESERVED: f"its free capacity is reserved for session {slot}",
+        RefusalKind.TOGETHER: f"some of the {refusal.requested} kernels fit, but not all at once",
         RefusalKind.SELECTOR: slot,
     }
     return f"{agents}: {texts.get(kind) or _FIXED[kind]}"
@@ -67,10 +69,10 @@ def unmet_message(unmet: UnmetCondition) -> str:
         )
     texts = {
         UnmetKind.DEPENDENCY: f"waits for {names or 'other sessions'}",
-        UnmetKind.DEPENDENCY_FAILED: f"ended otherwise than needed: {names or 'a dependency'}",
-        UnmetKind.NOT_BEFORE: "its pause before the next try is not over",
+        UnmetKind.DEPENDENCY_FAILED: f"a dependency has the wrong outcome: {names or 'unknown'}",
+        UnmetKind.NOT_BEFORE: "its retry backoff has not ended",
         UnmetKind.STARTS_AT: "it was asked to start later",
         UnmetKind.SESSION_TYPE: f"sessions of type {unmet.name} are not allowed here: {names}",
-        UnmetKind.EXCLUSIVE: f"asks for {names}, of which a session may have one only",
+        UnmetKind.EXCLUSIVE: f"requests {names}, but a session may request only one of them",
     }
     return texts[kind]
