@@ -183,7 +183,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     assert b"the session has ended" in stderr
     rejected = await asyncio.to_thread(platform.run, "exec", "dev", "--", "true")
     assert rejected.returncode == 1
-    assert "does not run: it is TERMINATED" in rejected.stderr
+    assert "is not running: it is TERMINATED" in rejected.stderr
     missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
     assert missing.returncode == 3
     assert "command run in a session" in platform.output("up")

@@ -19,7 +19,7 @@ from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import GarbageCollector, Leader, ReplicaController, Scheduler, SessionController
 from moorage.manager.metrics import Metrics
-from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, _Refused
+from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -156,12 +156,12 @@ class ManagerProcess:
         try:
             if stream.agent_stream is None:
                 await self._attach(stream, message)
-            elif (report := stream.agent_stream.take(message)) is not None:
-                if not await self.links._observe(stream.agent_stream, report):
+            elif (report := stream.agent_stream.apply(message)) is not None:
+                if not await self.links.apply_report(stream.agent_stream, report):
                     self.disconnect(stream)
                 elif report.orders_wanted:
-                    self.links._heard([stream.agent_stream.agent_id])
-        except (StoreUnavailable, _Refused):
+                    self.links.orders_changed([stream.agent_stream.agent_id])
+        except (StoreUnavailable, StreamRefused):
             self.disconnect(stream)
         finally:
             stream.busy = False
@@ -169,10 +169,10 @@ class ManagerProcess:
     async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
         if not isinstance(first, Report):
             return self.disconnect(stream)  # the first report was lost
-        agent_stream = stream.agent_stream = self.links._admit(first, Caller())
-        agent_stream.take(first)
-        await self.links._observe(agent_stream, first)
-        self.links._heard([agent_stream.agent_id])
+        agent_stream = stream.agent_stream = self.links.open_stream(first, Caller())
+        agent_stream.apply(first)
+        await self.links.apply_report(agent_stream, first)
+        self.links.orders_changed([agent_stream.agent_id])
         stream.served = True
         return None
 
@@ -182,16 +182,16 @@ class ManagerProcess:
         if (
             agent_stream is None
             or not stream.served
-            or self.links._attached.get(agent_stream.agent_id) is not agent_stream
+            or self.links.get(agent_stream.agent_id) is not agent_stream
         ):
             return
         requests, agent_stream.requests = agent_stream.requests, []
         stream.down.extend(r for r in requests if isinstance(r, FullReportRequest))
-        if (message := agent_stream.sending()) is not None:
+        if (message := agent_stream.next_message()) is not None:
             stream.down.append(message)
 
     def disconnect(self, stream: Stream) -> None:
         stream.open = False
         stream.up.clear()
         if stream.agent_stream is not None:
-            self.links._leave(stream.agent_stream)
+            self.links.close_stream(stream.agent_stream)

@@ -99,7 +99,7 @@ async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client
                 async with asyncio.timeout(10):
                     assert await agent.end() is grpc.StatusCode.INVALID_ARGUMENT
                 assert "kernel_id 'not-an-id' is not a UUID" in await agent.call.details()
-    told = [entry for entry in logs if entry["event"] == "an agent is refused"]
+    told = [entry for entry in logs if entry["event"] == "agent refused"]
     assert 1 <= len(told) <= 3
     assert [entry for entry in logs if entry["log_level"] == "error"] == [], (
         "no traceback for what others send"

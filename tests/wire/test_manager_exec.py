@@ -136,7 +136,7 @@ async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client:
         [replica] = (await client.get_endpoint("m")).sessions
         for ref, status, told in (
             ("waits", 409, "it is PENDING"),
-            (replica.session_id, 409, "is of type inference"),
+            (replica.session_id, 409, "of type inference cannot run"),
             ("nobody", 404, "no session"),
         ):
             with pytest.raises(ApiError, match=told) as refused:
@@ -147,7 +147,7 @@ async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client:
             assert await command.read() is None
             assert command.end is not None
             assert command.end.detail == "session 'dev' has no kernel 'sub1'; it has main1"
-    with pytest.raises(ApiError, match="not attached") as away:
+    with pytest.raises(ApiError, match="not connected") as away:
         async with client.exec("dev", SPEC):
             pass
     assert away.value.status == 503

@@ -169,11 +169,11 @@ class Manager:
                 link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
             )
             certificate = ManagerCertificate(authority, clock)
-        admission = LinkAuthenticator(store, None if authority else self._link_token, clock)
-        await enter(admission.loop)
+        authenticator = LinkAuthenticator(store, None if authority else self._link_token, clock)
+        await enter(authenticator.loop)
         server = LinkServer(
             settings.link_listen,
-            admission,
+            authenticator,
             registration,
             certificate,
             links,

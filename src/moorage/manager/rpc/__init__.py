@@ -1,4 +1,4 @@
-"""The gRPC side of the manager: agents and proxies dial in here."""
+"""gRPC servers of the manager, which agents and proxies dial."""
 
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import LinkAuthenticator

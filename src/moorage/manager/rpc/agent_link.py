@@ -1,4 +1,5 @@
-"""AgentLink: reports in, orders out. Both are whole truths, so a lost message costs nothing."""
+"""Agent link: applies agents' reports and sends their orders. Both carry full state, so a lost message costs
+nothing."""
 
 from __future__ import annotations
 
@@ -40,64 +41,64 @@ from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
 
-# Without a notify, orders are looked at again after so long: of a part of the agents each time, as to look
-# at a
-# thousand at once holds up everything else.
-POLL_S, PARTS = 5.0, 10
-# What was reported ended is taken off the orders with the next ones, or after so long.
-TIDY_S = 0.5
-# Generations whose content we remember, to understand reports that answer them.
-REMEMBERED = 64
+# Without a notification, every agent's orders are read again within POLL_S. Each run polls one part of the
+# agents, because a poll of a thousand agents at once would block everything else.
+POLL_S, POLL_PARTS = 5.0, 10
+# Kernels that were reported as ended are removed with the next orders, or after this many seconds.
+PRUNE_DELAY_S = 0.5
+# Number of sent generations whose kernels are remembered, to interpret the reports that acknowledge them.
+REMEMBERED_GENERATIONS = 64
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
 
-class _Refused(Exception):
-    """Ends a stream with this status, and with these words for the agent's log."""
+class StreamRefused(Exception):
+    """Ends a stream with a gRPC status and a message for the agent's log."""
 
-    def __init__(self, code: grpc.StatusCode, words: str) -> None:
-        self.code, self.words = code, words
-        super().__init__(words)
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
 
 
 class AgentStream:
-    """One agent's stream: what was sent to it, and what waits to be."""
+    """Stream of one agent: the orders that were sent, and those that are waiting to be sent."""
 
-    def __init__(self, first: Report, taking: asyncio.Lock, caller: Caller) -> None:
+    def __init__(self, first: Report, apply_lock: asyncio.Lock, caller: Caller) -> None:
         self.agent_id, self.incarnation = first.info.agent_id, first.incarnation
         self._caller = caller
-        self.taking = taking  # held while a report of this agent is taken in
-        self.refused: _Refused | None = None
-        self.nudged = asyncio.Event()
-        self.nudged.set()
+        self.apply_lock = apply_lock  # held while a report of this agent is applied
+        self.refused: StreamRefused | None = None
+        self.wake = asyncio.Event()
+        self.wake.set()
         self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest] = []
-        self.heard = False  # its first report was taken in
-        self.looking = False  # its orders are being looked up, and what they name is not known yet
+        self.established = False  # its first report has been applied
+        self.loading_orders = False  # its orders are being read, and their kernels are not known yet
         self._next: Orders | None = None
         self._orders, self._reports = OrdersSender(), ReportReceiver()
         self._sent: OrderedDict[int, frozenset[KernelId]] = OrderedDict()
 
     def check(self, message: Report | ReportDelta) -> None:
-        """Each report, not only the first: who speaks, and for whom, must stay the same."""
+        """Check that a report is from the agent of this stream. Raises ``StreamRefused``."""
         info = message.info
         if info is None:
             return
         if info.agent_id != self.agent_id:
-            words = f"a stream of {self.agent_id!r} reports as {info.agent_id!r}"
-            raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, words)
-        if wrong := self._caller.may_be(info.agent_id, info.resource_group):
-            raise _Refused(grpc.StatusCode.PERMISSION_DENIED, wrong)
+            mismatch = f"the stream of agent {self.agent_id!r} sent a report of agent {info.agent_id!r}"
+            raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
+        if problem := self._caller.refusal_to_act_as(info.agent_id, info.resource_group):
+            raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)
 
-    def ask(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
+    def send_request(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
         self.requests.append(request)
-        self.nudged.set()
+        self.wake.set()
 
-    def take(self, message: Report | ReportDelta) -> Report | None:
-        """The whole truth after this message; None: it has drifted, and was asked for again."""
+    def apply(self, message: Report | ReportDelta) -> Report | None:
+        """The agent's full state after this message. None: the state has diverged, and a full report was
+        requested."""
         report = self._reports.apply(message)
         if report is None:
-            log.warning("an agent's report has drifted: asking for the whole", agent=self.agent_id)
-            self.ask(FullReportRequest())
+            log.warning("report state has diverged: requesting a full report", agent=self.agent_id)
+            self.send_request(FullReportRequest())
         elif report.orders_wanted:
             self._orders.force_full()
         return report
@@ -106,29 +107,30 @@ class AgentStream:
         return self._next.kernels != kernels if self._next is not None else self._orders.has_changes(kernels)
 
     def offer(self, orders: Orders) -> None:
-        """Send these next. What was offered before and not sent yet is not sent at all: the newest counts."""
+        """Send these orders next. They replace earlier ones that have not been sent."""
         self._next = orders
-        self.nudged.set()
+        self.wake.set()
 
-    def sending(self) -> Orders | OrdersDelta | None:
-        """What to put on the wire for the orders offered last; None: they were sent already."""
+    def next_message(self) -> Orders | OrdersDelta | None:
+        """The message for the orders that were offered last; None if they have been sent."""
         orders, self._next = self._next, None
         if orders is None:
             return None
         message = self._orders.next_message(orders)
         self._sent[orders.generation] = frozenset(k.kernel_id for k in orders.kernels)
-        while len(self._sent) > REMEMBERED:
+        while len(self._sent) > REMEMBERED_GENERATIONS:
             self._sent.popitem(last=False)
         return message
 
     def accepted(self, generation: int) -> frozenset[KernelId] | None:
-        """The kernels that orders of this generation named.
+        """The kernels that the orders of ``generation`` name.
 
-        None if this stream did not send it, or if later ones name more, which may be taken in at any moment:
-        those that were sent, those that wait to be (a slow agent), and those that are just being looked up.
+        None if this stream did not send them, or if later orders may name more kernels, since the agent may
+        accept those at any moment: orders that were sent, that wait to be sent (a slow agent), or that are
+        being read.
         """
         named = self._sent.get(generation)
-        if named is None or self.looking:
+        if named is None or self.loading_orders:
             return None
         later = [kernels for g, kernels in self._sent.items() if g > generation]
         if self._next is not None:
@@ -137,231 +139,235 @@ class AgentStream:
 
 
 class AgentLinks:
-    """All attached agents of this manager; the newest stream of an agent replaces its older one. Which that
-    is the store knows, for all managers: a stream speaks here once its first report was taken in.
+    """All agents connected to this manager. An agent's newest stream replaces its older one; the store
+    decides which one that is, across all managers, when it applies the stream's first report.
 
-    One loop looks up the orders of all agents whose orders may have changed, in one query, and of all agents
-    within ``POLL_S``; each agent's stream only writes what it was offered.
+    One loop reads the orders of all agents whose orders may have changed, in one query, and polls every agent
+    within ``POLL_S``. Each agent's stream writes only the orders that it was offered.
     """
 
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
-        self._pace = ReportInterval()
-        self._attached: dict[AgentId, AgentStream] = {}
-        self._dirty: set[AgentId] = set()
-        self._taking: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
-        # Agents that may forget what they reported ended, and what will see to them.
-        self._untidy: set[AgentId] = set()
-        self._tidying: asyncio.TimerHandle | None = None
-        self._said: dict[str, str] = {}
+        self._report_interval = ReportInterval()
+        self._streams: dict[AgentId, AgentStream] = {}
+        self._changed: set[AgentId] = set()
+        self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
+        # Agents whose orders still name kernels that have ended, and the timer that prunes them.
+        self._to_prune: set[AgentId] = set()
+        self._prune_timer: asyncio.TimerHandle | None = None
+        self._logged_refusals: dict[str, str] = {}
         self._unpolled: list[AgentId] = []
         self._polled_at = clock.monotonic()
-        self.loop = Loop("orders", self.run_once, interval_s=POLL_S / PARTS, clock=clock, rest=2.0)
-        store.notifier.on_orders(self._heard)
+        self.loop = Loop("orders", self.run_once, interval_s=POLL_S / POLL_PARTS, clock=clock, rest=2.0)
+        store.notifier.on_orders(self.orders_changed)
 
     def get(self, agent_id: str) -> AgentStream | None:
-        return self._attached.get(AgentId(agent_id))
+        return self._streams.get(AgentId(agent_id))
 
     def all(self) -> list[AgentStream]:
-        return list(self._attached.values())
+        return list(self._streams.values())
 
-    def _heard(self, agents: Collection[AgentId] | None) -> None:
-        self._dirty.update(self._attached if agents is None else agents)
+    def orders_changed(self, agents: Collection[AgentId] | None) -> None:
+        self._changed.update(self._streams if agents is None else agents)
         self.loop.nudge()
 
     async def run_once(self) -> None:
         waited = self._clock.monotonic() - self._polled_at
-        if waited >= 0.8 * POLL_S / PARTS:
+        if waited >= 0.8 * POLL_S / POLL_PARTS:
             self._polled_at += waited
-            self._dirty.update(self._next_part(waited))
-        # Orders looked up before a stream's first report was taken in are not for it: that report may say
-        # that a kernel is gone, and if it were ordered after that it would be run a second time.
-        attached = {a: link for a in self._dirty if (link := self._attached.get(a)) is not None}
-        self._untidy -= self._dirty
-        self._dirty.clear()
-        if not attached:
+            self._changed.update(self._agents_to_poll(waited))
+        # A stream gets only orders that were read after its first report was applied. That report may say
+        # that a kernel is gone; older orders would name the kernel again, and it would run a second time.
+        streams = {a: stream for a in self._changed if (stream := self._streams.get(a)) is not None}
+        self._to_prune -= self._changed
+        self._changed.clear()
+        if not streams:
             return
-        for link in attached.values():
-            link.looking = True
+        for stream in streams.values():
+            stream.loading_orders = True
         try:
-            # Before the look: a tick that was held up must not give old orders a new generation.
+            # Before the read: a delayed run must not give old orders a newer generation.
             generation = await self._store.orders.next_generation()
-            found = await self._store.orders.of_many(list(attached))
-            for agent_id, link in attached.items():
-                if link.has_changes(found[agent_id]):
-                    link.offer(Orders(generation, found[agent_id]))
+            found = await self._store.orders.of_many(list(streams))
+            for agent_id, stream in streams.items():
+                if stream.has_changes(found[agent_id]):
+                    stream.offer(Orders(generation, found[agent_id]))
         except StoreUnavailable:
-            self._dirty.update(attached)
+            self._changed.update(streams)
             raise
         finally:
-            for link in attached.values():
-                link.looking = False
+            for stream in streams.values():
+                stream.loading_orders = False
 
-    def _next_part(self, waited_s: float) -> list[AgentId]:
-        """Those whose turn it is to be looked at without a notify: the more, the longer nobody was."""
-        count = ceil(len(self._attached) * min(1.0, waited_s / POLL_S))
+    def _agents_to_poll(self, waited_s: float) -> list[AgentId]:
+        """The agents to poll now; their number grows with the time since the last poll."""
+        count = ceil(len(self._streams) * min(1.0, waited_s / POLL_S))
         if len(self._unpolled) < count:
-            self._unpolled += self._attached
+            self._unpolled += self._streams
         part, self._unpolled = self._unpolled[:count], self._unpolled[count:]
         return part
 
-    def _tidy_later(self, agent_id: AgentId) -> None:
-        self._untidy.add(agent_id)
-        if self._tidying is None:
-            self._tidying = asyncio.get_running_loop().call_later(TIDY_S, self._tidy)
+    def _schedule_prune(self, agent_id: AgentId) -> None:
+        self._to_prune.add(agent_id)
+        if self._prune_timer is None:
+            self._prune_timer = asyncio.get_running_loop().call_later(PRUNE_DELAY_S, self._prune)
 
-    def _tidy(self) -> None:
-        self._tidying = None
-        untidy, self._untidy = self._untidy, set()
-        self._heard(untidy)
+    def _prune(self) -> None:
+        self._prune_timer = None
+        untidy, self._to_prune = self._to_prune, set()
+        self.orders_changed(untidy)
 
     async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller) -> None:
-        """One call of ``Attach``, from the first report until either side leaves or a newer stream comes."""
+        """One call of ``Attach``, from the first report until either side disconnects or a newer stream
+        replaces it."""
         try:
             first = codec.report_from_wire(await anext(reports))
         except StopAsyncIteration:
             return
         try:
             if not isinstance(first, Report):
-                raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be whole")
-            attached = self._admit(first, caller)
+                raise StreamRefused(
+                    grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
+                )
+            stream = self.open_stream(first, caller)
             try:
-                await self._serve(attached, first, reports, context)
+                await self._serve(stream, first, reports, context)
             finally:
-                self._leave(attached)
-        except _Refused as refused:
-            self._complain(context.peer(), refused.words)
-            await context.abort(refused.code, refused.words)
+                self.close_stream(stream)
+        except StreamRefused as refused:
+            self._log_refusal(context.peer(), refused.message)
+            await context.abort(refused.code, refused.message)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
-    def _admit(self, first: Report, caller: Caller) -> AgentStream:
-        """A stream that may come to speak for its agent: that is for the store to say."""
+    def open_stream(self, first: Report, caller: Caller) -> AgentStream:
+        """A stream for a valid first report. It becomes the agent's stream once the store applies that
+        report."""
         _check(first)
         agent_id = first.info.agent_id
-        attached = AgentStream(first, self._taking.setdefault(agent_id, asyncio.Lock()), caller)
-        attached.check(first)
-        return attached
+        stream = AgentStream(first, self._apply_locks.setdefault(agent_id, asyncio.Lock()), caller)
+        stream.check(first)
+        return stream
 
-    def _take_over(self, attached: AgentStream) -> None:
-        """Its first report was taken in, so no other stream speaks for the agent any more."""
-        older = self._attached.get(attached.agent_id)
+    def _take_over(self, stream: AgentStream) -> None:
+        """Its first report has been applied, so it replaces every other stream of the agent."""
+        older = self._streams.get(stream.agent_id)
         if older is not None:
-            if older.incarnation != attached.incarnation:
+            if older.incarnation != stream.incarnation:
                 log.warning(
-                    "another process attaches under the same agent id: the older one is fenced",
-                    agent=attached.agent_id, older=older.incarnation, newer=attached.incarnation,
-                    next_step="if both run, stop one of them or give it another agent.id",
+                    "another process uses the same agent id: the older one is fenced",
+                    agent=stream.agent_id, older=older.incarnation, newer=stream.incarnation,
+                    next_step="if both are running, stop one of them or give it another agent.id",
                 )  # fmt: skip
-                older.refused = _refusal(ReportRefused.by_another_process(attached.agent_id))
-            older.nudged.set()
-        attached.heard = True
-        self._attached[attached.agent_id] = attached
-        self._metrics.set_links(len(self._attached))
+                older.refused = _refusal(ReportRefused.by_another_process(stream.agent_id))
+            older.wake.set()
+        stream.established = True
+        self._streams[stream.agent_id] = stream
+        self._metrics.set_links(len(self._streams))
 
-    def _leave(self, attached: AgentStream) -> None:
-        if not attached.heard:
+    def close_stream(self, stream: AgentStream) -> None:
+        if not stream.established:
             return
-        if self._attached.get(attached.agent_id) is attached:
-            del self._attached[attached.agent_id]
-        self._metrics.set_links(len(self._attached))
-        log.info("agent detached", agent=attached.agent_id)
+        if self._streams.get(stream.agent_id) is stream:
+            del self._streams[stream.agent_id]
+        self._metrics.set_links(len(self._streams))
+        log.info("agent disconnected", agent=stream.agent_id)
 
     async def _serve(
         self,
-        attached: AgentStream,
+        stream: AgentStream,
         first: Report,
         reports: AsyncIterator[agent_pb2.Report],
         context: Context,
     ) -> None:
-        attached.take(first)
-        await self._observe(attached, first)
-        log.info("agent attached", agent=attached.agent_id, kernels=len(first.kernels))
+        stream.apply(first)
+        await self.apply_report(stream, first)
+        log.info("agent connected", agent=stream.agent_id, kernels=len(first.kernels))
         if outdated := incompatibility(moorage.__version__, first.info.version):
-            log.warning("an agent of a version that may not work", agent=attached.agent_id, why=outdated)
-        self._heard([attached.agent_id])
-        self._said.pop(_host(context.peer()), None)
-        reader = spawn(f"link.read.{attached.agent_id}", self._read(attached, reports))
+            log.warning("the agent's version may be incompatible", agent=stream.agent_id, why=outdated)
+        self.orders_changed([stream.agent_id])
+        self._logged_refusals.pop(_host(context.peer()), None)
+        reader = spawn(f"link.read.{stream.agent_id}", self._read(stream, reports))
         try:
-            await self._write(attached, reader, context)
+            await self._write(stream, reader, context)
         finally:
             await cancel_and_wait(reader)
-        if attached.refused is not None:
-            raise attached.refused
+        if stream.refused is not None:
+            raise stream.refused
 
-    def _complain(self, peer: str, words: str) -> None:
-        # Whoever is refused comes again, every few seconds: once per cause is enough.
+    def _log_refusal(self, peer: str, message: str) -> None:
+        # A refused agent retries every few seconds; each cause is logged once.
         host = _host(peer)
-        if self._said.get(host) != words:
-            log.warning("an agent is refused", peer=peer, why=words)
-            self._said[host] = words
-            while len(self._said) > 1000:
-                del self._said[next(iter(self._said))]
+        if self._logged_refusals.get(host) != message:
+            log.warning("agent refused", peer=peer, why=message)
+            self._logged_refusals[host] = message
+            while len(self._logged_refusals) > 1000:
+                del self._logged_refusals[next(iter(self._logged_refusals))]
 
-    async def _observe(self, attached: AgentStream, report: Report) -> bool:
-        """False: a newer stream speaks for this agent here, and nothing was changed. Raises ``_Refused`` if
-        one does elsewhere."""
-        async with attached.taking:
-            if attached.heard and self._attached.get(attached.agent_id) is not attached:
+    async def apply_report(self, stream: AgentStream, report: Report) -> bool:
+        """False if a newer stream of the agent has replaced this one here; nothing is changed then. Raises
+        ``StreamRefused`` if another manager has a newer one."""
+        async with stream.apply_lock:
+            if stream.established and self._streams.get(stream.agent_id) is not stream:
                 return False
             begun = self._clock.monotonic()
             try:
-                changed = await self._store.reports.apply(report, attached.accepted(report.orders_generation))
+                changed = await self._store.reports.apply(report, stream.accepted(report.orders_generation))
             except ReportRefused as refused:
                 raise _refusal(refused) from None
-            if not attached.heard:
-                self._take_over(attached)
+            if not stream.established:
+                self._take_over(stream)
             if changed:
-                self._pace.took(self._clock.monotonic() - begun)
-                self._tidy_later(attached.agent_id)
+                self._report_interval.record(self._clock.monotonic() - begun)
+                self._schedule_prune(stream.agent_id)
         self._metrics.report_applied()
         return True
 
-    async def _read(self, attached: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
+    async def _read(self, stream: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
             async for wire in reports:
                 message = codec.report_from_wire(wire)
                 _check(message)
-                attached.check(message)
-                report = attached.take(message)
+                stream.check(message)
+                report = stream.apply(message)
                 if report is None:
                     continue
-                if not await self._observe(attached, report):
+                if not await self.apply_report(stream, report):
                     return
                 if report.orders_wanted:
-                    self._heard([attached.agent_id])
-        except _Refused as refused:
-            attached.refused = refused
+                    self.orders_changed([stream.agent_id])
+        except StreamRefused as refused:
+            stream.refused = refused
         except StoreUnavailable as error:
-            log.warning("report not taken in: the agent will send it again", error=str(error))
+            log.warning("report not applied: the agent will send it again", error=str(error))
         finally:
-            attached.nudged.set()
+            stream.wake.set()
 
-    async def _write(self, attached: AgentStream, reader: asyncio.Task[None], context: Context) -> None:
-        while not reader.done() and self._attached.get(attached.agent_id) is attached:
-            attached.nudged.clear()
-            requests, attached.requests = attached.requests, []
+    async def _write(self, stream: AgentStream, reader: asyncio.Task[None], context: Context) -> None:
+        while not reader.done() and self._streams.get(stream.agent_id) is stream:
+            stream.wake.clear()
+            requests, stream.requests = stream.requests, []
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
-            message = attached.sending()
+            message = stream.next_message()
             if message is not None:
                 wire = codec.manager_message_to_wire(message)
-                wire.report_pause_ms = round(1000 * self._pace.rest_s)
+                wire.report_pause_ms = round(1000 * self._report_interval.interval_s)
                 await context.write(wire)
-            await attached.nudged.wait()
+            await stream.wake.wait()
 
 
 def _check(message: Report | ReportDelta) -> None:
-    wrong = find_problem(message)
-    if wrong:
-        raise _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"this report cannot be taken in: {wrong}")
+    problem = find_problem(message)
+    if problem:
+        raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, f"invalid report: {problem}")
 
 
-def _refusal(refused: ReportRefused) -> _Refused:
+def _refusal(refused: ReportRefused) -> StreamRefused:
     code = grpc.StatusCode.ABORTED if refused.passing else grpc.StatusCode.ALREADY_EXISTS
-    return _Refused(code, str(refused))
+    return StreamRefused(code, str(refused))
 
 
 def _host(peer: str) -> str:
-    """``ipv4:127.0.0.1:40000`` without the port, which is another one each time."""
+    """``ipv4:127.0.0.1:40000`` without the port, which differs for every connection."""
     return peer.rpartition(":")[0]

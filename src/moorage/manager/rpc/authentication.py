@@ -1,4 +1,5 @@
-"""Who is at the other end of a link: the holder of a peer's certificate, or of the link token."""
+"""Authentication of agents and proxies by their certificates, or by the link token where links have no
+TLS."""
 
 from __future__ import annotations
 
@@ -21,75 +22,77 @@ from moorage.manager.store.peers import Peer
 
 log = structlog.get_logger("moorage.rpc")
 
-_LOOK_AGAIN_S = 30.0
+_POLL_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``peer`` is None for one that has only the link token: it may be any agent or proxy."""
+    """The authenticated caller of a link. ``peer`` is None for a caller with only the link token, which may
+    act as any agent or proxy."""
 
     peer_id: str = ""
     peer: Peer | None = None
 
-    def may_be(self, name: str, resource_group: str | None = None) -> str:
-        """Why it may not speak as that; "" if it may."""
+    def refusal_to_act_as(self, name: str, resource_group: str | None = None) -> str:
+        """The reason why the caller may not act as ``name``; "" if it may."""
         if self.peer is None:
             return ""
         if name != self.peer.name:
             return (
                 f"this certificate is for {self.peer.kind} {self.peer.name!r}, not for {name!r}: "
-                f"set {self.peer.kind}.id back, or join as {name!r}"
+                f"restore {self.peer.kind}.id, or join as {name!r}"
             )
         bound = self.peer.resource_group
         if resource_group is not None and bound is not None and resource_group != bound:
             return (
-                f"it joined for the resource group {bound!r}, not for {resource_group!r}: set "
-                "agent.resource_group back, or join with another token"
+                f"this agent joined for the resource group {bound!r}, not for {resource_group!r}: restore "
+                "agent.resource_group, or join with another token"
             )
         return ""
 
 
 class LinkAuthenticator:
-    """Lets callers in, and ends the calls of those that were revoked. ``token``: the link token, where the
-    link has no TLS; None where it has, and the certificate says who calls."""
+    """Authenticates callers, and ends the calls of revoked peers. ``token``: the link token for links without
+    TLS; None for links with TLS, where the certificate identifies the caller."""
 
     def __init__(self, store: Store, token: str | None, clock: Clock) -> None:
         self._store, self._token, self._clock = store, token, clock
         self._calls: dict[str, set[asyncio.Timeout]] = {}
-        self.loop = Loop("peers", self._tick, interval_s=_LOOK_AGAIN_S, clock=clock)
+        self.loop = Loop("peers", self._tick, interval_s=_POLL_S, clock=clock)
         store.notifier.on(Topic.PEERS, self.loop.nudge)
 
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def admit(self, context: Any, *kinds: PeerKind) -> Caller:
-        """Aborts the call of whoever may not make it. Raises ``StoreUnavailable``."""
+    async def authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
+        """The caller, if it is of one of ``kinds``; otherwise aborts the call. Raises
+        ``StoreUnavailable``."""
         if self._token is not None:
             given = dict(context.invocation_metadata() or ()).get("authorization", "")
             if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
                 await context.abort(
                     grpc.StatusCode.UNAUTHENTICATED,
-                    "wrong link token: give this process the manager's (common.link_token or state "
-                    "directory)",
+                    "wrong link token: use the manager's token (common.link_token, or link-token in its "
+                    "state directory)",
                 )
             return Caller()
-        kind, name, peer_id = _named(context)
+        kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
         if peer is None or (peer.kind, peer.name) != (kind, name):
-            words = f"{kind} {name!r} was revoked, or joined another installation: join again"
-            log.warning("a certificate is refused", peer=context.peer(), kind=kind, name=name)
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, words)
+            message = f"{kind} {name!r} was revoked, or belongs to another installation: join again"
+            log.warning("certificate refused", peer=context.peer(), kind=kind, name=name)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
             raise AssertionError("aborted")
         if peer.kind not in kinds:
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"this certificate is for {kind} {name!r}, and this is for {'s and '.join(kinds)}s only",
+                f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may call this",
             )
         return Caller(peer_id, peer)
 
     @asynccontextmanager
-    async def watching(self, caller: Caller, context: Any) -> AsyncIterator[None]:
-        """Within: the call is ended once the peer is revoked."""
+    async def until_revoked(self, caller: Caller, context: Any) -> AsyncIterator[None]:
+        """Ends the call inside the context when the peer is revoked."""
         if caller.peer is None:
             yield
             return
@@ -101,8 +104,8 @@ class LinkAuthenticator:
         except TimeoutError:
             if not call.expired():
                 raise
-            words = f"{caller.peer.kind} {caller.peer.name!r} was revoked"
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, words)
+            message = f"{caller.peer.kind} {caller.peer.name!r} was revoked"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
         finally:
             calls.discard(call)
             if not calls:
@@ -113,13 +116,13 @@ class LinkAuthenticator:
             return
         left = await self._store.peers.valid(list(self._calls))
         for peer_id in self._calls.keys() - left:
-            log.warning("a peer was revoked: its links are ended", peer=peer_id)
+            log.warning("peer revoked: closing its links", peer=peer_id)
             for call in self._calls[peer_id]:
-                call.reschedule(0.0)  # its time is over
+                call.reschedule(0.0)  # expires at once
 
 
-def _named(context: Any) -> tuple[str, str, str]:
-    """Kind, name and peer id, as the caller's certificate has them; empty if it is none of ours."""
+def _certificate_identity(context: Any) -> tuple[str, str, str]:
+    """Kind, name and peer id from the caller's certificate; empty strings for a foreign certificate."""
     for uri in (context.auth_context() or {}).get("peer_uri", ()):
         scheme, _, rest = bytes(uri).decode(errors="replace").partition(":")
         parts = rest.split(":")

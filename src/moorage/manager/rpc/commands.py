@@ -1,5 +1,6 @@
-"""Commands inside sessions: the manager asks down the link, the agent (which cannot be dialled) answers by a
-call that lasts as long as the command. Bytes wait for whoever is slow: nothing here gathers."""
+"""Broker for commands in sessions. The manager sends a request down the link, and the agent, which cannot be
+dialed, answers with a call that lasts as long as the command. A slow reader slows the writer down; nothing is
+buffered beyond a few chunks."""
 
 from __future__ import annotations
 
@@ -28,20 +29,20 @@ from moorage.manager.rpc.authentication import Caller
 log = structlog.get_logger("moorage.exec")
 
 FIRST_ANSWER_S = 10.0
-# Pieces that wait for a slow end, each way; beyond that the other end waits.
-WAITING_MAX = 8
+# Chunks buffered for a slow reader, per direction; beyond that the writer waits.
+BUFFERED_CHUNKS = 8
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH)
 
 
 class RunningCommand:
-    """One command, as the side of its user sees it."""
+    """One command, as seen by the user's side."""
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
-        self.joined, self.left = asyncio.Event(), asyncio.Event()
-        self.inputs: Pipe[agent_pb2.ExecInput] = Pipe(WAITING_MAX)
-        self.outputs: Pipe[agent_pb2.ExecOutput] = Pipe(WAITING_MAX)
+        self.connected, self.closed = asyncio.Event(), asyncio.Event()
+        self.inputs: Pipe[agent_pb2.ExecInput] = Pipe(BUFFERED_CHUNKS)
+        self.outputs: Pipe[agent_pb2.ExecOutput] = Pipe(BUFFERED_CHUNKS)
         self.end: ExecEnd | None = None
 
     async def send(self, data: bytes) -> None:
@@ -55,7 +56,7 @@ class RunningCommand:
         await self.inputs.put(agent_pb2.ExecInput(size=window))
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        """The next of what it said; None: it has ended, see ``end``."""
+        """The next chunk of output; None after the end, see ``end``."""
         while (message := await self.outputs.get()) is not None:
             match message.WhichOneof("what"):
                 case "stdout":
@@ -74,24 +75,24 @@ class CommandBroker:
         self._open: dict[str, RunningCommand] = {}
 
     def check(self, session: SessionView) -> None:
-        """Whether commands may be run in it now, in whichever of its kernels. Raises ``Conflict``, and
-        ``AgentUnreachable`` when none of its agents is there."""
+        """Check that some kernel of the session can run commands now. Raises ``Conflict``, or
+        ``AgentUnreachable`` if none of its agents is connected."""
         if session.type not in ALLOWED:
             raise Conflict(
-                f"session {session.name!r} is of type {session.type}, and no command may be run in it",
-                next_step=f"allowed is {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log",
+                f"sessions of type {session.type} cannot run commands; session {session.name!r} is one",
+                next_step=f"supported: {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log",
             )
         if session.status is not Status.RUNNING:
             raise Conflict(
-                f"session {session.name!r} does not run: it is {session.status}",
-                next_step=f"`moorage describe {session.name}` says why",
+                f"session {session.name!r} is not running: it is {session.status}",
+                next_step=f"`moorage describe {session.name}` shows the reason",
             )
         kernels = _newest(session)
         if not any(self._links.get(kernel.agent_id or "") for kernel in kernels.values()):
-            self._kernel(session, next(iter(kernels), MAIN))  # says what is missing
+            self._kernel(session, next(iter(kernels), MAIN))  # raises the error that names the agent
 
     def _kernel(self, session: SessionView, hostname: str) -> tuple[KernelId, str]:
-        """A kernel of the newest attempt, and its agent."""
+        """The id of a kernel of the newest attempt, and its agent."""
         kernels = _newest(session)
         if hostname not in kernels:
             raise NotFound(
@@ -101,8 +102,8 @@ class CommandBroker:
         agent_id = kernel.agent_id or ""
         if self._links.get(agent_id) is None:
             raise AgentUnreachable(
-                f"agent {agent_id!r}, where {session.name!r} runs, is not attached to this manager",
-                next_step="try again in a moment; `moorage agents` shows who is there",
+                f"agent {agent_id!r}, where {session.name!r} runs, is not connected to this manager",
+                next_step="try again in a moment; `moorage agents` lists the connected agents",
             )
         return KernelId(kernel.id), agent_id
 
@@ -110,62 +111,66 @@ class CommandBroker:
     async def open(
         self, session: SessionView, spec: ExecSpec, *, actor: str
     ) -> AsyncIterator[RunningCommand]:
-        """Run it; leaving hangs it up. Raises as ``check``, and ``AgentUnreachable`` for no answer."""
+        """Run a command; leaving the context terminates it. Raises the errors of ``check``, and
+        ``AgentUnreachable`` if the agent does not respond."""
         self.check(session)
         kernel_id, agent_id = self._kernel(session, spec.kernel)
-        attached = self._links.get(agent_id)
-        assert attached is not None
+        stream = self._links.get(agent_id)
+        assert stream is not None
         request = ExecRequest(
             self._clock.new_id(), kernel_id, tuple(spec.command), spec.tty, spec.stdin,
             spec.size.rows, spec.size.cols, spec.env,
         )  # fmt: skip
-        conversation = self._open[request.request_id] = RunningCommand(agent_id)
-        say = log.bind(session=session.name, session_id=session.id, actor=actor, request=request.request_id)
-        # Who ran what, and when, wherever: the arguments may hold secrets, but who audits must see them.
-        say.info("command run in a session", command=spec.command, tty=spec.tty, agent=agent_id)
-        begun = self._clock.monotonic()
+        command = self._open[request.request_id] = RunningCommand(agent_id)
+        audit_log = log.bind(
+            session=session.name, session_id=session.id, actor=actor, request=request.request_id
+        )
+        # Audit record. Arguments may contain secrets, but an auditor must see them.
+        audit_log.info("command started", command=spec.command, tty=spec.tty, agent=agent_id)
+        started_at = self._clock.monotonic()
         try:
-            attached.ask(request)
+            stream.send_request(request)
             try:
                 async with asyncio.timeout(FIRST_ANSWER_S):
-                    await conversation.joined.wait()
+                    await command.connected.wait()
             except TimeoutError:
                 raise AgentUnreachable(
-                    f"agent {agent_id!r} did not answer within {FIRST_ANSWER_S:g} s",
-                    next_step="an agent of an older version cannot run commands; see its log",
+                    f"agent {agent_id!r} did not respond within {FIRST_ANSWER_S:g} s",
+                    next_step="read the agent's log; older versions of the agent cannot run commands",
                 ) from None
-            yield conversation
+            yield command
         finally:
             del self._open[request.request_id]
-            conversation.left.set()
-            conversation.inputs.close()
-            conversation.outputs.close()
-            code = conversation.end.exit_code if conversation.end else None
-            took_s = round(self._clock.monotonic() - begun, 3)
-            say.info("command in a session is over", exit_code=code, took_s=took_s)
+            command.closed.set()
+            command.inputs.close()
+            command.outputs.close()
+            code = command.end.exit_code if command.end else None
+            took_s = round(self._clock.monotonic() - started_at, 3)
+            audit_log.info("command ended", exit_code=code, took_s=took_s)
 
     async def serve(self, outputs: AsyncIterator[agent_pb2.ExecOutput], context: Any, caller: Caller) -> None:
-        """One call of ``Exec``. Returns, and so ends the call, when its user has left."""
+        """One call of ``Exec``. Returns, and so ends the call, when the user disconnects."""
         try:
             first = await anext(outputs)
         except StopAsyncIteration:
             return
-        conversation = self._open.get(first.request_id)
-        if conversation is None or conversation.joined.is_set():
+        command = self._open.get(first.request_id)
+        if command is None or command.connected.is_set():
             return
-        if wrong := caller.may_be(conversation.agent_id):
+        if wrong := caller.refusal_to_act_as(command.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        conversation.joined.set()
+        command.connected.set()
         tasks = (
-            spawn(f"exec.read.{first.request_id}", _read(conversation, outputs)),
-            spawn(f"exec.left.{first.request_id}", conversation.left.wait()),
-            spawn(f"exec.write.{first.request_id}", _write(conversation, context)),
+            spawn(f"exec.read.{first.request_id}", _read(command, outputs)),
+            spawn(f"exec.closed.{first.request_id}", command.closed.wait()),
+            spawn(f"exec.write.{first.request_id}", _write(command, context)),
         )
         try:
             await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # First: when the agent has left, its requests end and then this call is cancelled, also here.
-            conversation.outputs.close()
+            # Close first: when the agent disconnects, its stream ends and this call is cancelled, possibly
+            # here.
+            command.outputs.close()
             await cancel_and_wait(*tasks)
 
 
@@ -174,17 +179,17 @@ def _newest(session: SessionView) -> dict[str, KernelView]:
     return {k.hostname: k for k in session.kernels if k.attempt == session.attempt}
 
 
-async def _read(conversation: RunningCommand, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
-    with suppress(*_BROKEN):  # who reads is told by the end of the outputs
+async def _read(command: RunningCommand, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
+    with suppress(*_BROKEN):  # the reader sees the end of the outputs
         async for message in outputs:
-            await conversation.outputs.put(message)
+            await command.outputs.put(message)
             if message.HasField("end"):
                 return
 
 
-async def _write(conversation: RunningCommand, context: Any) -> None:
+async def _write(command: RunningCommand, context: Any) -> None:
     with suppress(*_BROKEN):
-        while (message := await conversation.inputs.get()) is not None:
+        while (message := await command.inputs.get()) is not None:
             await context.write(message)
 
 

@@ -1,4 +1,5 @@
-"""Logs on demand: the manager asks down the link, the agent (which cannot be dialled) answers by a call."""
+"""Broker for logs. The manager sends a request down the link, and the agent, which cannot be dialed, answers
+with a call."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.logs")
 
 FIRST_ANSWER_S = 10.0
-# Chunks waiting for a slow reader; beyond that the agent is not read, and so waits itself.
-WAITING_MAX = 64
-LOOK_AGAIN_S = 0.5
+# Chunks buffered for a slow reader; beyond that the agent waits.
+BUFFERED_CHUNKS = 64
+POLL_S = 0.5
 
 
 class LogBroker:
@@ -41,11 +42,11 @@ class LogBroker:
         attempt: int | None = None,
         hostname: str = MAIN,
     ) -> AsyncIterator[bytes]:
-        """The log of a session's newest kernel, or of that of ``attempt``; with ``follow`` until it ends.
-        ``hostname``: of a cluster, which of its kernels.
+        """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow`` until the
+        kernel ends. ``hostname`` selects a kernel of a cluster.
 
-        Raises ``NotFound`` before the first chunk when there is none (yet), ``AgentUnreachable`` when its
-        agent is away and nothing of it was kept here.
+        Before the first chunk, raises ``NotFound`` if there is no log yet, and ``AgentUnreachable`` if the
+        agent is not connected and the manager has no stored part of the log.
         """
         if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
             raise NotFound(
@@ -54,24 +55,24 @@ class LogBroker:
                 next_step=f"`moorage describe {session.name}` lists them",
             )
         kernel = await self._kernel(session, follow, attempt, hostname)
-        attached = self._links.get(kernel.agent_id or "")
-        if attached is None:
+        stream = self._links.get(kernel.agent_id or "")
+        if stream is None:
             if kernel.log_tail:
                 yield kernel.log_tail.encode()
                 return
             raise AgentUnreachable(
-                f"agent {kernel.agent_id} is not attached to this manager, and it keeps the log",
-                next_step="try again in a moment; `moorage agents` shows who is there",
+                f"agent {kernel.agent_id}, which stores the log, is not connected to this manager",
+                next_step="try again in a moment; `moorage agents` lists the connected agents",
             )
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
-        pipe = self._readers[request.request_id] = Pipe[bytes | NotFound](WAITING_MAX)
+        pipe = self._readers[request.request_id] = Pipe[bytes | NotFound](BUFFERED_CHUNKS)
         try:
-            attached.ask(request)
+            stream.send_request(request)
             try:
                 async with asyncio.timeout(FIRST_ANSWER_S):
                     chunk = await pipe.get()
             except TimeoutError:
-                raise AgentUnreachable(f"agent {kernel.agent_id} did not answer") from None
+                raise AgentUnreachable(f"agent {kernel.agent_id} did not respond") from None
             while chunk is not None:
                 if isinstance(chunk, NotFound):
                     if not kernel.log_tail:
@@ -87,7 +88,7 @@ class LogBroker:
     async def _kernel(
         self, session: SessionView, follow: bool, attempt: int | None, hostname: str
     ) -> KernelView:
-        """The newest kernel that has an agent; with ``follow``, waits for one while the session lives."""
+        """The newest kernel that has an agent; with ``follow``, waits for one until the session ends."""
         while True:
             named = [k for k in session.kernels if k.hostname == hostname]
             placed = [k for k in named if k.agent_id and attempt in (None, k.attempt)]
@@ -95,19 +96,19 @@ class LogBroker:
                 return placed[-1]
             if attempt is not None and attempt != session.attempt:
                 raise NotFound(
-                    f"attempt {attempt} of session {session.name!r} has no log; it has had {session.attempt}",
+                    f"attempt {attempt} of {session.name!r} has no log; the newest is {session.attempt}",
                     next_step=f"`moorage describe {session.name}` lists the attempts that ran",
                 )
             if not follow or session.status in TERMINAL:
                 raise NotFound(
                     f"session {session.name!r} has no log: it is {session.status} and never started",
-                    next_step=f"`moorage describe {session.name}` says why",
+                    next_step=f"`moorage describe {session.name}` shows the reason",
                 )
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(POLL_S)
             session = await self._store.sessions.get(session.id)
 
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
-        """One call of ``SendLogs``. Returns, and so ends the call, when its reader has left."""
+        """One call of ``SendLogs``. Returns, and so ends the call, when the reader disconnects."""
         pipe: Pipe[bytes | NotFound] | None = None
         try:
             async for chunk in chunks:
@@ -119,6 +120,6 @@ class LogBroker:
                 elif chunk.data:
                     await pipe.put(chunk.data)
         finally:
-            # Waits for nobody: when the agent has left, its chunks end and then this call is cancelled.
+            # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:
                 pipe.close()

@@ -1,30 +1,29 @@
-"""How long agents should let news gather between two reports. Pure.
+"""Backpressure on agents: the minimum interval between two reports of an agent. Pure.
 
-A report that is taken in at once may be followed by another. Where each waits because this manager has its
-hands full, more of them make it worse, and fewer with more in each make it better: agents are told to rest
-in proportion to how long their reports waited, as the writers of the store rest in proportion to what a
-write took (decision 7). No agent can know this by itself: to send a report costs it next to nothing.
+If reports wait because the manager is busy, fewer reports with more changes in each relieve it. Agents are
+therefore told to wait in proportion to how long their reports waited, as the store's batch writers do
+(decision 7). An agent cannot know this by itself, since sending a report costs it almost nothing.
 """
 
 from __future__ import annotations
 
-# Rest so many times as long as a report waits to be taken in, within the bound. Below the least it is not
-# worth a word: agents rest a little anyhow.
-REST, LEAST_S, LONGEST_S = 4.0, 0.03, 0.4
-# The weight of the newest report: some twenty of them tell, whoever they came from.
-NEWEST = 0.05
+# The interval is FACTOR times as long as a report waits to be applied, at most MAX_S. Below MIN_S it is 0:
+# agents wait a little in any case.
+FACTOR, MIN_S, MAX_S = 4.0, 0.03, 0.4
+# Weight of the newest report in the moving average, which covers about twenty reports of any agents.
+WEIGHT = 0.05
 
 
 class ReportInterval:
     def __init__(self) -> None:
-        self._waits_s = 0.0
+        self._average_wait_s = 0.0
 
-    def took(self, seconds: float) -> None:
-        """A report with news waited so long from its arrival until it was taken in."""
-        self._waits_s += NEWEST * (seconds - self._waits_s)
+    def record(self, seconds: float) -> None:
+        """Record how long a report with changes took from its arrival until it was applied."""
+        self._average_wait_s += WEIGHT * (seconds - self._average_wait_s)
 
     @property
-    def rest_s(self) -> float:
-        """Seconds between two reports of an agent; 0: as it likes."""
-        rest_s = REST * self._waits_s
-        return 0.0 if rest_s < LEAST_S else min(rest_s, LONGEST_S)
+    def interval_s(self) -> float:
+        """Minimum seconds between two reports of an agent; 0: no limit."""
+        interval_s = FACTOR * self._average_wait_s
+        return 0.0 if interval_s < MIN_S else min(interval_s, MAX_S)

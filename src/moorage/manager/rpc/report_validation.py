@@ -1,4 +1,4 @@
-"""What no agent of ours would report, and no database takes: told once, before it gets anywhere. Pure."""
+"""Validation of agents' reports: rejects values that the database could not store. Pure."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.slots import WHOLE_DEVICE
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MOST, _MOST_KERNELS = 2**63 - 1, 2**31 - 1
+_MAX_INT64, _MAX_KERNELS = 2**63 - 1, 2**31 - 1
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def find_problem(message: Report | ReportDelta) -> str:
-    """Names field and value; "" for a report that can be taken in."""
+    """The first invalid field with its value; "" for a valid report."""
     kernels = message.kernels if isinstance(message, Report) else tuple(message.kernels.changed.values())
     info = message.info
     if not message.incarnation or "\0" in message.incarnation:
         return "a report needs an incarnation"
-    if isinstance(message, Report) and message.stream > _MOST:
-        return f"stream {message.stream} is above {_MOST}"
-    wrong = _wrong_info(info) if info is not None else ""
-    return wrong or next((w for k in kernels if (w := _wrong_kernel(k))), "")
+    if isinstance(message, Report) and message.stream > _MAX_INT64:
+        return f"stream {message.stream} is above {_MAX_INT64}"
+    problem = _problem_of_info(info) if info is not None else ""
+    return problem or next((w for k in kernels if (w := _problem_of_kernel(k))), "")
 
 
-def _wrong_info(info: AgentInfo) -> str:
+def _problem_of_info(info: AgentInfo) -> str:
     if not _AGENT_ID.fullmatch(info.agent_id):
         return f"agent_id {_short(info.agent_id)} is not 1 to 128 letters, digits, dots, - and _"
     names = (info.resource_group, info.address, info.version, info.arch, info.identity)
@@ -39,16 +39,16 @@ def _wrong_info(info: AgentInfo) -> str:
             return f"slot {_short(slot)} of device {_short(device)} is offered {count} times, or has no name"
     if not (1 <= info.share_quantum <= WHOLE_DEVICE and 1 <= info.share_minimum <= WHOLE_DEVICE):
         return f"share_quantum {info.share_quantum} or share_minimum {info.share_minimum} is no part of 1000"
-    if info.max_kernels is not None and not 0 < info.max_kernels <= _MOST_KERNELS:
-        return f"max_kernels {info.max_kernels} is not 1 to {_MOST_KERNELS}"
+    if info.max_kernels is not None and not 0 < info.max_kernels <= _MAX_KERNELS:
+        return f"max_kernels {info.max_kernels} is not 1 to {_MAX_KERNELS}"
     for offer in info.offers:
-        if wrong := _wrong_place(offer):
-            return f"device {_short(offer.device_id)}: {wrong}"
+        if problem := _problem_of_location(offer):
+            return f"device {_short(offer.device_id)}: {problem}"
     negative = next((o for o in info.offers if o.capacity < 0 or o.memory_bytes < 0), None)
     return f"slot {_short(negative.slot)} has a capacity or memory below 0" if negative is not None else ""
 
 
-def _wrong_place(offer: SlotOffer) -> str:
+def _problem_of_location(offer: SlotOffer) -> str:
     if (
         any("\0" in text or "|" in text for text in (offer.nvlink_domain, offer.parent))
         or "\0" in offer.model
@@ -57,17 +57,17 @@ def _wrong_place(offer: SlotOffer) -> str:
     return f"NUMA node {offer.numa} is below 0" if offer.numa is not None and offer.numa < 0 else ""
 
 
-def _wrong_kernel(kernel: Observation) -> str:
+def _problem_of_kernel(kernel: Observation) -> str:
     if not _UUID.fullmatch(kernel.kernel_id):
         return f"kernel_id {_short(kernel.kernel_id)} is not a UUID in its canonical form"
     if "\0" in kernel.host + kernel.detail + kernel.log_tail:
         return f"a text of kernel {kernel.kernel_id} contains a NUL character"
-    if wrong := _wrong_apps(kernel):
-        return f"kernel {kernel.kernel_id}: {wrong}"
+    if problem := _problem_of_apps(kernel):
+        return f"kernel {kernel.kernel_id}: {problem}"
     return f"port {kernel.port} of kernel {kernel.kernel_id} is above 65535" if kernel.port > 65535 else ""
 
 
-def _wrong_apps(kernel: Observation) -> str:
+def _problem_of_apps(kernel: Observation) -> str:
     if not kernel.apps:
         return ""
     nowhere = next((app for app in kernel.apps if not 0 < app.port <= 65535), None)

@@ -1,4 +1,4 @@
-"""RouteFeed: whole route tables to every proxy, a new one whenever the content changes."""
+"""Route feed: sends the full route table to every proxy when its content changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ log = structlog.get_logger("moorage.feed")
 
 
 class RouteFeed:
-    """Looks at the routes when something changed (and every 2 s), numbers new content, tells all watchers."""
+    """Reads the routes after a notification and every 2 s, gives changed content a new generation, and wakes
+    the watchers."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -35,10 +36,10 @@ class RouteFeed:
             self._table = table
             self._changed.notify_all()
         ready = sum(bool(m.targets) for m in table.models)
-        log.info("routes", generation=table.generation, models=len(table.models), ready=ready)
+        log.info("routes changed", generation=table.generation, models=len(table.models), ready=ready)
 
     async def watch(self) -> AsyncIterator[RouteTable]:
-        """The table now, and each newer one; a slow watcher skips to the newest."""
+        """The current table and every newer one; a slow watcher skips to the newest."""
         sent: RouteTable | None = None
         while True:
             async with self._changed:

@@ -1,4 +1,4 @@
-"""The gRPC server: lets in who may, and hands each call to the part that serves it."""
+"""gRPC server of the links: authenticates callers and dispatches each call to its component."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MESSAGE_MAX),
     ("grpc.max_send_message_length", MESSAGE_MAX),
-    # A dead peer is noticed within some ten seconds, and peers may ask as often.
+    # A dead peer is detected within about ten seconds; peers may send pings as often.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside the former; a minute if left out
+    (
+        "grpc.http2.ping_timeout_ms",
+        5_000,
+    ),  # applies in addition to keepalive_timeout_ms; one minute by default
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -53,14 +56,13 @@ class LinkServer(
     routes_pb2_grpc.RouteFeedServicer,
     peers_pb2_grpc.PeersServicer,
 ):
-    """Listens on ``address``; port 0 picks a free one, which ``address`` then holds. ``certificate``: this
-    manager's own, for mTLS; None: without TLS. ``usage`` takes what agents say that is used, and returns at
-    once."""
+    """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering. ``certificate``:
+    the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage reports and must not block."""
 
     def __init__(
         self,
         address: str,
-        admission: LinkAuthenticator,
+        authenticator: LinkAuthenticator,
         registration: Registration | None,
         certificate: ManagerCertificate | None,
         links: AgentLinks,
@@ -71,55 +73,58 @@ class LinkServer(
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
-        self._admission, self._enrolment, self._certificate = admission, registration, certificate
+        self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces = workspaces
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
-        caller = await self._admit(context, "agent")
-        async with self._admission.watching(caller, context):
+        caller = await self._authenticate(context, "agent")
+        async with self._authenticator.until_revoked(caller, context):
             await self._links.serve(request_iterator, context, caller)
 
     async def SendLogs(
         self, request_iterator: AsyncIterator[agent_pb2.LogChunk], context: Any
     ) -> agent_pb2.LogAck:
-        caller = await self._admit(context, "agent")
-        async with self._admission.watching(caller, context):
+        caller = await self._authenticate(context, "agent")
+        async with self._authenticator.until_revoked(caller, context):
             await self._logs.receive(request_iterator)
         return agent_pb2.LogAck()
 
     async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
-        caller = await self._admit(context, "agent")
+        caller = await self._authenticate(context, "agent")
         usage = usage_codec.usage_from_wire(request)
-        if wrong := caller.may_be(usage.agent_id):
+        if wrong := caller.refusal_to_act_as(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         self._usage(usage)
         return agent_pb2.UsageAck()
 
     async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:
-        caller = await self._admit(context, "agent")
-        async with self._admission.watching(caller, context):
+        caller = await self._authenticate(context, "agent")
+        async with self._authenticator.until_revoked(caller, context):
             await self._execs.serve(request_iterator, context, caller)
 
     async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
-        self._workspaces.take(request, await self._admit(context, "agent"))
+        self._workspaces.take(request, await self._authenticate(context, "agent"))
         return agent_pb2.LogAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
-        caller = await self._admit(context, "proxy")
-        if wrong := caller.may_be(request.proxy_id):
+        caller = await self._authenticate(context, "proxy")
+        if wrong := caller.refusal_to_act_as(request.proxy_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        log.info("proxy attached", proxy=request.proxy_id)
-        async with self._admission.watching(caller, context):
+        log.info("proxy connected", proxy=request.proxy_id)
+        async with self._authenticator.until_revoked(caller, context):
             async for table in self._feed.watch():
                 await context.write(route_codec.routes_to_wire(table))
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
-        caller = await self._admit(context, "agent", "proxy")
+        caller = await self._authenticate(context, "agent", "proxy")
         registration = self._enrolment
         if caller.peer is None or registration is None:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this link has no TLS: nothing to renew")
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "this link has no TLS, so there is no certificate to renew",
+            )
             raise AssertionError("aborted")
         try:
             certificate = await registration.renew(caller.peer_id, caller.peer, request.csr)
@@ -128,19 +133,19 @@ class LinkServer(
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         if certificate is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "it was revoked")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate was revoked")
         log.info("certificate renewed", kind=caller.peer.kind, name=caller.peer.name)
         now_ms = round(registration.now().timestamp() * 1000)
         return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
 
     async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:
-        await self._admit(context, "agent", "proxy")
-        now_ms = round(self._admission.now().timestamp() * 1000)
+        await self._authenticate(context, "agent", "proxy")
+        now_ms = round(self._authenticator.now().timestamp() * 1000)
         return peers_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
 
-    async def _admit(self, context: Any, *kinds: PeerKind) -> Caller:
+    async def _authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
         try:
-            return await self._admission.admit(context, *kinds)
+            return await self._authenticator.authenticate(context, *kinds)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise AssertionError("aborted") from error
@@ -158,8 +163,8 @@ class LinkServer(
                 port = server.add_secure_port(self.address, _credentials(self._certificate))
         except RuntimeError as error:
             raise StartupError(
-                f"manager.link_listen = {self.address} cannot be listened on (is it taken?)",
-                next_step="stop what listens there, or set MOORAGE_MANAGER__LINK_LISTEN to another address",
+                f"cannot listen on manager.link_listen = {self.address}; the port may be in use",
+                next_step="stop the process that uses it, or change MOORAGE_MANAGER__LINK_LISTEN",
             ) from error
         self.address = f"{host}:{port}"
         await server.start()
@@ -172,7 +177,7 @@ class LinkServer(
 
 
 def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
-    """Asked for anew at each handshake, and whoever has no certificate of our CA does not get through it."""
+    """Reads the certificate at each handshake. Clients without a certificate of the CA are rejected."""
 
     def configured() -> Any:
         key, chain = certificate.current()

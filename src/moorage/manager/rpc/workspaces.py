@@ -1,4 +1,4 @@
-"""What sessions have kept on the nodes: the agents know, and are asked."""
+"""Broker for workspaces: asks the connected agents which ones they store, or to delete one."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from moorage.common.views.resources import WorkspaceList, WorkspaceView
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
 
-# To list is to look at every file: a node with many is slow.
+# An agent reads the size of every file, which is slow on a node with many files.
 ANSWER_S = 15.0
 
 
 class WorkspaceBroker:
     def __init__(self, links: AgentLinks, clock: Clock) -> None:
         self._links, self._clock = links, clock
-        self._asked: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
+        self._pending: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """Of all agents that are attached here; ``remove``: a session's id. Raises ``Conflict`` when one
-        could not remove it."""
-        asked: dict[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
+        """The workspaces of all agents connected to this manager. ``remove``: the id of a session whose
+        workspaces are deleted. Raises ``Conflict`` if an agent could not delete it."""
+        answers_by_agent: dict[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
         requests = []
         try:
-            for attached in self._links.all():
+            for stream in self._links.all():
                 request = WorkspaceRequest(self._clock.new_id(), remove)
                 requests.append(request.request_id)
-                answer = asked[attached.agent_id] = asyncio.get_running_loop().create_future()
-                self._asked[request.request_id] = attached.agent_id, answer
-                attached.ask(request)
-            if asked:
-                await asyncio.wait(asked.values(), timeout=ANSWER_S)
+                answer = answers_by_agent[stream.agent_id] = asyncio.get_running_loop().create_future()
+                self._pending[request.request_id] = stream.agent_id, answer
+                stream.send_request(request)
+            if answers_by_agent:
+                await asyncio.wait(answers_by_agent.values(), timeout=ANSWER_S)
         finally:
             for request_id in requests:
-                del self._asked[request_id]
-        silent = sorted(agent for agent, answer in asked.items() if not answer.done())
-        answers = {agent: answer.result() for agent, answer in asked.items() if answer.done()}
-        for agent, said in answers.items():
-            if said.error and remove:
-                raise Conflict(f"agent {agent!r} does not remove it: {said.error}")
-        items = [_view(agent, one) for agent, said in answers.items() for one in said.workspaces]
-        silent += sorted(agent for agent, said in answers.items() if said.error)
+                del self._pending[request_id]
+        silent = sorted(agent for agent, answer in answers_by_agent.items() if not answer.done())
+        answers = {agent: answer.result() for agent, answer in answers_by_agent.items() if answer.done()}
+        for agent, reply in answers.items():
+            if reply.error and remove:
+                raise Conflict(f"agent {agent!r} could not delete the workspace: {reply.error}")
+        items = [_view(agent, one) for agent, reply in answers.items() for one in reply.workspaces]
+        silent += sorted(agent for agent, reply in answers.items() if reply.error)
         return WorkspaceList(items=items, silent=list(silent))
 
     def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> None:
-        agent_id, waiting = self._asked.get(answer.request_id, ("", None))
-        if waiting is not None and not waiting.done() and not caller.may_be(agent_id):
+        agent_id, waiting = self._pending.get(answer.request_id, ("", None))
+        if waiting is not None and not waiting.done() and not caller.refusal_to_act_as(agent_id):
             waiting.set_result(answer)
 
 
