@@ -1,4 +1,4 @@
-"""Bring the schema up to date, one process at a time."""
+"""Schema migrations, run by one process at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 
-# Any constant: it only has to be ours. Held for the length of the migration's transaction.
+# Key of the advisory lock, any constant of ours. Held for the length of the migration's transaction.
 _LOCK = 0x6661_6972
 
 
@@ -34,7 +34,7 @@ def _config() -> Config:
     return config
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, revision: str) -> None:
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     config = _config()
     config.attributes["connection"] = connection
@@ -46,11 +46,11 @@ def _upgrade(connection: Connection) -> None:
                 f"the database has schema {found}, which is newer than this version knows",
                 next_step="run the newer Moorage, or restore a backup",
             )
-    command.upgrade(config, "head")
+    command.upgrade(config, revision)
 
 
-async def migrate(dsn: str) -> None:
-    """Upgrade to the newest schema under an advisory lock; a second process waits and finds nothing to do.
+async def migrate(dsn: str, revision: str = "head") -> None:
+    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
 
     Raises ``StartupError`` for a schema newer than ours, ``StoreUnavailable`` when Postgres cannot be
     reached, ``ConfigError`` for a wrong DSN.
@@ -58,11 +58,11 @@ async def migrate(dsn: str) -> None:
     engine = create_async_engine(engine_url(dsn))
     try:
         async with engine.begin() as connection:
-            await connection.run_sync(_upgrade)
+            await connection.run_sync(_upgrade, revision)
     except (OSError, DBAPIError) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise StoreUnavailable(
-            f"Postgres does not let us in: {cause}",
+            f"cannot connect to Postgres: {cause}",
             next_step="check manager.dsn (host, port, user, password, database), or leave it out",
         ) from error
     finally:

@@ -1,10 +1,8 @@
 """Rename tables, columns and stored values to the terms of the field.
 
-``link_members`` are peers, ``permits`` are access tokens, and a program that runs again was requeued. The
-codes
-of reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in format 1 hold
-the old
-codes inside compressed text; they are deleted, as their retention would do within a week.
+``link_members`` become peers, ``permits`` become access tokens, and a program that runs again was requeued.
+The codes of reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in format 1
+hold the old codes inside compressed text. They are deleted, as retention would do within a week.
 """
 
 from alembic import op

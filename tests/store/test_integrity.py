@@ -19,7 +19,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
 
 from .conftest import RUNNING, FakeAgent, schedule, settle, stop
-from .test_life import spec, started, used
+from .test_session_lifecycle import spec, started, used
 
 
 async def break_it(store: Store, *statements: str) -> None:

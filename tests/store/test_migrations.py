@@ -1,0 +1,108 @@
+"""Migrations of databases that hold data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from moorage.manager.store import migrate
+
+REASONS = [
+    ("no-capacity", "insufficient-resources"),
+    ("never-fits", "infeasible"),
+    ("no-agent", "no-eligible-agent"),
+    ("starts-later", "begin-time"),
+    ("retry-pause", "backoff"),
+    ("docker-away", "runtime-unavailable"),
+    ("user-requested", "user-requested"),
+]
+EVENTS = [("rerun", "requeue"), ("ended-badly", "failed"), ("created", "created")]
+RESULTS = [("FAILURE", "FAILED"), ("SUCCESS", "SUCCESS"), ("UNDEFINED", "UNDEFINED")]
+OLD_ROWS = """
+INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version, arch,
+                    runtimes, engines, labels, connected_at, last_seen)
+VALUES ('node-1', 'default', 'ALIVE', '', 'i', 1, '127.0.0.1', '1', 'x86_64',
+        '{process}', '{custom}', '{}', now(), now());
+INSERT INTO agent_slots (agent_id, slot, device_id, capacity, offered, used, model, memory_bytes, healthy,
+                         island, trouble)
+VALUES ('node-1', 'cuda.device', 'GPU-0', 1000, 1000, 0, 'H100', 1, false, 'nvlink-0', 'XID 79');
+INSERT INTO join_tokens (id, verifier, kind, uses, expires_at, created_by)
+VALUES ('00000000-0000-7000-8000-00000000000a', repeat('a', 64), 'agent', 1, now() + interval '1 h', 't');
+INSERT INTO link_members (id, kind, name, token_id, public_key, certificate_until)
+VALUES ('00000000-0000-7000-8000-00000000000b', 'agent', 'node-1',
+        '00000000-0000-7000-8000-00000000000a', 'k', now());
+INSERT INTO decisions (resource_group, from_at, to_at, term, run, number, format, whole, passes, dropped,
+                       size, body)
+SELECT 'default', now(), now(), 1, gen_random_uuid(), format, format, true, 1, 0, 1, 'x'
+FROM (VALUES (1), (2)) f(format);
+"""
+OLD_SESSION = """
+INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner,
+                      project, reason, result, hold, attempt, reruns, rerun_from)
+VALUES ($1::uuid, $1::uuid::text, 'batch', 'PENDING', 'default', 10, '{}', '{}', 't', 'ann',
+        'vision', $2, $3, $4, 4, 2, 1)
+"""
+OLD_KERNEL = """
+INSERT INTO kernels (id, session_id, attempt, status, secret, reason)
+VALUES ($1, $1, 1, 'PENDING', 's', $2)
+"""
+OLD_HISTORY = """
+INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, reason)
+VALUES ($1, 1, $2, NULL, 'PENDING', 't', $3)
+"""
+OLD_PERMIT = """
+INSERT INTO permits (id, session_id, app, prefix, sha256, created_by, expires_at)
+VALUES ($1, $1, 'jupyter', 'mga-1234', repeat('b', 64), 't', now() + interval '1 h')
+"""
+
+
+@pytest_asyncio.fixture
+async def connection(empty_database: str) -> AsyncIterator[asyncpg.Connection]:
+    """To a database at revision 0019."""
+    await migrate(empty_database, "0019")
+    opened = await asyncpg.connect(empty_database)
+    yield opened
+    await opened.close()
+
+
+async def insert_session(connection: asyncpg.Connection, number: int, reason: str) -> str:
+    session_id = f"00000000-0000-7000-8000-{number:012d}"
+    hold = json.dumps({"reason": reason, "text": "t", "refusals": [], "attempts": 1})
+    await connection.execute(OLD_SESSION, session_id, reason, RESULTS[number % 3][0], hold)
+    await connection.execute(OLD_KERNEL, session_id, reason)
+    await connection.execute(OLD_HISTORY, session_id, EVENTS[number % 3][0], reason)
+    return session_id
+
+
+async def test_0020_keeps_rows_and_renames_stored_values(
+    connection: asyncpg.Connection, empty_database: str
+) -> None:
+    await connection.execute(OLD_ROWS)
+    ids = [await insert_session(connection, n, reason) for n, (reason, _) in enumerate(REASONS)]
+    await connection.execute(OLD_PERMIT, ids[0])
+
+    await migrate(empty_database)
+
+    reasons = [new for _, new in REASONS]
+    sessions = await connection.fetch("SELECT * FROM sessions ORDER BY id")
+    assert [row["reason"] for row in sessions] == reasons
+    assert [json.loads(row["hold"])["reason"] for row in sessions] == reasons
+    assert [row["result"] for row in sessions] == [RESULTS[n % 3][1] for n in range(len(ids))]
+    assert {(row["requeues"], row["requeued_from"]) for row in sessions} == {(2, 1)}
+    kernels = await connection.fetch("SELECT reason FROM kernels ORDER BY id")
+    assert [row["reason"] for row in kernels] == reasons
+    history = await connection.fetch("SELECT event, reason FROM session_history ORDER BY session_id")
+    assert [row["reason"] for row in history] == reasons
+    assert [row["event"] for row in history] == [EVENTS[n % 3][1] for n in range(len(ids))]
+    assert await connection.fetchval("SELECT name FROM link_peers") == "node-1"
+    assert await connection.fetchval("SELECT app FROM access_tokens") == "jupyter"
+    slot = await connection.fetchrow("SELECT nvlink_domain, unhealthy_reason FROM agent_slots")
+    assert tuple(slot) == ("nvlink-0", "XID 79")
+    assert await connection.fetchval("SELECT array_agg(format) FROM decisions") == [2]
+    assert await connection.fetchval("SELECT dependency_state('failure', 'TERMINATED', 'FAILED')") == "met"
+    with pytest.raises(asyncpg.CheckViolationError):
+        await connection.execute("UPDATE sessions SET result = 'FAILURE'")
