@@ -1,4 +1,5 @@
-"""The manager's background loops. Each tick looks at the whole truth, decides by a pure function, writes."""
+"""Background loops of the manager. Each run reads the stored state, decides with a pure function, and
+writes."""
 
 from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.drain_controller import DrainController

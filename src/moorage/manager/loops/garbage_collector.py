@@ -1,4 +1,4 @@
-"""What nobody else will notice: silent agents, drift in the books, and what happened long ago."""
+"""Garbage collector: marks silent agents, repairs inconsistent rows and deletes expired records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SHRINK_EVERY_S = 300.0
 
 
 class GarbageCollector:
-    """Judges silence only after it has itself been listening for as long: a manager that was away, or whose
-    database was, must not blame the agents for it."""
+    """Marks an agent as silent only after it has itself been running for that long. After an outage of the
+    manager or of its database, agents must not be marked for it."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class GarbageCollector:
         decisions: tuple[float, int] | None = None,
         usage_s: float = 7 * 86_400,
     ) -> None:
-        """``decisions``: for so many seconds and in so many bytes what was decided is kept; None: all.
-        ``usage_s``: for so many seconds what was used is kept."""
+        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``:
+        retention of usage records in seconds."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._suspect_after_s, self._lost_grace_s = suspect_after_s, lost_grace_s
         self._interval_s = min(5.0, suspect_after_s / 4)
@@ -74,10 +74,11 @@ class GarbageCollector:
             await self._store.sessions.delete_idempotency_keys()
             await self._store.peers.delete_old_join_tokens(HISTORY_DAYS)
             await self._store.agents.delete_history(AUDIT_DAYS)
-            log.info("forgot old sessions", sessions=forgotten)
+            log.info("deleted old sessions", sessions=forgotten)
 
     async def _check(self) -> None:
-        """The checks that cost no more for sessions that have ended; `moorage db check` makes all."""
+        """Run the checks whose cost does not grow with ended sessions; `moorage db check` runs all of
+        them."""
         found = await self._store.integrity.repair(cheap=True)
         for drift in found:
             log.error(

@@ -1,4 +1,4 @@
-"""Who may plan: a lease in Postgres with a term. Everybody else waits for it to run out."""
+"""Leader election by a lease in Postgres. Each lease has a term; other managers wait until it expires."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.leader")
 
 TTL_S = 10.0
-# We stop trusting our lease so long before Postgres does, so that a slow answer cannot stretch it.
+# The leader stops trusting its lease this long before Postgres does, so that a slow response cannot extend
+# it.
 MARGIN_S = 2.0
 
 
 class Leader:
-    """``term`` is the number under which this manager may plan now, or None."""
+    """``term``: the term of this manager's lease while it is the leader, else None."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -34,7 +35,7 @@ class Leader:
         started = self._clock.monotonic()
         term = await self._store.leases.acquire(self._holder, TTL_S)
         if term is not None:
-            # Counted from before the attempt: a slow but successful write must not stretch the lease.
+            # Counted from before the attempt: a slow but successful write must not extend the lease.
             self._trusted_until = started + TTL_S - MARGIN_S
             if term != self._term:
                 log.info("leading", term=term)
@@ -52,4 +53,4 @@ class Leader:
             try:
                 await self._store.leases.release(self._holder, term)
             except StoreUnavailable:
-                log.info("could not resign: the lease will run out by itself", term=term)
+                log.info("could not release the lease: it will expire", term=term)

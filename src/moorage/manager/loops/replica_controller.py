@@ -1,4 +1,4 @@
-"""As many replicas as are wanted: the shell around ``replicas.plan_replicas``."""
+"""Replica controller: starts and stops replicas until each endpoint has the wanted number."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class ReplicaController:
                 )
             except (Conflict, NotFound) as error:
                 log.warning(
-                    "no replica made; the next tick tries again", endpoint=endpoint.name, error=str(error)
+                    "could not create a replica; the next run retries",
+                    endpoint=endpoint.name,
+                    error=str(error),
                 )
                 return
             log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)

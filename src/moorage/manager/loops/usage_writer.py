@@ -1,6 +1,7 @@
-"""What agents say that is used, once a second in one statement for all of them.
+"""Usage writer: writes the usage reports of all agents once a second, in one statement.
 
-Only the newest report of an agent waits: while Postgres is slow or away, reports are dropped, not queued.
+Only the newest report of each agent is kept: while Postgres is slow or unavailable, reports are dropped, not
+queued.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.usage")
 
 EVERY_S, TOTALS_EVERY_S = 1.0, 15.0
-# Minutes that wait, and those that are written at once.
+# Limits on the per-minute records: how many may wait, and how many one statement writes.
 _WAITING, _AT_ONCE = 20_000, 2_000
 
 
@@ -47,7 +48,7 @@ class UsageWriter:
                 await self._store.usage.put_minutes(some)
         except StoreUnavailable as error:
             self._minutes.clear()
-            log.debug("statistics are dropped", why=error.message)
+            log.debug("usage reports dropped", why=error.message)
             return
         now = self._clock.monotonic()
         if now - self._totalled_at >= TOTALS_EVERY_S:
