@@ -1,4 +1,4 @@
-"""Every measure holds for every file of ours, and every measure can fail."""
+"""Tidiness: every rule holds for every file, and every rule can fail."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import measures as m
 import pytest
+import rules as m
 
 import moorage
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = "src/moorage/manager/some.py"
-# Their subject is what they would be blamed for.
+# Files that a rule would reject because they are about its subject.
 EXEMPT = {
-    "later": ("tests/tidy/",),
+    "unresolved": ("tests/tidy/",),
     "machine": ("tests/tidy/", "uv.lock", "LICENSE"),
 }
 
 
 def tracked() -> list[str]:
-    """All files that are, or could be, committed."""
+    """All files that are committed or could be."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted(name for name in names if (ROOT / name).is_file())
@@ -33,40 +33,40 @@ def texts() -> dict[str, str]:
     for name in tracked():
         try:
             found[name] = (ROOT / name).read_text()
-        except UnicodeDecodeError:  # a picture
+        except UnicodeDecodeError:  # an image
             continue
-    assert len(found) > 20, "git lists hardly any file: is this a checkout?"
+    assert len(found) > 20, "git lists hardly any file; is this a checkout?"
     return found
 
 
-@pytest.mark.parametrize("measure", m.MEASURES, ids=lambda measure: measure.__name__)
-def test_our_files_are_tidy(measure: m.Measure, texts: dict[str, str]) -> None:
-    exempt = EXEMPT.get(measure.__name__, ())
+@pytest.mark.parametrize("rule", m.RULES, ids=lambda rule: rule.__name__)
+def test_files_are_tidy(rule: m.Rule, texts: dict[str, str]) -> None:
+    exempt = EXEMPT.get(rule.__name__, ())
     complaints = [
         f"{path}: {complaint}"
         for path, text in texts.items()
         if not path.startswith(exempt or "\0")
-        for complaint in measure(path, text)
+        for complaint in rule(path, text)
     ]
     assert not complaints, "\n" + "\n".join(complaints)
 
 
-def test_both_locks_say_the_same(texts: dict[str, str]) -> None:
-    assert m.same_pins(texts["uv.lock"], texts["requirements.lock"]) == []
+def test_locks_agree(texts: dict[str, str]) -> None:
+    assert m.lock_differences(texts["uv.lock"], texts["requirements.lock"]) == []
 
 
-def test_all_tests_can_run_together(texts: dict[str, str]) -> None:
-    assert m.twins(texts) == []
+def test_test_file_names_are_unique(texts: dict[str, str]) -> None:
+    assert m.duplicate_names(texts) == []
 
 
-def test_the_version_is_one_and_in_the_changelog(texts: dict[str, str]) -> None:
+def test_version_is_in_the_changelog(texts: dict[str, str]) -> None:
     version = tomllib.loads(texts["pyproject.toml"])["project"]["version"]
     assert moorage.__version__ == version
     assert f"## [{version}]" in texts["CHANGELOG.md"]
 
 
 def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
-    """A place that no longer catches everything must leave the list of those that may."""
+    """A function that no longer catches every exception must leave the list."""
     for path, function in m.CATCH_ALL:
         complaints = m.catch_all(f"{path}.elsewhere.py", texts[path])
         assert any(f"{function} catches" in complaint for complaint in complaints), f"{path}: {function}"
@@ -77,8 +77,8 @@ BAD = [
     (m.line_length, SRC, "x = '" + "y" * 106 + "'"),
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 60),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 60),
-    (m.face, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
-    (m.face, "src/moorage/p/__init__.py", f"from x import {', '.join(f'n{i}' for i in range(11))}"),
+    (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
+    (m.exports, "src/moorage/p/__init__.py", f"from x import {', '.join(f'n{i}' for i in range(11))}"),
     (m.file_name, "src/moorage/manager/utils.py", ""),
     (m.file_name, "src/moorage/helpers/x.py", ""),
     (m.file_name, "src/moorage/manager/v2/x.sql", ""),
@@ -97,8 +97,8 @@ BAD = [
     (m.mocks, "tests/unit/test_x.py", "from unittest.mock import patch"),
     (m.mocks, "tests/unit/test_x.py", "from unittest import mock"),
     (m.mocks, "tests/unit/test_x.py", "import unittest.mock"),
-    (m.later, SRC, "x = 1  # TODO: better"),
-    (m.later, "README.md", "FIXME"),
+    (m.unresolved, SRC, "x = 1  # TODO: better"),
+    (m.unresolved, "README.md", "FIXME"),
     (m.machine, "README.md", "look in /root/thing"),
     (m.machine, "deploy/x.yaml", "url: http://db.internal/"),
     (m.machine, "deploy/x.yaml", "address: 10.1.2.3"),
@@ -108,26 +108,32 @@ BAD = [
     (m.requirements, "requirements.lock", "--index-url https://x/\n"),
     (m.requirements, "requirements.lock", "a @ file:///tmp/a.whl\n"),
     (m.requirements, "requirements.lock", "a>=1\n"),
+    (m.package_root, "src/moorage/join.py", ""),
+    (m.docstring, SRC, '"""What an agent knows."""'),
+    (m.docstring, SRC, "x = 1"),
+    (m.private_access, "tests/unit/test_x.py", "store._db.fetch()"),
+    (m.private_access, "tests/unit/test_x.py", "from moorage.proxy.core.routes import _match"),
+    (m.private_access, "tests/unit/test_x.py", "monkeypatch.setattr(plane, '_BODY_S', 1)"),
 ]
 
 
-@pytest.mark.parametrize(("measure", "path", "text"), BAD)
-def test_every_measure_can_fail(measure: m.Measure, path: str, text: str) -> None:
-    assert len(measure(path, text)) >= 1
+@pytest.mark.parametrize(("rule", "path", "text"), BAD)
+def test_every_rule_can_fail(rule: m.Rule, path: str, text: str) -> None:
+    assert len(rule(path, text)) >= 1
 
 
-def test_none_is_left_out_of_that() -> None:
-    assert {measure for measure, _, _ in BAD} == set(m.MEASURES)
+def test_every_rule_has_a_failing_case() -> None:
+    assert {rule for rule, _, _ in BAD} == set(m.RULES)
 
 
 @pytest.mark.parametrize(
-    ("measure", "path", "text"),
+    ("rule", "path", "text"),
     [
         (m.file_length, SRC, "x = 1\n" * 400),
-        (m.file_length, "src/moorage/common/wire/a_pb2.py", "x = 1\n" * 401),
+        (m.file_length, "src/moorage/common/link/pb/a_pb2.py", "x = 1\n" * 401),
         (m.line_length, SRC, "x = '" + "y" * 104 + "'"),
         (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 59),
-        (m.face, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
+        (m.exports, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
         (m.file_name, "src/moorage/common/aio/tasks.py", ""),
         (m.catch_all, SRC, "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),
         (m.catch_all, SRC, "try:\n    f()\nexcept ValueError:\n    pass"),
@@ -146,20 +152,23 @@ def test_none_is_left_out_of_that() -> None:
         ),
         (m.lock_hosts, "uv.lock", 'url = "https://files.pythonhosted.org/x"'),
         (m.requirements, "requirements.lock", "a==1\nb[c]==2.0 ; sys_platform == 'win32'\n"),
+        (m.package_root, "src/moorage/__main__.py", ""),
+        (m.docstring, SRC, '"""Batch writer for reports."""'),
+        (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
     ],
 )
-def test_measures_leave_the_good_alone(measure: m.Measure, path: str, text: str) -> None:
-    assert measure(path, text) == []
+def test_rules_accept_tidy_files(rule: m.Rule, path: str, text: str) -> None:
+    assert rule(path, text) == []
 
 
-def test_different_locks_are_seen() -> None:
+def test_lock_differences_are_found() -> None:
     lock = '[[package]]\nname = "a"\nversion = "1"\n[[package]]\nname = "moorage"\nversion = "0"\n'
-    assert m.same_pins(lock, "a==1\n") == []
-    assert m.same_pins(lock, "a==2\n") != []
-    assert m.same_pins(lock, "") != []
+    assert m.lock_differences(lock, "a==1\n") == []
+    assert m.lock_differences(lock, "a==2\n") != []
+    assert m.lock_differences(lock, "") != []
 
 
-def test_twins_are_seen() -> None:
+def test_duplicate_names_are_found() -> None:
     twin = "tests/wire/test_x.py"
-    assert m.twins(["tests/unit/test_x.py", twin]) != []
-    assert m.twins(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
+    assert m.duplicate_names(["tests/unit/test_x.py", twin]) != []
+    assert m.duplicate_names(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []

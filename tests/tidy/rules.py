@@ -1,4 +1,4 @@
-"""The measures of a good room, each a function from a file's path and text to complaints (none: tidy)."""
+"""Tidiness rules: each is a function from a file's path and text to a list of complaints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 
-Measure = Callable[[str, str], list[str]]
+Rule = Callable[[str, str], list[str]]
 
-FILE_LINES, FUNCTION_LINES, COLUMNS, FACE = 400, 60, 110, 10
+FILE_LINES, FUNCTION_LINES, COLUMNS, EXPORTS = 400, 60, 110, 10
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "misc", "v2", "legacy"}
 CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
-# Everywhere else an exception is caught by its name. (file, function): why anything may be caught there.
+# (file, function) that may catch every exception, and why.
 CATCH_ALL = {
     ("src/moorage/common/aio/loop.py", "_run"): "the tick guard: the next tick is the retry",
     (
@@ -31,7 +31,7 @@ CATCH_ALL = {
     ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/moorage/proxy/planes/asyncio_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }
-# Programs of their own, which import nothing of ours.
+# Files that may read the system clock.
 OWN_CLOCK = {"src/moorage/common/aio/clock.py"}
 
 
@@ -52,7 +52,7 @@ def file_length(path: str, text: str) -> list[str]:
     return [f"{lines} lines, more than {FILE_LINES}"] if _python(path) and lines > FILE_LINES else []
 
 
-# What is said to the tools at a line's end is not read by people; ruff does not count it either.
+# Tool directives at the end of a line do not count; ruff ignores them as well.
 _REMARKS = re.compile(r"  # (type: ignore|noqa|fmt:|pragma:).*$", re.MULTILINE)
 
 
@@ -81,7 +81,7 @@ def function_length(path: str, text: str) -> list[str]:
     ]
 
 
-def face(path: str, text: str) -> list[str]:
+def exports(path: str, text: str) -> list[str]:
     if not (_ours(path) and path.endswith("__init__.py")):
         return []
     names: set[str] = set()
@@ -95,19 +95,19 @@ def face(path: str, text: str) -> list[str]:
             names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
-    shown = {name for name in names if not name.startswith("_") and name != "annotations"}
-    return [f"shows {len(shown)} names, more than {FACE}"] if len(shown) > FACE else []
+    exported = {name for name in names if not name.startswith("_") and name != "annotations"}
+    return [f"exports {len(exported)} names, more than {EXPORTS}"] if len(exported) > EXPORTS else []
 
 
 def file_name(path: str, text: str) -> list[str]:
     if not path.endswith((".py", ".sql", ".proto")):
         return []
     parts = {part.partition(".")[0] for part in path.split("/")}
-    return [f"the name {name!r} says nothing" for name in sorted(parts & BANNED_NAMES)]
+    return [f"the name {name!r} describes nothing" for name in sorted(parts & BANNED_NAMES)]
 
 
 def catch_all(path: str, text: str) -> list[str]:
-    """Catching everything hides bugs; cleaning up and raising again (``raise`` as the last word) does not."""
+    """Catching every exception hides bugs, unless the handler ends with a bare ``raise``."""
     if not _ours(path):
         return []
     return [
@@ -139,7 +139,7 @@ def tasks(path: str, text: str) -> list[str]:
     if not _ours(path) or path == "src/moorage/common/aio/tasks.py":
         return []
     return [
-        f"line {node.lineno}: {node.attr}: use common.tasks.spawn"
+        f"line {node.lineno}: {node.attr}: use moorage.common.aio.tasks.spawn"
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
     ]
@@ -153,7 +153,7 @@ _CLOCKS = re.compile(
 
 
 def clock(path: str, text: str) -> list[str]:
-    """Time and chance come from a Clock. A generator seeded by one (``random.Random(seed)``) is no chance."""
+    """Time and randomness come from a Clock. A seeded generator (``random.Random(seed)``) is allowed."""
     if not _ours(path) or path in OWN_CLOCK:
         return []
     complaints = []
@@ -179,11 +179,11 @@ def mocks(path: str, text: str) -> list[str]:
         else:
             continue
         if any(name == "mock" or name.startswith("unittest.mock") for name in names):
-            found.append(f"line {node.lineno}: use a real part, or a fake that we ship")
+            found.append(f"line {node.lineno}: use a real component, or a fake that ships")
     return found
 
 
-_LATER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+_UNRESOLVED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 _MACHINE = re.compile(
     r"(?<![\w.])/(?:root|work)/\w|/home/(?!user\b)\w+/"
     r"|\b(?:10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+)\b"
@@ -192,18 +192,18 @@ _MACHINE = re.compile(
 )
 
 
-def later(path: str, text: str) -> list[str]:
+def unresolved(path: str, text: str) -> list[str]:
     return [
-        f"line {number}: do it now, or write an issue"
+        f"line {number}: resolve it, or open an issue"
         for number, line in enumerate(text.splitlines(), 1)
-        if _LATER.search(line)
+        if _UNRESOLVED.search(line)
     ]
 
 
 def machine(path: str, text: str) -> list[str]:
-    """Nothing of the machine on which it was written: paths of somebody's, hosts of a private network."""
+    """No paths of one machine and no hosts of a private network."""
     return [
-        f"line {number}: {found[0]!r} belongs to one machine or network"
+        f"line {number}: {found[0]!r} is specific to one machine or network"
         for number, line in enumerate(text.splitlines(), 1)
         if (found := _MACHINE.search(line))
     ]
@@ -217,7 +217,7 @@ def lock_hosts(path: str, text: str) -> list[str]:
 
 
 def requirements(path: str, text: str) -> list[str]:
-    """Nothing but names, versions and conditions: no address, no option, no path."""
+    """Only names, versions and markers: no URLs, options or paths."""
     if path != "requirements.lock":
         return []
     pin = re.compile(r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?$")
@@ -228,14 +228,69 @@ def requirements(path: str, text: str) -> list[str]:
     ]
 
 
-MEASURES: list[Measure] = [
-    file_length, line_length, function_length, face, file_name, catch_all, tasks, clock, mocks, later,
-    machine, lock_hosts, requirements,
+_ROOT_FILES = {"__init__.py", "__main__.py", "py.typed"}
+
+
+def package_root(path: str, text: str) -> list[str]:
+    """Only packages stand directly under the package."""
+    folder, _, name = path.rpartition("/")
+    if folder != "src/moorage" or name in _ROOT_FILES:
+        return []
+    return ["a module directly under moorage: move it into the package of its concept"]
+
+
+_OPENERS = re.compile(r"^(What|How|Who|Whom|Whose|Where|When|Whether|Which|Why|That|Of)\b")
+
+
+def docstring(path: str, text: str) -> list[str]:
+    """Every module has a docstring that opens with a noun phrase naming the component."""
+    if not _ours(path) or "/migrations/versions/" in path:
+        return []
+    found = ast.get_docstring(ast.parse(text))
+    if not found:
+        return [] if not text.strip() else ["no module docstring"]
+    return ["the module docstring does not name the component"] if _OPENERS.match(found) else []
+
+
+# Attributes that begin with an underscore and are public all the same: named tuples, os._exit.
+_PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit"}
+# (test file, private name): why the test may use it.
+PRIVATE: dict[tuple[str, str], str] = {}
+
+
+def private_access(path: str, text: str) -> list[str]:
+    """Tests use public interfaces: no ``thing._name``, no import of ``_name``, no patching of ``_name``."""
+    if not (_python(path) and path.startswith("tests/")) or path.startswith("tests/tidy/"):
+        return []
+    return [
+        f"line {line}: {name} is private"
+        for line, name in _private_names(ast.parse(text))
+        if (path, name) not in PRIVATE
+    ]
+
+
+def _private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            names = [node.attr]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("moorage"):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "getattr")):
+            names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        for name in names:
+            if name.startswith("_") and not name.startswith("__") and name not in _PUBLIC:
+                yield node.lineno, name
+
+
+RULES: list[Rule] = [
+    file_length, line_length, function_length, exports, file_name, catch_all, tasks, clock, mocks, unresolved,
+    machine, lock_hosts, requirements, package_root, docstring, private_access,
 ]  # fmt: skip
 
 
-def same_pins(uv_lock: str, requirements_lock: str) -> list[str]:
-    """The two locks name the same packages in the same versions (but ourselves)."""
+def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
+    """Both locks pin the same packages in the same versions, except this project."""
     resolved = {
         (p["name"], p["version"]) for p in tomllib.loads(uv_lock)["package"] if p["name"] != "moorage"
     }
@@ -246,15 +301,15 @@ def same_pins(uv_lock: str, requirements_lock: str) -> list[str]:
         )
     }
     return [
-        f"{name}=={version} is only in one of the two locks" for name, version in sorted(resolved ^ pinned)
+        f"{name}=={version} is in only one of the two locks" for name, version in sorted(resolved ^ pinned)
     ]
 
 
-def twins(paths: Collection[str]) -> list[str]:
-    """Test files that pytest could not tell apart: outside packages it imports them by their names alone."""
+def duplicate_names(paths: Collection[str]) -> list[str]:
+    """Test files that pytest cannot tell apart: outside packages it imports them by file name alone."""
     found: dict[str, list[str]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name.startswith("test_") and name.endswith(".py") and f"{folder}/__init__.py" not in paths:
             found.setdefault(name, []).append(path)
-    return [f"{' and '.join(sorted(same))} have one name" for same in found.values() if len(same) > 1]
+    return [f"{' and '.join(sorted(same))} have the same name" for same in found.values() if len(same) > 1]
