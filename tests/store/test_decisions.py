@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.errors import InvalidInput, StoreUnavailable
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
@@ -327,12 +327,13 @@ async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(sto
     assert await store.decisions.trim(7 * 86_400, 250) == 1
     assert await numbers() == [3, 4], "the oldest goes first"
     leader = Leader(store, CLOCK)
-    sweeper = GarbageCollector(store, leader, Metrics(), CLOCK, 40, 120, (86_400 * 1.5, 10_000))
-    sweeper._shrank_at -= 1000
-    await sweeper.run_once()
-    assert await numbers() == [3, 4], "only the leader sweeps"
+    clock = ManualClock()
+    collector = GarbageCollector(store, leader, Metrics(), clock, 40, 120, (86_400 * 1.5, 10_000))
+    clock.advance(1000)
+    await collector.run_once()
+    assert await numbers() == [3, 4], "only the leader trims"
     await leader.run_once()
-    await sweeper.run_once()
+    await collector.run_once()
     assert await numbers() == [4]
 
 

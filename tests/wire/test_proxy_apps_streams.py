@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from socket import SHUT_RDWR
 
 import aiohttp
 import pytest
@@ -144,7 +145,7 @@ async def test_disconnecting_client_ends_its_websocket_at_the_app(tmp_path):
 
     async with serving_app(tmp_path, wait) as (client, url):
         socket = await client.session.ws_connect(f"{url}/ws", headers=BEARER)
-        socket._response.connection.transport.abort()
+        socket.get_extra_info("socket").shutdown(SHUT_RDWR)
         async with asyncio.timeout(5):
             await disconnected.wait()
 

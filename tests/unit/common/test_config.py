@@ -25,7 +25,7 @@ labels = { zone = "a" }
 
 @pytest.fixture(autouse=True)
 def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "_SYSTEM_FILE", tmp_path / "etc" / "moorage.toml")
+    monkeypatch.setattr(loader, "SYSTEM_FILE", tmp_path / "etc" / "moorage.toml")
 
 
 def written(tmp_path: Path, text: str = FILE) -> Path:

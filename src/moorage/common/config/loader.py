@@ -24,7 +24,7 @@ from moorage.common.model.errors import ConfigError, StartupError
 # file, MOORAGE_MANAGER__DSN_FILE in the environment.
 SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn"})
 
-_SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
+SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 _KEYS: dict[str, dict[str, Any]] = {
     section: dict(type(getattr(Settings(), section)).model_fields) for section in Settings.model_fields
 }
@@ -154,7 +154,7 @@ def _find_file(file: Path | None, env: Mapping[str, str], home: Path) -> Path | 
     named = file or (Path(env["MOORAGE_CONFIG"]) if env.get("MOORAGE_CONFIG") else None)
     if named:
         return named.expanduser()
-    candidates = (home.expanduser() / "moorage.toml", _SYSTEM_FILE)
+    candidates = (home.expanduser() / "moorage.toml", SYSTEM_FILE)
     return next((path for path in candidates if path.exists()), None)
 
 
