@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Collection
 from pathlib import Path
 
@@ -43,3 +44,8 @@ def test_entries_are_defined_once(section: str) -> None:
 
 def test_terms_are_sorted() -> None:
     assert entries("Terms") == sorted(entries("Terms"))
+
+
+def test_generated_sections_are_current() -> None:
+    """Settings, metrics and commands follow from the code: ``make docs``."""
+    assert runpy.run_path(str(DOCS / "generate.py"))["glossary"]() == PAGE
