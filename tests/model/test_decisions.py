@@ -204,7 +204,7 @@ def test_every_change_of_an_agent_is_restored(change: dict[str, Any]) -> None:
         replace(AGENT, running=(RUNS,)) if "running" in change and change["running"] != (RUNS,) else AGENT
     )
     worlds = [Snapshot("g", (agent,), (ITEM,)) for agent in (before, replace(before, **change), before)]
-    assert [sorted_rows(one.scheduling.snapshot) for one in recorded(*worlds)] == worlds
+    assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
 SESSION_CHANGES: list[dict[str, Any]] = [
@@ -225,7 +225,7 @@ SESSION_CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("change", SESSION_CHANGES)
 def test_every_change_of_a_session_is_restored(change: dict[str, Any]) -> None:
     worlds = [Snapshot("g", (AGENT,), (item,)) for item in (ITEM, replace(ITEM, **change), ITEM)]
-    assert [sorted_rows(one.scheduling.snapshot) for one in recorded(*worlds)] == worlds
+    assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
 def field_names(kind: type) -> set[str]:
@@ -257,7 +257,7 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
         "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
     )
     assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending"})
-    assert [one.scheduling.snapshot for one in recorded(world)] == [world]
+    assert [one.snapshot for one in recorded(world)] == [world]
     policy = Policy(
         "skip", 3, "dispersed", "drf", 7, 8, "pack", "even", "project", {"p": 2}, frozenset({"batch"}),
         ("mem",), (frozenset({"cuda", "rocm"}),), Preemption("end", 5, "oldest", 6),

@@ -87,7 +87,7 @@ def _device(
 
 
 @lru_cache(maxsize=65_536)
-def _islands(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, frozenset[DeviceId]]:
+def _nvlink_domains(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, frozenset[DeviceId]]:
     """Devices of one agent that are connected with each other, by ``near``. Cached: topology rarely
     changes."""
     found: dict[str, set[DeviceId]] = {}
@@ -148,7 +148,7 @@ def agent_states(
         running = kernels.get(AgentId(row["id"]), ())
         if row["slots"] is not None:
             near = row["near"]
-            islands = _islands(tuple(row["devices"]), tuple(near)) if near else {}
+            domains = _nvlink_domains(tuple(row["devices"]), tuple(near)) if near else {}
             topology = near or [""] * len(row["slots"])
             slots = zip(
                 row["slots"],
@@ -163,7 +163,7 @@ def agent_states(
                 # An agent that restarted with fewer resources may offer less than is in use.
                 available = max(0, offered - used)
                 if device:
-                    peers = islands.get(where, _NO_PEERS)
+                    peers = domains.get(where, _NO_PEERS)
                     devices.append(_device(device, slot, available, offered, healthy, where, peers, parts))
                 else:
                     free[slot], capacity[slot] = available, offered
