@@ -117,7 +117,7 @@ async def test_lost_checkpoint_is_rebuilt_from_the_containers(
     for spec in (kept, stray):
         await fake_manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
     await node.kill()
-    shutil.rmtree(tmp_path / "agent-one" / "ledger")
+    shutil.rmtree(tmp_path / "agent-one" / "checkpoint")
     fake_manager.order(kept)
     reports_before = len(fake_manager.reports)
     await node.start()

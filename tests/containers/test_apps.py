@@ -85,7 +85,7 @@ async def test_service_ports_are_published_and_recovered_without_a_checkpoint(
     for lost_checkpoint in (False, True):
         await node.kill()
         if lost_checkpoint:
-            shutil.rmtree(tmp_path / "agent-one" / "ledger")
+            shutil.rmtree(tmp_path / "agent-one" / "checkpoint")
         before = fake_manager.streams
         await node.start()
         await fake_manager.wait_for_report(lambda _, before=before: fake_manager.streams > before)  # type: ignore[misc]

@@ -259,7 +259,7 @@ async def test_lost_checkpoint_is_recovered_from_the_runtimes(manager: h.FakeMan
         pids = await _running(manager, kept.kernel_id)
         await _running(manager, unwanted.kernel_id)
         port = h.find_kernel(manager.last_report, kept.kernel_id).port  # type: ignore[union-attr]
-    for path in (tmp_path / "agent-one" / "ledger").iterdir():
+    for path in (tmp_path / "agent-one" / "checkpoint").iterdir():
         path.write_text("{ not JSON")
     manager.order(kept)
     before = len(manager.reports)

@@ -85,7 +85,7 @@ async def test_ports_survive_an_agent_crash(manager: h.FakeManager, tmp_path: Pa
         await agent.wait()
     for lost_checkpoint in (False, True):
         if lost_checkpoint:
-            shutil.rmtree(tmp_path / "agent-one" / "ledger")
+            shutil.rmtree(tmp_path / "agent-one" / "checkpoint")
         streams, other = manager.streams, program()
         async with h.make_agent(manager, tmp_path):
             manager.order(spec, other)

@@ -80,7 +80,7 @@ def test_round_trip(tmp_path: Path) -> None:
     reopened = Checkpoint(tmp_path)
     assert reopened.load() == {record.kernel_id: record for record in RECORDS}
     assert reopened.generation() == 41
-    for path in (tmp_path / "ledger").iterdir():
+    for path in (tmp_path / "checkpoint").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     reopened.remove(KernelId("k1"))
     reopened.remove(KernelId("k1"))
@@ -88,22 +88,23 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_field_names_on_disk(tmp_path: Path) -> None:
-    """Version 1 keeps its field names, so that an upgraded agent reads the files of its predecessor."""
+    """The field names are part of the format: changing one requires a new version."""
     checkpoint = Checkpoint(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
-    saved = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "ledger").glob("*.json")}
-    assert saved["k3"]["doom"] == {"reason": "start-timeout", "detail": "late"}
-    assert saved["k3"]["spec"]["cluster"]["peers"] == [{"hostname": "main1", "address": "here"}]
+    saved = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "checkpoint").glob("*.json")}
+    assert saved["k3"]["termination"] == {"reason": "start-timeout", "detail": "late"}
+    assert saved["k3"]["spec"]["cluster"]["members"] == [{"hostname": "main1", "address": "here"}]
     assert set(saved["k1"]) == {
-        *("version", "spec", "created_at", "port", "apps", "handle", "ready", "doom", "outcome", "log_tail"),
+        *("version", "spec", "created_at", "port", "apps", "handle", "ready", "termination", "outcome"),
+        "log_tail",
     }
 
 
 def test_records_without_service_ports_are_readable(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.write(RECORDS[1])
-    path = tmp_path / "ledger" / "k2.json"
+    path = tmp_path / "checkpoint" / "k2.json"
     saved = json.loads(path.read_text())
     del saved["apps"], saved["handle"]["apps"], saved["spec"]["ports"]
     path.write_text(json.dumps(saved))
@@ -123,11 +124,11 @@ def test_damaged_file_is_renamed(tmp_path: Path, damage: str, capsys: pytest.Cap
     checkpoint = Checkpoint(tmp_path)
     for record in RECORDS:
         checkpoint.write(record)
-    (tmp_path / "ledger" / "k2.json").write_text(damage)
+    (tmp_path / "checkpoint" / "k2.json").write_text(damage)
     (tmp_path / "agent.json").write_text(damage)
     assert set(checkpoint.load()) == {"k1", "k3", "k4"}
     assert checkpoint.generation() == 0
-    assert (tmp_path / "ledger" / "k2.json.corrupt").read_text() == damage
+    assert (tmp_path / "checkpoint" / "k2.json.corrupt").read_text() == damage
     assert "k2.json.corrupt" in capsys.readouterr().out
     assert set(checkpoint.load()) == {"k1", "k3", "k4"}
 
@@ -135,16 +136,16 @@ def test_damaged_file_is_renamed(tmp_path: Path, damage: str, capsys: pytest.Cap
 def test_file_with_the_record_of_another_kernel_is_rejected(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.write(RECORDS[0])
-    (tmp_path / "ledger" / "k1.json").rename(tmp_path / "ledger" / "k9.json")
+    (tmp_path / "checkpoint" / "k1.json").rename(tmp_path / "checkpoint" / "k9.json")
     assert checkpoint.load() == {}
 
 
 def test_interrupted_write_leaves_the_old_record(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     checkpoint.write(RECORDS[0])
-    (tmp_path / "ledger" / "k1.json.tmp").write_text(json.dumps({"half": 1})[:5])
+    (tmp_path / "checkpoint" / "k1.json.tmp").write_text(json.dumps({"half": 1})[:5])
     assert checkpoint.load() == {KernelId("k1"): RECORDS[0]}
-    assert not (tmp_path / "ledger" / "k1.json.tmp").exists()
+    assert not (tmp_path / "checkpoint" / "k1.json.tmp").exists()
 
 
 @pytest.mark.parametrize("kernel_id", ["", "../x", "a/b", ".hidden", "x" * 65, "a b", "a\n"])

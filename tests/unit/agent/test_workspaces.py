@@ -56,7 +56,7 @@ def test_container_of_any_user_may_write_and_other_users_have_no_access(tmp_path
     assert not (tmp_path / "unused").exists()
     workspaces.remove_temporary(SPEC)
     assert [kept.session_id for kept in workspaces.list_kept()] == ["s1"]
-    assert list((tmp_path / "workspaces" / "passing").iterdir()) == []
+    assert list((tmp_path / "workspaces" / "temporary").iterdir()) == []
 
 
 def test_no_workspace_by_default_and_none_for_a_process_that_drops_it(tmp_path: Path) -> None:

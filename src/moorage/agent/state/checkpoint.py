@@ -1,7 +1,7 @@
 """Checkpoint of an agent on disk: one record per kernel, written before the agent acts on it.
 
-The files are STATE/ledger/<kernel id>.json (mode 0600: they hold the kernels' secrets), STATE/agent.json and
-STATE/identity.json. Each is replaced by an atomic rename after fsync. An unreadable file of the first two
+The files are STATE/checkpoint/<kernel id>.json (mode 0600: they hold the kernels' secrets), STATE/agent.json
+and STATE/identity.json. Each is replaced by an atomic rename after fsync. An unreadable file of the first two
 kinds is renamed to ``*.corrupt`` and logged; its kernel is then recovered through ``Runtime.find``.
 """
 
@@ -84,7 +84,7 @@ class Checkpoint:
     """All methods block (fsync): call them in a thread. Each kernel's record has one writer, its task."""
 
     def __init__(self, state: Path) -> None:
-        self._records, self._generation_file = state / "ledger", state / "agent.json"
+        self._records, self._generation_file = state / "checkpoint", state / "agent.json"
         self._identity_file = state / "identity.json"
         self._records.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -172,19 +172,14 @@ def _quarantine(path: Path, error: Exception) -> None:
 
 
 def record_to_json(record: KernelRecord) -> dict[str, Any]:
-    fields = dataclasses.asdict(record)
-    # Names of version 1 of the format.
-    fields["doom"] = fields.pop("termination")
-    if cluster := fields["spec"]["cluster"]:
-        cluster["peers"] = cluster.pop("members")
-    return {"version": VERSION, **fields}
+    return {"version": VERSION, **dataclasses.asdict(record)}
 
 
 def record_from_json(data: dict[str, Any]) -> KernelRecord:
     """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for data that is not a record."""
     if data["version"] != VERSION:
         raise ValueError(f"checkpoint version {data['version']} is not {VERSION}")
-    handle, termination, outcome = data["handle"], data["doom"], data["outcome"]
+    handle, termination, outcome = data["handle"], data["termination"], data["outcome"]
     return KernelRecord(
         spec=_spec(data["spec"]),
         created_at=float(data["created_at"]),
@@ -234,5 +229,5 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
 
 
 def _membership(data: dict[str, Any]) -> ClusterMembership:
-    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data.pop("peers"))
+    members = tuple(ClusterMember(member["hostname"], member["address"]) for member in data["members"])
     return ClusterMembership(**data | {"group": KernelId(data["group"]), "members": members})

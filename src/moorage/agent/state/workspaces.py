@@ -1,6 +1,6 @@
 """Session workspaces on this node.
 
-STATE/workspaces/kept/<session id> outlives the session's kernels. STATE/workspaces/passing/<kernel id> is
+STATE/workspaces/kept/<session id> outlives the session's kernels. STATE/workspaces/temporary/<kernel id> is
 removed with its container. A process kernel's temporary workspace is its working directory, which its runtime
 removes.
 """
@@ -32,7 +32,7 @@ class Workspaces:
     """``state``: the agent's state directory. All methods block."""
 
     def __init__(self, state: Path) -> None:
-        self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "passing"
+        self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "temporary"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
         """The kernel's workspace; None if it needs none beside its working directory."""
@@ -53,7 +53,7 @@ class Workspaces:
             work_dir.symlink_to(path)
 
     def remove_temporary(self, spec: KernelSpec) -> None:
-        """Remove the temporary workspace of a kernel that is gone."""
+        """Remove the temporary workspace of a removed kernel."""
         shutil.rmtree(self._temporary / spec.kernel_id, ignore_errors=True)
 
     def list_kept(self) -> list[KeptWorkspace]:
