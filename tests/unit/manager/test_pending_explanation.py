@@ -1,4 +1,4 @@
-"""What a session is told that asks why it waits: the lines, and where an expected start comes from."""
+"""Pending explanation: refusals, unmet conditions, and the basis of the expected start."""
 
 from __future__ import annotations
 
@@ -18,24 +18,28 @@ NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC
 
 def busy(name: str, *running: tuple[str, int, int | None], gpus: int = 4) -> AgentState:
     """``running``: (session, GPUs, minutes until it ends)."""
-    takes, taken = [], 0
+    running_sessions, used = [], 0
     for running_name, count, minutes in running:
-        devices = tuple(
-            Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(taken, taken + count)
-        )
+        devices = tuple(Allocation("cuda.device", DeviceId(str(n)), 1000) for n in range(used, used + count))
         ends = None if minutes is None else NOW + minutes * MINUTE
-        takes.append(Running(SessionId(running_name), KernelId(f"k-{running_name}"), devices, ends))
-        taken += count
-    states = tuple(DeviceState(DeviceId(str(n)), "cuda.device", 1000 * (n >= taken)) for n in range(gpus))
-    return node(name, devices=states, running=tuple(takes), cpu=64)
+        running_sessions.append(
+            Running(SessionId(running_name), KernelId(f"k-{running_name}"), devices, ends)
+        )
+        used += count
+    states = tuple(DeviceState(DeviceId(str(n)), "cuda.device", 1000 * (n >= used)) for n in range(gpus))
+    return node(name, devices=states, running=tuple(running_sessions), cpu=64)
 
 
-def asks(name: str, gpus: int, created: int = 0, minutes: int | None = None, **more: Any) -> Pending:
+def pending_session(
+    name: str, gpus: int, created: int = 0, minutes: int | None = None, **fields: Any
+) -> Pending:
     time_limit = None if minutes is None else minutes * MINUTE
-    return session(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **more)
+    return session(name, slots={"cuda.device": gpus}, created=NOW + created, time_limit=time_limit, **fields)
 
 
-def told(agents: list[AgentState], pending: list[Pending], name: str, **options: Any) -> PendingExplanation:
+def explain(
+    agents: list[AgentState], pending: list[Pending], name: str, **options: Any
+) -> PendingExplanation:
     quotas = options.pop("quotas", ())
     snapshot = Snapshot("g", tuple(agents), tuple(pending), quotas)
     probe = probe_placement(snapshot, Policy(**options), NOW, SessionId(name))
@@ -46,9 +50,9 @@ def unmet(view: PendingExplanation) -> dict[str, str]:
     return {one.kind: one.text for one in view.conditions if not one.met}
 
 
-def test_the_head_is_told_what_the_best_agent_has_and_will_have() -> None:
+def test_head_names_the_best_agent_and_when_capacity_returns() -> None:
     agents = [busy("gpu-01", ("a", 3, 90)), busy("gpu-03", ("train-7", 2, 20)), busy("gpu-04", ("b", 4, 60))]
-    view = told(agents, [asks("it", 4)], "it")
+    view = explain(agents, [pending_session("it", 4)], "it")
     assert view.refusals == [
         "needs 4 cuda.device; best agent gpu-03 has 2 free, 4 after session train-7! ends at about 14:20 UTC "
         "(3 agents)"
@@ -60,8 +64,8 @@ def test_the_head_is_told_what_the_best_agent_has_and_will_have() -> None:
     assert unmet(view) == {}
 
 
-def test_where_no_end_is_known_nothing_is_made_up() -> None:
-    view = told([busy("gpu-01", ("model", 2, None))], [asks("it", 4)], "it")
+def test_start_is_unknown_without_time_limits() -> None:
+    view = explain([busy("gpu-01", ("model", 2, None))], [pending_session("it", 4)], "it")
     assert view.expected_start is None
     assert view.basis == "unknown: 1 session without a time limit on the agents where it fits"
     assert view.refusals == [
@@ -69,53 +73,63 @@ def test_where_no_end_is_known_nothing_is_made_up() -> None:
     ]
 
 
-def test_who_is_behind_others_is_told_how_many_and_the_earliest_time() -> None:
+def test_later_session_has_a_position_and_an_earliest_start() -> None:
     agents = [busy("gpu-01", ("a", 4, 30))]
-    known = [asks("first", 4, 1, minutes=10), asks("second", 4, 2, minutes=10), asks("it", 4, 3)]
-    view = told(agents, known, "it")
+    known = [
+        pending_session("first", 4, 1, minutes=10),
+        pending_session("second", 4, 2, minutes=10),
+        pending_session("it", 4, 3),
+    ]
+    view = explain(agents, known, "it")
     assert (view.position, view.waiting) == (3, 3)
     assert view.expected_start == at_time(NOW + 30 * MINUTE)
     assert view.basis.startswith("at the earliest, with 2 sessions ahead of it")
 
 
-def test_sessions_ahead_with_no_known_end_make_it_unknown() -> None:
+def test_start_is_unknown_behind_sessions_without_time_limits() -> None:
     agents = [busy("gpu-01", ("a", 4, 30))]
-    view = told(agents, [asks("first", 4, 1), asks("second", 4, 2), asks("it", 4, 3)], "it")
+    view = explain(
+        agents,
+        [pending_session("first", 4, 1), pending_session("second", 4, 2), pending_session("it", 4, 3)],
+        "it",
+    )
     assert view.expected_start is None
     assert view.basis.startswith("unknown: 2 sessions ahead of it without a time limit")
 
 
-def test_behind_a_strict_head_room_does_not_help() -> None:
+def test_strict_head_blocks_a_session_that_fits() -> None:
     agents = [busy("gpu-01", ("a", 3, 30))]
-    view = told(agents, [asks("big", 4, 1), asks("it", 1, 2)], "it", hol="strict")
+    view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it", hol="strict")
     assert view.blockers == ["big!"]
     assert view.position == 2
     assert view.basis == "unknown: there is capacity for it, and it starts after big!"
-    late = told(agents, [asks("big", 4, 1), asks("it", 2, 2)], "it", hol="strict")
-    # It was not tried, and is told all the same what is missing.
+    late = explain(agents, [pending_session("big", 4, 1), pending_session("it", 2, 2)], "it", hol="strict")
+    # The planner did not try it; the missing capacity is reported all the same.
     assert late.refusals[0].startswith(
         "needs 2 cuda.device; best agent gpu-01 has 1 free, 4 after session a!"
     )
 
 
-def test_who_would_break_a_promise_is_told_whose() -> None:
+def test_reservation_blocks_a_session_that_would_delay_it() -> None:
     agents = [busy("gpu-01", ("a", 3, 30))]
-    view = told(agents, [asks("big", 4, 1), asks("it", 1, 2)], "it")
+    view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it")
     assert view.blockers == ["big!"]
     assert view.expected_start is None
     assert "big!" in view.text
-    # Who has ended by then is let in.
-    short = told(agents, [asks("big", 4, 1), asks("it", 1, 2, minutes=10)], "it")
+    # A session that ends before the reservation starts is backfilled.
+    short = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2, minutes=10)], "it")
     assert (short.text, short.expected_start) == (
         "there is capacity on gpu-01: the next pass places it",
         at_time(NOW),
     )
 
 
-def test_each_condition_is_told_met_or_not() -> None:
+def test_conditions_are_listed_as_met_or_unmet() -> None:
     quota = Quota("user", "ann", {"cuda.device": 3}, {"cuda.device": 2})
-    item = asks("it", 2, user="ann", dependencies="unmet", waits_on=(SessionId("dep"),), session_type="batch")
-    view = told([busy("gpu-01")], [item], "it", quotas=(quota,), session_types=frozenset({"inference"}))
+    item = pending_session(
+        "it", 2, user="ann", dependencies="unmet", waits_on=(SessionId("dep"),), session_type="batch"
+    )
+    view = explain([busy("gpu-01")], [item], "it", quotas=(quota,), session_types=frozenset({"inference"}))
     assert unmet(view) == {
         "dependencies": "waits for dep!",
         "quotas": "user ann: cuda.device: used 2 + requested 2 > limit 3 (over by 1)",
@@ -126,23 +140,23 @@ def test_each_condition_is_told_met_or_not() -> None:
     assert view.basis.startswith("unknown: a condition is not met")
 
 
-def test_what_no_agent_could_ever_hold_is_not_promised() -> None:
-    view = told([busy("gpu-01", ("a", 1, 5))], [asks("it", 9)], "it")
+def test_infeasible_session_has_no_expected_start() -> None:
+    view = explain([busy("gpu-01", ("a", 1, 5))], [pending_session("it", 9)], "it")
     assert view.refusals == ["1 agent: needs 9 cuda.device, has 4 even when empty"]
     assert view.expected_start is None
     assert view.basis.startswith("unknown: waiting does not help")
     assert (view.position, view.waiting) == (None, None)
 
 
-def test_a_far_time_has_its_day() -> None:
-    view = told([busy("gpu-01", ("a", 4, 3 * 24 * 60))], [asks("it", 1)], "it")
+def test_distant_time_includes_its_date() -> None:
+    view = explain([busy("gpu-01", ("a", 4, 3 * 24 * 60))], [pending_session("it", 1)], "it")
     assert view.refusals[0].endswith("4 after session a! ends at about 2026-01-04 14:00 UTC")
     assert view.expected_start == at_time(NOW + 3 * 24 * 60 * MINUTE)
 
 
-def test_agents_that_are_lacking_something_are_counted_beside_the_best() -> None:
+def test_infeasible_agents_are_counted_separately() -> None:
     other = node("cpu-only", cpu=64)
-    view = told([busy("gpu-01", ("a", 4, 30)), other], [asks("it", 2)], "it")
+    view = explain([busy("gpu-01", ("a", 4, 30)), other], [pending_session("it", 2)], "it")
     assert view.refusals == [
         "needs 2 cuda.device; best agent gpu-01 has 0 free, 4 after session a! ends at about 14:30 UTC",
         "1 agent: needs 2 cuda.device, has 0 even when empty",

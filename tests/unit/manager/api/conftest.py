@@ -1,4 +1,4 @@
-"""A real aiohttp server on loopback with the API on it, run as the manager runs it."""
+"""API fixture: the real aiohttp server on loopback, over the in-memory store."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ class MemoryAccessTokens:
         if found is None:
             raise NotFound(f"no app {app!r}")
         access_token, now = f"mga-{self._clock.secret()}", self._clock.now()
-        made = AccessTokenView(
+        created = AccessTokenView(
             id=self._clock.new_id(), session_id=session_id, app=app, prefix=access_token[:8],
             created_at=now, created_by=actor, expires_at=now + timedelta(seconds=spec.lifetime_s),
         )  # fmt: skip
-        self.views[made.id] = made
-        more = {"access_token": access_token, "protocol": found.protocol, "path": found.path}
-        return NewAccessTokenView.model_validate(made.model_dump() | more)
+        self.views[created.id] = created
+        address = {"access_token": access_token, "protocol": found.protocol, "path": found.path}
+        return NewAccessTokenView.model_validate(created.model_dump() | address)
 
     async def valid(self, session_id: str, app: str) -> list[AccessTokenView]:
         return [view for view in self.views.values() if (view.session_id, view.app) == (session_id, app)]

@@ -1,4 +1,4 @@
-"""Commands in sessions, kept in memory: each says back what it is told."""
+"""In-memory commands and workspaces for tests of the API. Commands echo their input."""
 
 from __future__ import annotations
 
@@ -14,61 +14,67 @@ from moorage.common.views.resources import SessionView, WorkspaceList, Workspace
 
 
 class Echo:
-    """Ends with 7 when its input does. ``held``: it takes no input."""
+    """Exits with 7 at the end of its input. ``blocked``: it reads no input.
 
-    def __init__(self, *, held: bool) -> None:
+    ``resizes``: terminal sizes received. ``received_bytes``: input bytes received."""
+
+    def __init__(self, *, blocked: bool) -> None:
         self.end: ExecEnd | None = None
-        self.told: list[str] = []
-        self.taken = 0
-        self._held = held
-        self._said: Pipe[bytes] = Pipe(4)
+        self.resizes: list[str] = []
+        self.received_bytes = 0
+        self._blocked = blocked
+        self._output: Pipe[bytes] = Pipe(4)
 
     async def send(self, data: bytes) -> None:
-        self.taken += len(data)
-        await (asyncio.Event().wait() if self._held else self._said.put(data))
+        self.received_bytes += len(data)
+        await (asyncio.Event().wait() if self._blocked else self._output.put(data))
 
     async def end_input(self) -> None:
         self.end = ExecEnd(exit_code=7)
-        self._said.close()
+        self._output.close()
 
     async def resize(self, size: Size) -> None:
-        self.told.append(f"{size.rows}x{size.cols}")
+        self.resizes.append(f"{size.rows}x{size.cols}")
 
     async def read(self) -> tuple[Channel, bytes] | None:
-        said = await self._said.get()
-        return None if said is None else (Channel.STDOUT, said)
+        chunk = await self._output.get()
+        return None if chunk is None else (Channel.STDOUT, chunk)
 
 
 class MemoryExecs:
-    """``held``: commands take no input. ``left``: a user has gone."""
+    """``blocked``: commands read no input. ``requests``: session name, spec and actor of each command.
+
+    ``disconnected``: set when a user has disconnected."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, ExecSpec, str]] = []
+        self.requests: list[tuple[str, ExecSpec, str]] = []
         self.opened: list[Echo] = []
-        self.left = asyncio.Event()
-        self.held = False
+        self.disconnected = asyncio.Event()
+        self.blocked = False
 
     def check(self, session: SessionView) -> None:
-        if session.name == "still":
-            raise Conflict("it does not run")
+        if session.name == "stopped":
+            raise Conflict("it is not running")
 
     @asynccontextmanager
     async def open(self, session: SessionView, spec: ExecSpec, *, actor: str) -> AsyncIterator[Echo]:
-        self.asked.append((session.name, spec, actor))
-        self.opened.append(Echo(held=self.held))
+        self.requests.append((session.name, spec, actor))
+        self.opened.append(Echo(blocked=self.blocked))
         try:
             yield self.opened[-1]
         finally:
-            self.left.set()
+            self.disconnected.set()
 
 
 class MemoryWorkspaces:
-    """``kept``: by session; those in ``refusing`` cannot be removed."""
+    """``kept``: workspaces by session id. ``in_use``: ids whose removal is refused.
+
+    ``silent``: agents that do not respond."""
 
     def __init__(self) -> None:
         self.kept: dict[str, WorkspaceView] = {}
         self.silent: list[str] = []
-        self.refusing: set[str] = set()
+        self.in_use: set[str] = set()
 
     def keep(self, session_id: str) -> None:
         self.kept[session_id] = WorkspaceView(
@@ -80,7 +86,7 @@ class MemoryWorkspaces:
         )
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        if remove in self.refusing:
+        if remove in self.in_use:
             raise Conflict("it is in use")
         items = list(self.kept.values())
         if remove:

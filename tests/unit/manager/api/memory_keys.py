@@ -15,7 +15,7 @@ ADMIN_KEY, MEMBER_KEY = "mg-admin-secret", "mg-member-secret"
 
 class MemoryKeys:
     """``notifies``: changes are announced; False: notifications are lost. ``check`` raises while the
-    database is away."""
+    database is unavailable."""
 
     def __init__(self, check: Callable[[], None], clock: Clock) -> None:
         self._check, self._clock, self.notifies, self.lookups = check, clock, True, 0
@@ -60,15 +60,15 @@ class MemoryKeys:
         return view
 
     def _keep(self, secret: str, spec: KeySpec, actor: str) -> KeyView:
-        made, user = self._clock.new_id(), spec.user or spec.name
+        key_id, user = self._clock.new_id(), spec.user or spec.name
         view = KeyView(
-            id=made, name=spec.name, prefix=secret[:8], role=spec.role, user=user, project=spec.project,
+            id=key_id, name=spec.name, prefix=secret[:8], role=spec.role, user=user, project=spec.project,
             created_at=self._clock.now(), created_by=actor, expires_at=spec.expires_at,
         )  # fmt: skip
         self.views[spec.name] = view
         owner = Owner(user, spec.project)
         self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(
-            made, spec.name, spec.role, owner
+            key_id, spec.name, spec.role, owner
         )
         self._notify()
         return view

@@ -61,7 +61,7 @@ class MemorySessions:
     async def create(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
         self._check()
         if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
-            raise Conflict(f"a session named {spec.name!r} lives already", next_step="choose another name")
+            raise Conflict(f"a session named {spec.name!r} already exists", next_step="choose another name")
         return self.add(spec, owner=owner, actor=actor).view()
 
     async def create_once(

@@ -36,13 +36,13 @@ _V = TypeVar("_V")
 
 @dataclass
 class Database:
-    """``away``: it does not answer; ``broken``: it fails with an error that clients must not see."""
+    """``unavailable``: it does not respond. ``broken``: it fails with an error that clients must not see."""
 
-    away: bool = False
+    unavailable: bool = False
     broken: bool = False
 
     def check(self) -> None:
-        if self.away:
+        if self.unavailable:
             raise StoreUnavailable
         if self.broken:
             raise ConnectionResetError("secret detail of the database")
@@ -60,7 +60,7 @@ class MemoryExplanations:
             status=view.status,
             since=view.status_since,
             resource_group=view.resource_group,
-            text="nobody schedules here",
+            text="no scheduler in this test",
         )
 
     async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
@@ -161,7 +161,7 @@ class MemoryQuotas:
 
 
 class MemoryStore:
-    """Behaves as ``ApiStore`` promises, as far as the tests need it."""
+    """Implements ``ApiStore`` as far as the tests need it."""
 
     def __init__(self, clock: Clock) -> None:
         self.database = Database()
@@ -180,12 +180,14 @@ class MemoryStore:
 
 
 class MemoryLogs:
-    """Gives ``chunks``, then waits for ``more`` while it is followed. ``closed``: a read has ended."""
+    """Yields ``chunks``, then waits for ``more`` if the log is followed. ``closed``: a read has ended.
+
+    ``requests``: session name, tail lines and follow flag of each read."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes | MoorageError | RuntimeError] = []
         self.more: asyncio.Queue[bytes | MoorageError | None] = asyncio.Queue()
-        self.asked: list[tuple[str, int, bool]] = []
+        self.requests: list[tuple[str, int, bool]] = []
         self.closed = asyncio.Event()
 
     async def read(
@@ -197,7 +199,7 @@ class MemoryLogs:
         attempt: int | None,
         hostname: str,
     ) -> AsyncIterator[bytes]:
-        self.asked.append((session.name, tail_lines, follow))
+        self.requests.append((session.name, tail_lines, follow))
         try:
             for chunk in self.chunks:
                 if isinstance(chunk, Exception):

@@ -1,4 +1,4 @@
-"""In-memory usage statistics: every running session uses the same, agents different amounts."""
+"""In-memory usage statistics: the same usage for all running sessions, different usage for each agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session whose life follows a script: each ``advance`` makes its next change of status."""
+"""Session with scripted statuses: each ``advance`` moves it to the next one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = (Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING)
 
 @dataclass
 class ScriptedSession:
-    """``script``: the statuses to come; the last one stays. ``log_breaks``: reading fails at the end."""
+    """``script``: the next statuses; the last one is final. ``log_breaks``: reading fails at the end."""
 
     id: str
     name: str

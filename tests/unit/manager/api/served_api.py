@@ -1,4 +1,4 @@
-"""What a test of the API holds: the server's parts, and a client of it."""
+"""API server under test, with its in-memory parts and a client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_BODY = 64 * 1024
 
 @dataclass
 class Api:
-    """The server under test, and a client of it."""
+    """``checks``: results of the readiness checks, by name."""
 
     store: MemoryStore
     logs: MemoryLogs
@@ -29,20 +29,20 @@ class Api:
     http: aiohttp.ClientSession = field(init=False)
     runner: web.AppRunner = field(init=False)
 
-    async def ask(
-        self, method: str, path: str, *, key: str | None = ADMIN_KEY, **more: Any
+    async def request(
+        self, method: str, path: str, *, key: str | None = ADMIN_KEY, **options: Any
     ) -> tuple[aiohttp.ClientResponse, Any]:
-        """The answer and its JSON (or its text, if it is not JSON)."""
+        """The response and its JSON, or its text if it is not JSON."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        headers |= more.pop("headers", {})
-        async with self.http.request(method, path, headers=headers, **more) as answer:
-            is_json = answer.content_type.endswith("json")
-            return answer, await (answer.json(content_type=None) if is_json else answer.text())
+        headers |= options.pop("headers", {})
+        async with self.http.request(method, path, headers=headers, **options) as response:
+            is_json = response.content_type.endswith("json")
+            return response, await (response.json(content_type=None) if is_json else response.text())
 
 
-def check_problem(answer: Any, problem: Any, status: int, code: str) -> None:
-    assert answer.status == status
-    assert answer.content_type == "application/problem+json"
+def check_problem(response: Any, problem: Any, status: int, code: str) -> None:
+    assert response.status == status
+    assert response.content_type == "application/problem+json"
     assert problem["status"] == status
     assert problem["code"] == code
     assert problem["title"]

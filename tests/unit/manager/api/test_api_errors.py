@@ -1,4 +1,4 @@
-"""Every error: a problem that names what is wrong, what was found and what to do next."""
+"""API errors: problem documents that name the field, the value found and the next step."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ JSON = {"Content-Type": "application/json"}
         ([1], "body", "[1]", "Input should be an object"),
     ],
 )
-async def test_a_bad_field_is_named(
+async def test_invalid_field_is_named(
     api: Api, body: Any, field: str, found: str | None, message: str | None
 ) -> None:
-    answer, problem = await api.ask("POST", "/v1/sessions", json=body)
-    check_problem(answer, problem, 422, "invalid-input")
+    response, problem = await api.request("POST", "/v1/sessions", json=body)
+    check_problem(response, problem, 422, "invalid-input")
     (entry,) = [entry for entry in problem["errors"] if entry["field"] == field]
     assert entry["in"] == "body"
     assert field in problem["detail"]
@@ -78,11 +78,11 @@ async def test_a_bad_field_is_named(
     assert not api.store.sessions.views
 
 
-async def test_all_bad_fields_are_named_and_long_values_are_shortened(api: Api) -> None:
-    answer, problem = await api.ask(
+async def test_all_invalid_fields_are_named_and_long_values_are_shortened(api: Api) -> None:
+    response, problem = await api.request(
         "POST", "/v1/endpoints", json={"engine": "x" * 5000, "replicas": -1, "command": ["a"]}
     )
-    check_problem(answer, problem, 422, "invalid-input")
+    check_problem(response, problem, 422, "invalid-input")
     by_field = {entry["field"]: entry for entry in problem["errors"]}
     assert set(by_field) == {"engine", "replicas", "name"}
     assert by_field["name"]["message"] == "is required"
@@ -102,9 +102,11 @@ async def test_all_bad_fields_are_named_and_long_values_are_shortened(api: Api) 
         ("name=%00", "name", None),
     ],
 )
-async def test_a_bad_query_is_named(api: Api, query: str, field: str, message: str | None) -> None:
-    answer, problem = await api.ask("GET", f"/v1/sessions?{query}")
-    check_problem(answer, problem, 422, "invalid-input")
+async def test_invalid_query_parameter_is_named(
+    api: Api, query: str, field: str, message: str | None
+) -> None:
+    response, problem = await api.request("GET", f"/v1/sessions?{query}")
+    check_problem(response, problem, 422, "invalid-input")
     assert [(entry["field"], entry["in"]) for entry in problem["errors"]] == [(field, "query")]
     if message:
         assert problem["errors"][0]["message"] == message
@@ -112,21 +114,21 @@ async def test_a_bad_query_is_named(api: Api, query: str, field: str, message: s
         assert "did you mean 'RUNNING'?" in problem["detail"]
 
 
-async def test_a_cursor_that_is_not_ours(api: Api) -> None:
-    answer, problem = await api.ask("GET", "/v1/sessions?cursor=forged")
-    check_problem(answer, problem, 422, "invalid-input")
+async def test_forged_cursor_is_refused(api: Api) -> None:
+    response, problem = await api.request("GET", "/v1/sessions?cursor=forged")
+    check_problem(response, problem, 422, "invalid-input")
     assert problem["next_step"]
 
 
-async def test_a_group_name_that_cannot_be(api: Api) -> None:
-    answer, problem = await api.ask("PUT", "/v1/groups/a%20b", json={})
-    check_problem(answer, problem, 422, "invalid-input")
+async def test_invalid_group_name_is_refused(api: Api) -> None:
+    response, problem = await api.request("PUT", "/v1/groups/a%20b", json={})
+    check_problem(response, problem, 422, "invalid-input")
     assert (problem["errors"][0]["field"], problem["errors"][0]["in"]) == ("name", "path")
     assert set(api.store.groups.options) == {"default"}
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "position"),
     [
         (b'{"name": "a",\n "command": }', "line 2 column 13"),
         (b'{"name": "a"', "line 1 column 12"),
@@ -136,38 +138,38 @@ async def test_a_group_name_that_cannot_be(api: Api) -> None:
         (b"", "the body is empty"),
     ],
 )
-async def test_malformed_json_says_where(api: Api, body: bytes, said: str) -> None:
-    answer, problem = await api.ask("POST", "/v1/sessions", data=body, headers=JSON)
-    check_problem(answer, problem, 400, "malformed-body")
-    assert said in problem["detail"]
+async def test_malformed_json_is_refused_with_its_position(api: Api, body: bytes, position: str) -> None:
+    response, problem = await api.request("POST", "/v1/sessions", data=body, headers=JSON)
+    check_problem(response, problem, 400, "malformed-body")
+    assert position in problem["detail"]
 
 
 @pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1"]
 )
-async def test_a_body_of_another_type(api: Api, kind: str) -> None:
-    answer, problem = await api.ask(
-        "POST", "/v1/sessions", data=json.dumps(BATCH).encode(), headers={"Content-Type": kind}
+async def test_other_content_types_are_refused(api: Api, content_type: str) -> None:
+    response, problem = await api.request(
+        "POST", "/v1/sessions", data=json.dumps(BATCH).encode(), headers={"Content-Type": content_type}
     )
-    check_problem(answer, problem, 415, "unsupported-media-type")
+    check_problem(response, problem, 415, "unsupported-media-type")
     assert "application/json" in problem["next_step"]
 
 
 async def test_compressed_bodies(api: Api) -> None:
-    """A small body that unpacks into a large one is too large; one that does not unpack is malformed."""
+    """A body that decompresses to a large one is too large; one that does not decompress is malformed."""
     headers = JSON | {"Content-Encoding": "gzip"}
     packed = gzip.compress(json.dumps(BATCH | {"args": ["x" * MAX_BODY]}).encode())
-    answer, problem = await api.ask("POST", "/v1/sessions", data=packed, headers=headers)
-    check_problem(answer, problem, 413, "body-too-large")
-    answer, problem = await api.ask("POST", "/v1/sessions", data=b"not gzip at all", headers=headers)
-    check_problem(answer, problem, 400, "malformed-body")
+    response, problem = await api.request("POST", "/v1/sessions", data=packed, headers=headers)
+    check_problem(response, problem, 413, "body-too-large")
+    response, problem = await api.request("POST", "/v1/sessions", data=b"not gzip at all", headers=headers)
+    check_problem(response, problem, 400, "malformed-body")
 
 
 TEN_MB = 10 * 1024 * 1024
 
 
 async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes, Any]:
-    """As a simple client does: the whole request first, then the answer."""
+    """Send the whole request, then read the response, as simple clients do."""
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     start = f"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\n".encode()
     async with asyncio.timeout(20):
@@ -184,7 +186,7 @@ async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes,
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_ten_megabytes_get_their_answer(api: Api, chunked: bool) -> None:
+async def test_large_body_is_refused_with_a_readable_response(api: Api, chunked: bool) -> None:
     body = json.dumps(BATCH | {"args": ["x" * TEN_MB]}).encode()
     if chunked:
         head = b"Transfer-Encoding: chunked\r\n"
@@ -197,10 +199,10 @@ async def test_ten_megabytes_get_their_answer(api: Api, chunked: bool) -> None:
     assert str(MAX_BODY) in problem["detail"]
     assert "manager.max_body_bytes" in problem["next_step"]
     assert not api.store.sessions.views
-    assert (await api.ask("GET", "/livez"))[0].status == 200
+    assert (await api.request("GET", "/livez"))[0].status == 200
 
 
-async def test_a_client_that_asks_first_is_told_before_it_sends(api: Api) -> None:
+async def test_expect_continue_refuses_a_large_body_before_it_is_sent(api: Api) -> None:
     head = b"Content-Length: %d\r\nExpect: 100-continue\r\n" % TEN_MB
     heading, problem = await send_all_then_read(api, head, b"")
     assert heading.startswith(b"HTTP/1.1 413 ")
@@ -208,39 +210,39 @@ async def test_a_client_that_asks_first_is_told_before_it_sends(api: Api) -> Non
     assert problem["code"] == "body-too-large"
 
 
-async def test_a_client_that_asks_first_may_send_a_small_body(api: Api) -> None:
-    answer, made = await api.ask("POST", "/v1/sessions", json=BATCH, expect100=True)
-    assert (answer.status, made["name"]) == (201, "job")
+async def test_expect_continue_admits_a_small_body(api: Api) -> None:
+    response, created = await api.request("POST", "/v1/sessions", json=BATCH, expect100=True)
+    assert (response.status, created["name"]) == (201, "job")
 
 
 @pytest.mark.parametrize(
     "header", [None, "Bearer", "Bearer ", "Bearer wrong", "Basic cm9vdDpyb290", ADMIN_KEY, "Bearer ключ"]
 )
-async def test_without_a_valid_key(api: Api, header: str | None) -> None:
+async def test_requests_without_a_valid_key_are_refused(api: Api, header: str | None) -> None:
     headers = {"Authorization": header} if header else {}
-    answer, problem = await api.ask("GET", "/v1/sessions", key=None, headers=headers)
-    check_problem(answer, problem, 401, "unauthenticated")
-    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="moorage"'
+    response, problem = await api.request("GET", "/v1/sessions", key=None, headers=headers)
+    check_problem(response, problem, 401, "unauthenticated")
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="moorage"'
     assert problem["next_step"]
 
 
-async def test_the_key_is_checked_before_the_body_is_read(api: Api) -> None:
-    answer, problem = await api.ask("POST", "/v1/sessions", key="wrong", data=b"{", headers=JSON)
-    check_problem(answer, problem, 401, "unauthenticated")
+async def test_key_is_checked_before_the_body_is_read(api: Api) -> None:
+    response, problem = await api.request("POST", "/v1/sessions", key="wrong", data=b"{", headers=JSON)
+    check_problem(response, problem, 401, "unauthenticated")
 
 
-async def test_a_key_is_remembered_for_two_seconds_and_no_longer(api: Api) -> None:
+async def test_keys_are_cached_for_two_seconds(api: Api) -> None:
     for _ in range(3):
-        assert (await api.ask("GET", "/v1/groups"))[0].status == 200
+        assert (await api.request("GET", "/v1/groups"))[0].status == 200
     assert api.store.keys.lookups == 1
     api.store.keys.by_sha256.clear()
     api.clock.advance(2.1)
-    assert (await api.ask("GET", "/v1/groups"))[0].status == 401
+    assert (await api.request("GET", "/v1/groups"))[0].status == 401
 
 
-async def test_a_member_may_not_change_groups(api: Api) -> None:
-    answer, problem = await api.ask("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
-    check_problem(answer, problem, 403, "forbidden")
+async def test_member_may_not_change_groups(api: Api) -> None:
+    response, problem = await api.request("PUT", "/v1/groups/default", key=MEMBER_KEY, json={"hol": "strict"})
+    check_problem(response, problem, 403, "forbidden")
     assert api.store.groups.options["default"] == GroupOptions()
 
 
@@ -260,13 +262,13 @@ async def test_a_member_may_not_change_groups(api: Api) -> None:
         ("GET", "/v1/sessions/"),
     ],
 )
-async def test_what_is_not_there(api: Api, method: str, path: str) -> None:
-    answer, problem = await api.ask(method, path)
-    check_problem(answer, problem, 404, "not-found")
+async def test_unknown_resources_are_not_found(api: Api, method: str, path: str) -> None:
+    response, problem = await api.request(method, path)
+    check_problem(response, problem, 404, "not-found")
 
 
-async def test_an_unknown_path_is_told_the_nearest_one(api: Api) -> None:
-    _, problem = await api.ask("GET", "/v1/session", key=None)
+async def test_unknown_path_suggests_the_nearest_one(api: Api) -> None:
+    _, problem = await api.request("GET", "/v1/session", key=None)
     assert "did you mean '/v1/sessions'?" in problem["detail"]
 
 
@@ -280,34 +282,34 @@ async def test_an_unknown_path_is_told_the_nearest_one(api: Api) -> None:
         ("PATCH", "/v1/endpoints/a/b", "DELETE, GET"),
     ],
 )
-async def test_a_method_that_is_not_allowed(api: Api, method: str, path: str, allowed: str | None) -> None:
-    answer, problem = await api.ask(method, path)
+async def test_method_not_allowed(api: Api, method: str, path: str, allowed: str | None) -> None:
+    response, problem = await api.request(method, path)
     if allowed is None:  # a session could have this name
-        check_problem(answer, problem, 404, "not-found")
+        check_problem(response, problem, 404, "not-found")
     else:
-        check_problem(answer, problem, 405, "method-not-allowed")
-        assert answer.headers["Allow"] == allowed
+        check_problem(response, problem, 405, "method-not-allowed")
+        assert response.headers["Allow"] == allowed
 
 
-async def test_a_conflict(api: Api) -> None:
-    await api.ask("POST", "/v1/sessions", json=BATCH)
-    answer, problem = await api.ask("POST", "/v1/sessions", json=BATCH)
-    check_problem(answer, problem, 409, "conflict")
+async def test_name_conflict(api: Api) -> None:
+    await api.request("POST", "/v1/sessions", json=BATCH)
+    response, problem = await api.request("POST", "/v1/sessions", json=BATCH)
+    check_problem(response, problem, 409, "conflict")
     assert problem["next_step"] == "choose another name"
 
 
-async def test_the_database_is_away(api: Api) -> None:
-    api.store.database.away = True
-    answer, problem = await api.ask("GET", "/v1/sessions")
-    check_problem(answer, problem, 503, "store-unavailable")
-    assert answer.headers["Retry-After"] == "2"
+async def test_unavailable_database(api: Api) -> None:
+    api.store.database.unavailable = True
+    response, problem = await api.request("GET", "/v1/sessions")
+    check_problem(response, problem, 503, "store-unavailable")
+    assert response.headers["Retry-After"] == "2"
 
 
-async def test_an_unexpected_failure_leaks_nothing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (await api.ask("GET", "/v1/groups"))[0].status == 200
+async def test_internal_error_leaks_nothing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (await api.request("GET", "/v1/groups"))[0].status == 200
     api.store.database.broken = True
-    answer, problem = await api.ask("GET", "/v1/sessions", headers={"x-request-id": "req-7"})
-    check_problem(answer, problem, 500, "internal-error")
+    response, problem = await api.request("GET", "/v1/sessions", headers={"x-request-id": "req-7"})
+    check_problem(response, problem, 500, "internal-error")
     assert "req-7" in problem["detail"]
     assert "secret" not in json.dumps(problem)
     logged = capsys.readouterr()
@@ -315,10 +317,10 @@ async def test_an_unexpected_failure_leaks_nothing(api: Api, capsys: pytest.Capt
     assert "req-7" in logged.out + logged.err
 
 
-async def test_a_custom_selector_must_be_installed(api: Api) -> None:
+async def test_custom_selector_must_be_installed(api: Api) -> None:
     body = {"agent_selection": "custom:nowhere"}
-    answer, problem = await api.ask("PUT", "/v1/groups/default", json=body)
-    assert answer.status == 422
+    response, problem = await api.request("PUT", "/v1/groups/default", json=body)
+    assert response.status == 422
     assert "custom:nowhere" in problem["detail"]
     assert "concentrated, dispersed, round-robin" in problem["detail"]
     assert "moorage.agent_selectors" in problem["next_step"]
@@ -326,15 +328,15 @@ async def test_a_custom_selector_must_be_installed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-async def test_a_member_may_not_change_quotas(api: Api, method: str) -> None:
+async def test_member_may_not_change_quotas(api: Api, method: str) -> None:
     body = {"json": {"sessions": 5}} if method == "PUT" else {}
-    answer, problem = await api.ask(method, "/v1/quotas/user/ada", key=MEMBER_KEY, **body)
-    check_problem(answer, problem, 403, "forbidden")
+    response, problem = await api.request(method, "/v1/quotas/user/ada", key=MEMBER_KEY, **body)
+    check_problem(response, problem, 403, "forbidden")
     assert not api.store.quotas.views
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "told"),
+    ("path", "body", "detail"),
     [
         ("user/ada", {"sessions": -1}, "sessions"),
         ("user/ada", {"slots": {"gpu": 1}}, "unknown slot 'gpu'"),
@@ -344,8 +346,8 @@ async def test_a_member_may_not_change_quotas(api: Api, method: str) -> None:
         ("user/a%20b", {}, "name"),
     ],
 )
-async def test_a_wrong_quota_sets_nothing(api: Api, path: str, body: dict[str, Any], told: str) -> None:
-    answer, problem = await api.ask("PUT", f"/v1/quotas/{path}", json=body)
-    check_problem(answer, problem, 422, "invalid-input")
-    assert told in problem["detail"]
+async def test_invalid_quota_is_refused(api: Api, path: str, body: dict[str, Any], detail: str) -> None:
+    response, problem = await api.request("PUT", f"/v1/quotas/{path}", json=body)
+    check_problem(response, problem, 422, "invalid-input")
+    assert detail in problem["detail"]
     assert not api.store.quotas.views

@@ -1,4 +1,4 @@
-"""The WebSocket to a command in a session."""
+"""WebSocket of a command in a session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEC = {"command": ["cat"], "stdin": True}
 
 @asynccontextmanager
 async def exec_in(api: Api, first: Any = SPEC) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    await api.ask("POST", "/v1/sessions", json={"name": "dev", "type": "interactive"})
+    await api.request("POST", "/v1/sessions", json={"name": "dev", "type": "interactive"})
     async with api.http.ws_connect("/v1/sessions/dev/exec", headers=AUTH, protocols=(PROTOCOL,)) as ws:
         if isinstance(first, bytes):
             await ws.send_bytes(first)
@@ -36,7 +36,7 @@ async def read(ws: aiohttp.ClientWebSocketResponse) -> tuple[Channel, bytes]:
         return unframe(await ws.receive_bytes())
 
 
-async def test_bytes_go_to_and_fro_and_the_end_is_told(api: Api) -> None:
+async def test_input_output_resize_and_exit_code(api: Api) -> None:
     async with exec_in(api, SPEC | {"tty": True, "size": {"rows": 3, "cols": 4}}) as ws:
         assert ws.protocol == PROTOCOL
         await ws.send_bytes(frame(Channel.STDIN, b"\xff\0"))
@@ -47,29 +47,29 @@ async def test_bytes_go_to_and_fro_and_the_end_is_told(api: Api) -> None:
         assert channel is Channel.STATUS
         assert ExecEnd.model_validate_json(end) == ExecEnd(exit_code=7)
         assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
-    [(name, spec, actor)] = api.execs.asked
+    [(name, spec, actor)] = api.execs.requests
     assert (name, spec.command, spec.size.cols, actor) == ("dev", ["cat"], 4, "key:root")
-    assert api.execs.opened[0].told == ["50x200"]
+    assert api.execs.opened[0].resizes == ["50x200"]
 
 
-async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
-    for name in ("dev", "still"):
-        await api.ask("POST", "/v1/sessions", json={"name": name, "type": "interactive"})
+async def test_refusals_before_the_upgrade(api: Api) -> None:
+    for name in ("dev", "stopped"):
+        await api.request("POST", "/v1/sessions", json={"name": name, "type": "interactive"})
     for path, key, status, code in (
         ("dev", None, 401, "unauthenticated"),
         ("none", ADMIN_KEY, 404, "not-found"),
-        ("still", ADMIN_KEY, 409, "conflict"),
+        ("stopped", ADMIN_KEY, 409, "conflict"),
         ("dev", ADMIN_KEY, 422, "invalid-input"),  # no WebSocket
     ):
-        answer, problem = await api.ask("GET", f"/v1/sessions/{path}/exec", key=key)
-        check_problem(answer, problem, status, code)
+        response, problem = await api.request("GET", f"/v1/sessions/{path}/exec", key=key)
+        check_problem(response, problem, status, code)
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-        await api.http.ws_connect("/v1/sessions/still/exec", headers=AUTH)
+        await api.http.ws_connect("/v1/sessions/stopped/exec", headers=AUTH)
     assert refused.value.status == 409
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "told"),
+    ("first", "then", "detail"),
     [
         (b"\0x", None, "first message"),
         ("{", None, "message is invalid"),
@@ -82,32 +82,32 @@ async def test_what_can_be_refused_before_the_upgrade_is(api: Api) -> None:
         (SPEC, frame(Channel.RESIZE, b'{"rows": -1}'), "rows"),
     ],
 )
-async def test_what_is_not_understood_is_told_and_ends_it(
-    api: Api, first: Any, then: bytes | None, told: str
+async def test_invalid_message_ends_the_command_with_a_reason(
+    api: Api, first: Any, then: bytes | None, detail: str
 ) -> None:
     async with exec_in(api, first) as ws:
         if then is not None:
             await ws.send_bytes(then)
         channel, end = await read(ws)
         assert channel is Channel.STATUS
-        assert told in ExecEnd.model_validate_json(end).detail
+        assert detail in ExecEnd.model_validate_json(end).detail
         assert ExecEnd.model_validate_json(end).exit_code is None
 
 
-async def test_a_user_who_leaves_is_noticed(api: Api) -> None:
+async def test_disconnect_of_the_user_is_detected(api: Api) -> None:
     async with exec_in(api) as ws:
         await ws.send_bytes(frame(Channel.STDIN, b"x"))
         await read(ws)
-        assert not api.execs.left.is_set()
+        assert not api.execs.disconnected.is_set()
     async with asyncio.timeout(10):
-        await api.execs.left.wait()
+        await api.execs.disconnected.wait()
 
 
 @asynccontextmanager
 async def flooded(api: Api) -> AsyncIterator[None]:
-    """A user who has sent more than the command takes. He leaves without a goodbye: it would stand behind
-    what is not read, and his own side would wait for the answer."""
-    api.execs.held = True
+    """A user who has sent more input than the command reads. The socket is shut down without a close frame:
+    the frame would queue behind the unread input, and the client would wait for its reply."""
+    api.execs.blocked = True
     async with exec_in(api) as ws:
         connection = ws.get_extra_info("socket")
 
@@ -127,14 +127,14 @@ async def flooded(api: Api) -> AsyncIterator[None]:
             await asyncio.gather(flooding, return_exceptions=True)
 
 
-async def test_a_command_that_takes_nothing_holds_its_user_up(api: Api) -> None:
-    """And is not gathered for: what is taken off the wire is bounded."""
+async def test_command_that_reads_no_input_blocks_its_user(api: Api) -> None:
+    """The manager buffers a bounded amount of the input."""
     async with flooded(api):
-        assert api.execs.opened[0].taken <= 1 << 20
+        assert api.execs.opened[0].received_bytes <= 1 << 20
 
 
-async def test_the_manager_stops_whatever_a_command_does_not_take(api: Api) -> None:
+async def test_manager_shutdown_does_not_wait_for_unread_input(api: Api) -> None:
     async with flooded(api):
         async with asyncio.timeout(10):
             await api.runner.cleanup()
-            await api.execs.left.wait()
+            await api.execs.disconnected.wait()

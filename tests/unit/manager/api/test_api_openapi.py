@@ -1,4 +1,4 @@
-"""The description says what the server does: both come from one table, and this looks at the result."""
+"""OpenAPI document: complete, consistent, and equal to the route table."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_route_is_described() -> None:
     assert {path: set(methods) for path, methods in DOCUMENT["paths"].items()} == EXPECTED
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_resolves() -> None:
     found = set(references(DOCUMENT))
     assert "#/components/schemas/SessionSpec" in found
     for reference in found:
@@ -93,7 +93,7 @@ def test_every_reference_leads_somewhere() -> None:
         assert isinstance(place, dict)
 
 
-def test_operations_are_named_once_and_declare_their_path_parameters() -> None:
+def test_operation_ids_are_unique_and_path_parameters_declared() -> None:
     names = [operation["operationId"] for _, _, operation in operations()]
     assert len(names) == len(set(names))
     for path, _, operation in operations():
@@ -101,13 +101,13 @@ def test_operations_are_named_once_and_declare_their_path_parameters() -> None:
         assert declared == set(re.findall(r"\{(\w+)\}", path))
 
 
-def test_only_the_service_routes_and_joining_are_open() -> None:
+def test_only_service_routes_and_join_need_no_key() -> None:
     open_paths = {path for path, _, operation in operations() if operation["security"] == []}
-    # Whoever joins has no key: the request is signed with its join token.
+    # A joining node has no key: the request is signed with its join token.
     assert open_paths == {path for path in EXPECTED if not path.startswith("/v1/")} | {"/v1/join"}
 
 
-def test_bodies_and_queries_are_those_that_validate() -> None:
+def test_schemas_match_the_validated_models() -> None:
     schema = DOCUMENT["components"]["schemas"]["SessionSpec"]
     assert set(schema["properties"]) == set(SessionSpec.model_fields)
     assert schema["additionalProperties"] is False
@@ -130,25 +130,25 @@ def test_bodies_and_queries_are_those_that_validate() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/endpoints"])
-def test_a_creation_says_where_it_is(path: str) -> None:
+def test_creation_has_a_location_header(path: str) -> None:
     assert "Location" in DOCUMENT["paths"][path]["post"]["responses"]["201"]["headers"]
 
 
-def test_the_answer_to_a_dry_run_is_described() -> None:
-    answers = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
+def test_dry_run_response_is_described() -> None:
+    responses = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
     schemas = {
-        status: answers[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        status: responses[status]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         for status in ("200", "201")
     }
     assert schemas == {"200": "PlanView", "201": "SessionView"}
 
 
-@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
-def test_a_row_declares_what_its_handler_takes_and_gives(row: Route) -> None:
-    hints = get_type_hints(row.handler)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_route_declares_the_types_of_its_handler(route: Route) -> None:
+    hints = get_type_hints(route.handler)
     body, query = get_args(hints["call"])
-    assert (body, query) == (row.body or type(None), row.query)
-    if isinstance(row.answer, str) or row.path == "/readyz":  # answers 200 or 503 with the same model
+    assert (body, query) == (route.body or type(None), route.query)
+    if isinstance(route.answer, str) or route.path == "/readyz":  # answers 200 or 503 with the same model
         assert issubclass(hints["return"], web.StreamResponse)
     else:
-        assert hints["return"] == (row.answer | row.dry_run if row.dry_run else row.answer)
+        assert hints["return"] == (route.answer | route.dry_run if route.dry_run else route.answer)

@@ -1,44 +1,44 @@
-"""What sessions have kept, over the API."""
+"""REST resource of kept workspaces: list and removal."""
 
 from served_api import Api, check_problem
 
 BODY = {"name": "job", "command": ["true"], "workspace": "keep"}
 
 
-async def test_they_are_listed_with_the_names_of_their_sessions(api: Api) -> None:
-    _, made = await api.ask("POST", "/v1/sessions", json=BODY)
-    assert made["spec"]["workspace"] == "keep"
-    api.workspaces.keep(made["id"])
+async def test_workspaces_are_listed_with_session_names(api: Api) -> None:
+    _, created = await api.request("POST", "/v1/sessions", json=BODY)
+    assert created["spec"]["workspace"] == "keep"
+    api.workspaces.keep(created["id"])
     api.workspaces.keep("forgotten")
     api.workspaces.silent = ["node-2"]
-    answer, listed = await api.ask("GET", "/v1/workspaces")
-    assert answer.status == 200
+    response, listed = await api.request("GET", "/v1/workspaces")
+    assert response.status == 200
     assert [(one["session"], one["session_id"]) for one in listed["items"]] == [
-        ("job", made["id"]),
+        ("job", created["id"]),
         ("", "forgotten"),
     ]
     assert listed["silent"] == ["node-2"]
 
 
-async def test_one_is_removed_when_its_session_has_ended(api: Api) -> None:
-    _, made = await api.ask("POST", "/v1/sessions", json=BODY)
-    api.workspaces.keep(made["id"])
+async def test_workspace_is_removed_only_after_its_session_ended(api: Api) -> None:
+    _, created = await api.request("POST", "/v1/sessions", json=BODY)
+    api.workspaces.keep(created["id"])
     api.workspaces.keep("forgotten")
-    check_problem(*await api.ask("DELETE", "/v1/workspaces/job"), 409, "conflict")
-    await api.ask("POST", "/v1/sessions/job/stop")
-    api.workspaces.refusing.add(made["id"])
-    check_problem(*await api.ask("DELETE", "/v1/workspaces/job"), 409, "conflict")
-    api.workspaces.refusing.clear()
-    for ref, session_id in (("job", made["id"]), ("forgotten", "forgotten")):
-        answer, gone = await api.ask("DELETE", f"/v1/workspaces/{ref}")
-        assert (answer.status, [one["session_id"] for one in gone["items"]]) == (200, [session_id])
-    check_problem(*await api.ask("DELETE", "/v1/workspaces/job"), 404, "not-found")
+    check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 409, "conflict")
+    await api.request("POST", "/v1/sessions/job/stop")
+    api.workspaces.in_use.add(created["id"])
+    check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 409, "conflict")
+    api.workspaces.in_use.clear()
+    for ref, session_id in (("job", created["id"]), ("forgotten", "forgotten")):
+        response, removed = await api.request("DELETE", f"/v1/workspaces/{ref}")
+        assert (response.status, [one["session_id"] for one in removed["items"]]) == (200, [session_id])
+    check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 404, "not-found")
     api.workspaces.silent = ["node-2"]
-    check_problem(*await api.ask("DELETE", "/v1/workspaces/job"), 503, "agent-unreachable")
+    check_problem(*await api.request("DELETE", "/v1/workspaces/job"), 503, "agent-unreachable")
 
 
-async def test_a_cluster_has_none(api: Api) -> None:
+async def test_cluster_with_a_workspace_is_refused(api: Api) -> None:
     body = BODY | {"cluster": {"size": 2}}
-    answer, problem = await api.ask("POST", "/v1/sessions", json=body)
-    assert answer.status == 422
+    response, problem = await api.request("POST", "/v1/sessions", json=body)
+    assert response.status == 422
     assert "workspace" in problem["detail"]
