@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot
@@ -17,7 +16,7 @@ from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quo
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import KernelPlace
 
-PLANS = settings(max_examples=2000 if os.environ.get("CI") else 100, deadline=None)
+PLANS = examples(100)
 NOW = 1_000
 USERS = ("ann", "bob", "eve")
 Amounts = dict[tuple[str, str], int]  # by slot and device ("" for cpu and mem)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planner_snapshots import NOW, any_snapshot, policies
+from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
@@ -17,7 +17,7 @@ from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, P
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
-PLANS = settings(max_examples=1000 if os.environ.get("CI") else 30, deadline=None)
+PLANS = examples(50)
 
 
 def sorted_rows(snapshot: Snapshot) -> Snapshot:

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -77,7 +78,7 @@ POLICIES = st.builds(
     st.integers(0, 2),
     st.sampled_from(["concentrated", "dispersed"]),
 )
-WORLD = settings(max_examples=120, deadline=None)
+WORLD = examples(120)
 
 
 def could_run(agent: AgentState, item: Pending) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Remove, Stop, accepts, reconcile
 from moorage.common.link.messages import Orders
@@ -169,7 +170,7 @@ class World:
                 self.mute.discard(kernel_id)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(events, max_size=30))
 def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> None:
     world, ids = World(), dict[str, int]()

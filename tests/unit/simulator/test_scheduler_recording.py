@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.decisions import RunView, TakeView
@@ -210,7 +211,7 @@ def test_no_decisions_give_no_trace() -> None:
     assert build_trace([], [], SECOND) is None
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(
         st.tuples(

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.common.model.errors import InvalidInput
 from moorage.simulator.scheduler import (
@@ -111,7 +112,7 @@ def traces(draw: st.DrawFn) -> tuple[Job, ...]:
     return tuple(job(f"j{n:02}", *row) for n, row in enumerate(sorted(rows, key=lambda row: row[0])))
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(traces(), st.sampled_from(["backfill", "skip", "greedy", "lifo", "drf"]))
 def test_capacity_is_never_exceeded_and_every_job_runs(jobs: tuple[Job, ...], policy: str) -> None:
     fleet = Fleet(2, 4)
@@ -124,7 +125,7 @@ def test_capacity_is_never_exceeded_and_every_job_runs(jobs: tuple[Job, ...], po
         assert outcome.started >= outcome.arrived
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(traces())
 def test_backfill_starts_the_first_blocked_job_no_later_than_strict(jobs: tuple[Job, ...]) -> None:
     fleet = Fleet(2, 4)
@@ -134,7 +135,7 @@ def test_backfill_starts_the_first_blocked_job_no_later_than_strict(jobs: tuple[
         assert backfill[head.name] <= strict[head.name]  # type: ignore[operator]
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(traces())
 def test_strict_bypasses_nothing(jobs: tuple[Job, ...]) -> None:
     assert summarize(run(jobs, Fleet(2, 4), "strict")).max_bypasses == 0

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.agent.link.report_timing import IMMEDIATE
 from moorage.common.aio.clock import ManualClock
@@ -281,7 +282,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.integers(), st.lists(STEP, max_size=15))
 def test_reports_are_complete_and_counters_correct_after_any_sequence(seed: int, steps: list[Any]) -> None:
     sim = Harness(KernelProfile(fail_start=0.2, fail_run=0.2, hang_stop=0.2), seed)
