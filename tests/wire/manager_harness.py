@@ -1,4 +1,4 @@
-"""A real manager with a real Postgres, and the test as an agent on a real gRPC stream."""
+"""Harness for tests of the manager: a real manager and Postgres, with the test as an agent over gRPC."""
 
 from __future__ import annotations
 
@@ -45,19 +45,23 @@ async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]
     settings = ManagerSettings(
         dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", suspect_after_s=2, lost_grace_s=2
     )
-    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as made:
-        yield made
+    async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as running:
+        yield running
 
 
 @pytest_asyncio.fixture
 async def client(manager: Manager) -> AsyncIterator[Client]:
     assert manager.first_key is not None
-    async with Client(f"http://{manager.api_address}", manager.first_key) as made:
-        yield made
+    async with Client(f"http://{manager.api_address}", manager.first_key) as connected:
+        yield connected
 
 
 class Stream:
-    """One agent's stream. ``orders`` is the newest set that it was given."""
+    """Stream of one agent.
+
+    ``orders``: the newest orders received. ``seen``: the kernels to report. ``deltas``: number of
+    ``OrdersDelta`` messages received.
+    """
 
     def __init__(self, call: Any, stub: Any, name: str, incarnation: str, identity: str = "") -> None:
         self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
@@ -65,13 +69,13 @@ class Stream:
         self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
-        self.speaking, self.listening, self.deltas = ReportSender(), OrdersReceiver(), 0
+        self.report_sender, self.orders_receiver, self.deltas = ReportSender(), OrdersReceiver(), 0
 
     async def report(self, generation: int | None = None) -> None:
         info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
-        whole = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
-        await self.call.write(codec.report_to_wire(self.speaking.next_message(whole)))
+        full = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
+        await self.call.write(codec.report_to_wire(self.report_sender.next_message(full)))
 
     async def next(self) -> codec.ManagerMessage:
         async with asyncio.timeout(10):
@@ -79,14 +83,14 @@ class Stream:
         assert message is not None
         if isinstance(message, Orders | OrdersDelta):
             self.deltas += isinstance(message, OrdersDelta)
-            message = self.listening.apply(message)
-            assert message is not None, "what the manager sent before is what its deltas build upon"
+            message = self.orders_receiver.apply(message)
+            assert message is not None, "the delta does not follow the orders received before"
             assert message.generation > self.orders.generation
             self.orders = message
         return message
 
     async def end(self) -> grpc.StatusCode:
-        """How the manager ended the call: that is told only after all that it said before was read."""
+        """Status with which the manager ended the call. gRPC delivers it after all messages are read."""
         try:
             while await self.call.read() is not grpc.aio.EOF:
                 pass
@@ -100,9 +104,9 @@ class Stream:
             await self.next()
         return self.orders
 
-    def see(self, state: ObservedState, **more: Any) -> None:
+    def see(self, state: ObservedState, **fields: Any) -> None:
         for k in self.orders.kernels:
-            self.seen[k.kernel_id] = Observation(k.kernel_id, k.session_id, state, **more)
+            self.seen[k.kernel_id] = Observation(k.kernel_id, k.session_id, state, **fields)
 
 
 @asynccontextmanager
@@ -110,16 +114,16 @@ async def attach(
     manager: Manager,
     name: str = "node-1",
     token: str = TOKEN,
-    life: str = "1",
+    incarnation: str = "1",
     identity: str = "",
     dialer: Dialer | None = None,
 ) -> AsyncIterator[Stream]:
-    """``dialer``: how to dial, if not with the link token."""
+    """Attach an agent. ``dialer``: replaces the default one, which authenticates with the link token."""
     dialer = dialer or Dialer(manager.link_address, token=token, clock=SystemClock())
     async with dialer.channel(()) as channel:
         stub = agent_pb2_grpc.AgentLinkStub(channel)
         call = stub.Attach(metadata=dialer.metadata)
-        stream = Stream(call, stub, name, life, identity)
+        stream = Stream(call, stub, name, incarnation, identity)
         await stream.report()
         try:
             yield stream
@@ -127,10 +131,10 @@ async def attach(
             call.cancel()
 
 
-async def until(client: Client, ref: str, good: Callable[[Any], bool]) -> Any:
+async def until(client: Client, ref: str, condition: Callable[[Any], bool]) -> Any:
     async with asyncio.timeout(10):
         while True:
             view = await client.get_session(ref)
-            if good(view):
+            if condition(view):
                 return view
             await asyncio.sleep(0.02)

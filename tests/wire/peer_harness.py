@@ -1,4 +1,4 @@
-"""A manager whose links speak mTLS on loopback, and what joins it."""
+"""Harness for tests of registration: a real manager with mTLS on its links, and nodes that join it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from moorage.sdk import Client
 from moorage.server.registration import join
 
 
-class Off(SystemClock):
-    """A node's clock that is wrong by so much."""
+class SkewedClock(SystemClock):
+    """Clock that is wrong by ``by``."""
 
     def __init__(self, by: timedelta = timedelta(0)) -> None:
         self.by = by
@@ -55,7 +55,7 @@ class Site:
         node: str = "",
         clock: SystemClock | None = None,
     ) -> Identity:
-        """``node``: whose state directory; left out, one of that name."""
+        """``node``: name of the state directory; the default is ``name``."""
         token = token or await self.token(kind=kind)
         clock, home = clock or SystemClock(), self.home / (node or name)
         return await join(self.url, token, kind=kind, name=name, home=home, clock=clock)
@@ -82,12 +82,12 @@ class Site:
 
 @pytest_asyncio.fixture
 async def site(empty_database: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with opened(empty_database, tmp_path) as made:
-        yield made
+    async with open_site(empty_database, tmp_path) as running:
+        yield running
 
 
-class opened:
-    """``days``: life of peers' certificates."""
+class open_site:
+    """``days``: lifetime of peer certificates."""
 
     def __init__(self, dsn: str, home: Path, *, days: float = 90) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}

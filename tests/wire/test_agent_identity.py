@@ -114,7 +114,7 @@ async def test_reinstalled_node_is_admitted_once_the_known_agent_is_lost(
         assert await newcomer.next() == newcomer.orders
         assert newcomer.orders.kernels == ()
         assert (await client.get_agent("node-1")).status is AgentStatus.ALIVE
-        async with attach(manager, life="9", identity="known") as late:
+        async with attach(manager, incarnation="9", identity="known") as late:
             assert await late.end() is grpc.StatusCode.ALREADY_EXISTS, "the old identity is refused now"
 
 

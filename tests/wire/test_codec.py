@@ -1,4 +1,4 @@
-"""Every message survives its way over the wire, and what a newer peer says does not break an older one."""
+"""Wire codecs: round trips of every message, and tolerance of values from newer peers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-WHOLE = st.integers(0, 2**53)
-# Binary fractions: times travel as doubles.
+INTEGERS = st.integers(0, 2**53)
+# Binary fractions: times are encoded as doubles.
 SECONDS = st.integers(0, 2**30).map(lambda eighths: eighths / 8)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 LABELS = st.dictionaries(TEXT, TEXT, max_size=3)
@@ -31,10 +31,10 @@ PORTS = st.integers(0, 65535)
 OFFERS = st.builds(
     m.SlotOffer,
     slot=TEXT,
-    capacity=WHOLE,
+    capacity=INTEGERS,
     device_id=TEXT,
     model=TEXT,
-    memory_bytes=WHOLE,
+    memory_bytes=INTEGERS,
     healthy=st.booleans(),
     numa=st.none() | st.integers(0, 63),
     nvlink_domain=TEXT,
@@ -83,21 +83,21 @@ REPORTS = st.builds(
     m.Report,
     info=INFOS,
     incarnation=TEXT,
-    orders_generation=WHOLE,
+    orders_generation=INTEGERS,
     kernels=st.lists(OBSERVATIONS, max_size=3).map(tuple),
     draining=st.booleans(),
     orders_wanted=st.booleans(),
-    stream=WHOLE,
+    stream=INTEGERS,
 )
 REPORT_DELTAS = st.builds(
     m.ReportDelta,
     incarnation=TEXT,
-    orders_generation=WHOLE,
+    orders_generation=INTEGERS,
     kernels=st.builds(
         Delta,
         changed=st.lists(OBSERVATIONS, max_size=3).map(lambda seen: {k.kernel_id: k for k in seen}),
         removed=st.frozensets(TEXT, max_size=3),
-        digest=WHOLE,
+        digest=INTEGERS,
     ),
     info=st.none() | INFOS,
     draining=st.booleans(),
@@ -129,8 +129,10 @@ KERNELS = st.builds(
     env=LABELS,
     probe_path=TEXT,
     probe_period_s=SECONDS,
-    slots=st.dictionaries(TEXT, WHOLE, max_size=3),
-    devices=st.lists(st.builds(DeviceGrant, slot=TEXT, device_id=TEXT, amount=WHOLE), max_size=3).map(tuple),
+    slots=st.dictionaries(TEXT, INTEGERS, max_size=3),
+    devices=st.lists(st.builds(DeviceGrant, slot=TEXT, device_id=TEXT, amount=INTEGERS), max_size=3).map(
+        tuple
+    ),
     secret=TEXT,
     start_timeout_s=SECONDS,
     stop_grace_s=SECONDS,
@@ -151,14 +153,14 @@ KERNELS = st.builds(
         max_size=3,
     ).map(tuple),
 )
-ORDERS = st.builds(m.Orders, generation=WHOLE, kernels=st.lists(KERNELS, max_size=3).map(tuple))
+ORDERS = st.builds(m.Orders, generation=INTEGERS, kernels=st.lists(KERNELS, max_size=3).map(tuple))
 ORDERS_DELTAS = st.builds(
     m.OrdersDelta,
-    generation=WHOLE,
-    base=WHOLE,
+    generation=INTEGERS,
+    base=INTEGERS,
     added=st.lists(KERNELS, max_size=3).map(tuple),
     withdrawn=st.frozensets(TEXT, max_size=3),
-    digest=WHOLE,
+    digest=INTEGERS,
 )
 LOG_REQUESTS = st.builds(
     m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans()
@@ -185,8 +187,10 @@ TARGETS = st.builds(
     engine=TEXT,
     draining=st.booleans(),
 )
-ROUTES = st.builds(m.ModelRoute, name=TEXT, created=WHOLE, targets=st.lists(TARGETS, max_size=3).map(tuple))
-KEYS = st.builds(m.KeyGrant, sha256=TEXT, expires_at=WHOLE, user=TEXT, project=TEXT, admin=st.booleans())
+ROUTES = st.builds(
+    m.ModelRoute, name=TEXT, created=INTEGERS, targets=st.lists(TARGETS, max_size=3).map(tuple)
+)
+KEYS = st.builds(m.KeyGrant, sha256=TEXT, expires_at=INTEGERS, user=TEXT, project=TEXT, admin=st.booleans())
 APP_ROUTES = st.builds(
     m.AppRoute,
     session_id=TEXT,
@@ -199,37 +203,37 @@ APP_ROUTES = st.builds(
     user=TEXT,
     project=TEXT,
 )
-ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=WHOLE)
+ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS)
 TABLES = st.builds(
     m.RouteTable,
-    generation=WHOLE,
+    generation=INTEGERS,
     models=st.lists(ROUTES, max_size=3).map(tuple),
     keys=st.lists(KEYS, max_size=3).map(tuple),
     apps=st.lists(APP_ROUTES, max_size=3).map(tuple),
     access_tokens=st.lists(ACCESS_TOKENS, max_size=3).map(tuple),
 )
 USES = st.builds(
-    u.Use, **dict.fromkeys(("cpu", "memory"), WHOLE),
-    **dict.fromkeys(("rx", "tx", "gpu", "gpu_memory"), st.none() | WHOLE),
+    u.Use, **dict.fromkeys(("cpu", "memory"), INTEGERS),
+    **dict.fromkeys(("rx", "tx", "gpu", "gpu_memory"), st.none() | INTEGERS),
 )  # fmt: skip
 KERNEL_USES = st.builds(u.KernelUse, kernel_id=TEXT, use=USES)
 KERNEL_MINUTES = st.builds(
-    u.KernelMinute, kernel_id=TEXT, at=WHOLE, samples=st.integers(0, 2**31), mean=USES, peak=USES
+    u.KernelMinute, kernel_id=TEXT, at=INTEGERS, samples=st.integers(0, 2**31), mean=USES, peak=USES
 )
 DEVICE_USES = st.builds(
     u.DeviceUse,
     device_id=TEXT,
-    memory=WHOLE,
-    gpu=st.none() | WHOLE,
+    memory=INTEGERS,
+    gpu=st.none() | INTEGERS,
     temperature=st.none() | st.integers(-40, 200),
-    power=st.none() | WHOLE,
+    power=st.none() | INTEGERS,
 )
 USAGE_REPORTS = st.builds(
     u.UsageReport,
     agent_id=TEXT,
     incarnation=TEXT,
-    cpu=WHOLE,
-    memory=WHOLE,
+    cpu=INTEGERS,
+    memory=INTEGERS,
     kernels=st.lists(KERNEL_USES, max_size=3).map(tuple),
     devices=st.lists(DEVICE_USES, max_size=3).map(tuple),
     minutes=st.lists(KERNEL_MINUTES, max_size=3).map(tuple),
@@ -237,13 +241,13 @@ USAGE_REPORTS = st.builds(
 
 
 @given(USAGE_REPORTS)
-def test_usage(report: u.UsageReport) -> None:
+def test_usage_round_trip(report: u.UsageReport) -> None:
     wire = agent_pb2.UsageReport.FromString(usage_codec.usage_to_wire(report).SerializeToString())
     assert usage_codec.usage_from_wire(wire) == report
 
 
 @given(REPORTS | REPORT_DELTAS)
-def test_reports(report: m.Report | m.ReportDelta) -> None:
+def test_report_round_trip(report: m.Report | m.ReportDelta) -> None:
     wire = agent_pb2.Report.FromString(codec.report_to_wire(report).SerializeToString())
     assert codec.report_from_wire(wire) == report
 
@@ -256,13 +260,13 @@ def test_reports(report: m.Report | m.ReportDelta) -> None:
     | WORKSPACE_REQUESTS
     | st.just(m.FullReportRequest())
 )
-def test_what_the_manager_says(message: codec.ManagerMessage) -> None:
+def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())
     assert codec.manager_message_from_wire(wire) == message
 
 
 @given(TABLES)
-def test_route_tables(table: m.RouteTable) -> None:
+def test_route_table_round_trip(table: m.RouteTable) -> None:
     wire = routes_pb2.RouteTable.FromString(route_codec.routes_to_wire(table).SerializeToString())
     assert route_codec.routes_from_wire(wire) == table
 
@@ -276,8 +280,8 @@ def test_route_tables(table: m.RouteTable) -> None:
     ],
 )
 @given(data=st.data())
-def test_no_field_is_left_out_above(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:
-    """Fields with defaults are easily forgotten in a strategy, and would then never be seen to travel."""
+def test_strategies_cover_every_field(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:
+    """A field with a default is easily omitted from a strategy; its round trip would not be tested."""
     example = data.draw(strategy)
     given_names = set(strategy.wrapped_strategy.kwargs)  # type: ignore[attr-defined]
     assert given_names == {one.name for one in fields(example)}  # type: ignore[arg-type]
@@ -292,23 +296,23 @@ REPORT = m.Report(
 )
 
 
-def test_a_state_that_we_do_not_know_is_unknown_and_never_gone() -> None:
+def test_unrecognized_state_is_unknown_and_never_gone() -> None:
     wire = codec.report_to_wire(REPORT)
     wire.kernels[0].state = "HIBERNATING"
     assert codec.report_from_wire(wire).kernels == (replace(OBSERVED, state=ObservedState.UNKNOWN),)
 
 
-def test_a_reason_that_we_do_not_know_is_still_a_failure() -> None:
+def test_unrecognized_reason_is_a_failure() -> None:
     wire = codec.report_to_wire(REPORT)
     wire.kernels[0].reason = "struck-by-lightning"
     assert codec.report_from_wire(wire).kernels[0].reason is Reason.CREATE_FAILED
 
 
-def test_a_kind_of_message_that_we_do_not_know_is_none() -> None:
+def test_unrecognized_message_is_none() -> None:
     assert codec.manager_message_from_wire(agent_pb2.ManagerMessage()) is None
 
 
-def test_no_exit_code_is_not_zero() -> None:
+def test_missing_exit_code_is_not_zero() -> None:
     for code in (None, 0, -9):
         wire = codec.report_to_wire(replace(REPORT, kernels=(replace(OBSERVED, exit_code=code),)))
         assert codec.report_from_wire(wire).kernels[0].exit_code == code

@@ -1,4 +1,4 @@
-"""Reports that are wrong, stale, huge or from the wrong process: told once, and harmless."""
+"""Invalid, stale and very large reports: refused with a reason, logged once, without other effects."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ BAD = Observation(KernelId("x"), SessionId(""), ObservedState.GONE)
 GOOD = Report(INFO, "1", 0, (Observation(GOOD_ID, SessionId("s"), ObservedState.RUNNING, "h", 21000),))
 
 
-def with_kernel(**more: Any) -> Report:
-    return replace(GOOD, kernels=(replace(GOOD.kernels[0], **more),))
+def with_kernel(**fields: Any) -> Report:
+    return replace(GOOD, kernels=(replace(GOOD.kernels[0], **fields),))
 
 
-def with_info(**more: Any) -> Report:
-    return replace(GOOD, info=replace(INFO, **more))
+def with_info(**fields: Any) -> Report:
+    return replace(GOOD, info=replace(INFO, **fields))
 
 
 @pytest.mark.parametrize(
-    ("bad", "words"),
+    ("report", "problem"),
     [
         (with_kernel(kernel_id="nonsense"), "kernel_id 'nonsense'"),
         (with_kernel(kernel_id=GOOD_ID.replace("0001", "000A")), "kernel_id"),
@@ -80,16 +80,16 @@ def with_info(**more: Any) -> Report:
         (ReportDelta("1", 0, Delta({KernelId("x"): BAD}, frozenset(), 0)), "kernel_id 'x'"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(bad: Report | ReportDelta, words: str) -> None:
-    assert words in find_problem(bad)
+def test_invalid_report_is_described(report: Report | ReportDelta, problem: str) -> None:
+    assert problem in find_problem(report)
 
 
-def test_a_good_report_is_not_complained_about() -> None:
+def test_valid_report_has_no_problem() -> None:
     assert find_problem(GOOD) == ""
     assert find_problem(replace(GOOD, kernels=())) == ""
 
 
-async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client: Client) -> None:
+async def test_invalid_report_ends_the_stream_with_a_reason(manager: Manager, client: Client) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             async with attach(manager) as agent:
@@ -99,19 +99,19 @@ async def test_garbage_is_refused_by_name_and_told_once(manager: Manager, client
                 async with asyncio.timeout(10):
                     assert await agent.end() is grpc.StatusCode.INVALID_ARGUMENT
                 assert "kernel_id 'not-an-id' is not a UUID" in await agent.call.details()
-    told = [entry for entry in logs if entry["event"] == "agent refused"]
-    assert 1 <= len(told) <= 3
+    refusals = [entry for entry in logs if entry["event"] == "agent refused"]
+    assert 1 <= len(refusals) <= 3
     assert [entry for entry in logs if entry["log_level"] == "error"] == [], (
-        "no traceback for what others send"
+        "an invalid message is logged as an error of the manager"
     )
-    async with attach(manager) as agent:  # and it is as welcome as before
+    async with attach(manager) as agent:  # the agent may reconnect
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
 
 
-async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client: Client) -> None:
-    """The replaced process says that its kernel is gone; the newer one has it."""
-    async with attach(manager, life="1") as older:
+async def test_report_of_a_replaced_stream_is_ignored(manager: Manager, client: Client) -> None:
+    """The replaced process reports its kernel as gone; the newer one still runs it."""
+    async with attach(manager, incarnation="1") as older:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
         await client.create_session(spec)
         await older.orders_with(1)
@@ -124,19 +124,19 @@ async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client
             try:
                 await older.report()
             except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-                pass  # it was told already
+                pass  # the manager has already ended the stream
             async with asyncio.timeout(10):
                 assert await older.end() is grpc.StatusCode.ALREADY_EXISTS
             assert "agent.id of its own" in await older.call.details()
-            # A report of the newer one, taken in after whatever the older one said.
+            # A report of the newer stream, applied after all reports of the older one.
             newer.see(ObservedState.RUNNING)
             await newer.report()
             await client.create_session(SessionSpec(name="next", command=["x"], resources={"cpu": 1}))
             await newer.orders_with(2)
             assert (await client.get_session("job")).status is Status.RUNNING
 
-            # It comes again, and is refused for as long as the newer one is there.
-            async with attach(manager, life="1") as again:
+            # The older process reconnects and is refused while the newer one is connected.
+            async with attach(manager, incarnation="1") as again:
                 async with asyncio.timeout(10):
                     assert await again.end() is grpc.StatusCode.ALREADY_EXISTS
             assert (await client.get_session("job")).status is Status.RUNNING
@@ -144,7 +144,7 @@ async def test_an_older_stream_changes_nothing_any_more(manager: Manager, client
 
 @asynccontextmanager
 async def attach_with(manager: Manager, older: Stream) -> AsyncIterator[Stream]:
-    """The same agent, started anew: it has what the older one had."""
+    """Attach a newer incarnation of the same agent, with the kernels of the older one."""
     async with grpc.aio.insecure_channel(manager.link_address) as channel:
         stub = type(older.stub)(channel)
         call = stub.Attach(metadata=[("authorization", f"Bearer {TOKEN}")])
@@ -155,7 +155,7 @@ async def attach_with(manager: Manager, older: Stream) -> AsyncIterator[Stream]:
         call.cancel()
 
 
-async def test_a_report_of_ten_thousand_kernels(manager: Manager, client: Client) -> None:
+async def test_report_of_ten_thousand_kernels(manager: Manager, client: Client) -> None:
     count = 10_000
     async with attach(manager) as agent:
         await agent.next()
@@ -191,22 +191,22 @@ async def test_a_report_of_ten_thousand_kernels(manager: Manager, client: Client
             took = time.monotonic() - began
         finally:
             await connection.close()
-    print(f"a report of {count} kernels that all ended was taken in after {took:.2f} s")
-    assert took < 5, "a second or two here; more where two cores are shared"
+    print(f"a report of {count} kernels that all ended was applied in {took:.2f} s")
+    assert took < 5, "applying the report is slow"
 
 
-class AnHourOff(SystemClock):
+class ClockOneHourAhead(SystemClock):
     def now(self) -> datetime:
         return super().now() + timedelta(hours=1)
 
 
-async def test_an_agent_whose_clock_is_an_hour_off(manager: Manager, client: Client, home: Path) -> None:
-    """No time of an agent is ever compared with one of ours: reports carry none."""
+async def test_wrong_clock_of_an_agent_has_no_effect(manager: Manager, client: Client, home: Path) -> None:
+    """Reports carry no timestamps, so the agent's clock is never compared with the manager's."""
     settings = AgentSettings(
         id="late", manager=manager.link_address, inventory="fake:1xH100", port_range="29100-29139"
     )
     common = CommonSettings(home=home)
-    async with Agent(settings, common, clock=AnHourOff(), link_token=TOKEN, home=home):
+    async with Agent(settings, common, clock=ClockOneHourAhead(), link_token=TOKEN, home=home):
         small = {"cpu": 0.1, "mem": "16MiB"}
         for name, command, more in (
             ("good", "exit 0", {}),

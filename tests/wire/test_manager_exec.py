@@ -38,8 +38,8 @@ async def dev(manager: Manager, client: Client) -> AsyncIterator[Stream]:
         yield agent
 
 
-async def asked(agent: Stream) -> tuple[ExecRequest, Any]:
-    """What the manager wants to be run, and the agent's call about it."""
+async def accept_request(agent: Stream) -> tuple[ExecRequest, Any]:
+    """The request of the manager, and the call with which the agent accepts it."""
     while not isinstance(request := await agent.next(), ExecRequest):
         pass
     call = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
@@ -47,21 +47,21 @@ async def asked(agent: Stream) -> tuple[ExecRequest, Any]:
     return request, call
 
 
-async def test_bytes_go_to_and_fro(manager: Manager, client: Client) -> None:
+async def test_input_output_resize_and_exit_code(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(30):
-        answering = asyncio.ensure_future(asked(agent))
+        accepting = asyncio.ensure_future(accept_request(agent))
         async with client.exec("dev", SPEC) as command:
-            request, call = await answering
+            request, call = await accepting
             assert (request.command, request.stdin, request.tty) == (("tool", "-x"), True, False)
             assert request.env == {"A": "b"}
             assert request.kernel_id == agent.orders.kernels[0].kernel_id
             await command.send(b"\0" * 100_000)
             await command.resize(3, 4)
             await command.end_input()
-            told = b""
+            received = b""
             while (message := await call.read()).WhichOneof("what") == "stdin":
-                told += message.stdin
-            assert told == b"\0" * 100_000
+                received += message.stdin
+            assert received == b"\0" * 100_000
             assert (message.size.rows, message.size.cols) == (3, 4)
             assert (await call.read()).stdin_ended
             for out in (Out(stdout=b"one"), Out(stderr=b"two"), Out(end=agent_pb2.ExecEnd(exit_code=-9))):
@@ -73,13 +73,13 @@ async def test_bytes_go_to_and_fro(manager: Manager, client: Client) -> None:
             assert command.end.exit_code == -9
 
 
-async def test_each_end_is_told_when_the_other_is_gone(manager: Manager, client: Client) -> None:
+async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(60):
-        for _ in range(30):  # that a call was cancelled is noticed in several ways, in any order
-            answering = asyncio.ensure_future(asked(agent))
+        for _ in range(30):  # a cancelled call is detected in several ways, in any order
+            accepting = asyncio.ensure_future(accept_request(agent))
             async with client.exec("dev", SPEC) as command:
-                _, call = await answering
-                # A call that is cancelled at once may never get there: the manager would wait for it.
+                _, call = await accepting
+                # A call cancelled at once may never arrive, and the manager would wait for it.
                 await command.send(b"?")
                 assert (await call.read()).stdin == b"?"
                 call.cancel()
@@ -87,23 +87,21 @@ async def test_each_end_is_told_when_the_other_is_gone(manager: Manager, client:
                 assert command.end is not None
                 assert (command.end.exit_code, command.end.code) == (None, "agent-unreachable")
             await agent.report()
-        answering = asyncio.ensure_future(asked(agent))
+        accepting = asyncio.ensure_future(accept_request(agent))
         async with client.exec("dev", SPEC) as command:
-            _, call = await answering
+            _, call = await accepting
         assert await call.read() is grpc.aio.EOF
-        # Nobody asked for this one, and nobody has it twice.
+        # A call for an unknown request is ended.
         stray = agent.stub.Exec(metadata=[("authorization", f"Bearer {TOKEN}")])
-        await stray.write(Out(request_id="made up"))
+        await stray.write(Out(request_id="unknown"))
         assert await stray.read() is grpc.aio.EOF
 
 
-async def test_a_user_who_does_not_read_holds_up_the_command_and_nothing_else(
-    manager: Manager, client: Client
-) -> None:
+async def test_slow_reader_blocks_only_its_own_command(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent, asyncio.timeout(60):
-        answering = asyncio.ensure_future(asked(agent))
-        async with client.exec("dev", SPEC) as lazy:
-            _, call = await answering
+        accepting = asyncio.ensure_future(accept_request(agent))
+        async with client.exec("dev", SPEC) as command:
+            _, call = await accepting
             sent = 0
 
             async def flood() -> None:
@@ -115,17 +113,16 @@ async def test_a_user_who_does_not_read_holds_up_the_command_and_nothing_else(
             flooding = asyncio.ensure_future(flood())
             done, _ = await asyncio.wait([flooding], timeout=2)
             assert not done
-            held = sent
-            # What lies in the sockets' buffers is the system's; we keep a few pieces.
-            assert held < 64 << 20
+            # Most of it is in the sockets' buffers; the manager buffers a few chunks.
+            assert sent < 64 << 20
             await agent.report()
             assert (await client.get_session("dev")).status is Status.RUNNING
-            assert await lazy.read() is not None
+            assert await command.read() is not None
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
 
 
-async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client: Client) -> None:
+async def test_commands_in_unsuitable_sessions_are_refused(manager: Manager, client: Client) -> None:
     async with dev(manager, client) as agent:
         waiting = SessionSpec(name="waits", command=["x"], resources={"cpu": 99})
         await client.create_session(waiting)
@@ -134,12 +131,12 @@ async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client:
         )
         await agent.orders_with(2)
         [replica] = (await client.get_endpoint("m")).sessions
-        for ref, status, told in (
+        for ref, status, message in (
             ("waits", 409, "it is PENDING"),
             (replica.session_id, 409, "of type inference cannot run"),
             ("nobody", 404, "no session"),
         ):
-            with pytest.raises(ApiError, match=told) as refused:
+            with pytest.raises(ApiError, match=message) as refused:
                 async with client.exec(ref, SPEC):
                     pass
             assert refused.value.status == status
@@ -153,7 +150,7 @@ async def test_what_cannot_be_is_refused_with_a_reason(manager: Manager, client:
     assert away.value.status == 503
 
 
-async def test_in_a_cluster_a_kernel_is_named(manager: Manager, client: Client) -> None:
+async def test_kernel_of_a_cluster_is_selected_by_name(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
         body = {"name": "two", "type": "interactive", "resources": {"cpu": 1}, "cluster": {"size": 2}}
         await client.create_session(SessionSpec.model_validate(body))
@@ -163,13 +160,13 @@ async def test_in_a_cluster_a_kernel_is_named(manager: Manager, client: Client) 
         session = await until(client, "two", lambda v: v.status is Status.RUNNING)
         kernels = {kernel.hostname: kernel.id for kernel in session.kernels}
         for spec, hostname in ((SPEC, "main1"), (SPEC.model_copy(update={"kernel": "sub1"}), "sub1")):
-            answering = asyncio.ensure_future(asked(agent))
+            accepting = asyncio.ensure_future(accept_request(agent))
             async with client.exec("two", spec):
-                request, _ = await answering
+                request, _ = await accepting
                 assert request.kernel_id == kernels[hostname]
 
 
-async def test_a_kernel_is_reached_while_the_node_of_another_is_away(
+async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconnected(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager, "node-1") as one, attach(manager, "node-2") as two, asyncio.timeout(60):
@@ -185,9 +182,9 @@ async def test_a_kernel_is_reached_while_the_node_of_another_is_away(
         main, sub = sorted(session.kernels, key=lambda kernel: kernel.hostname)
         streams[str(main.agent_id)].call.cancel()
         await asyncio.sleep(0.3)
-        answering = asyncio.ensure_future(asked(streams[str(sub.agent_id)]))
+        accepting = asyncio.ensure_future(accept_request(streams[str(sub.agent_id)]))
         async with client.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
-            request, _ = await answering
+            request, _ = await accepting
             assert request.kernel_id == sub.id
         async with client.exec("far", SPEC) as command:
             assert await command.read() is None

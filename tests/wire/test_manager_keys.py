@@ -1,4 +1,4 @@
-"""API keys on a real manager: what is made with one is its owner's, and a revoked one is out at once."""
+"""API keys on a real manager: ownership, visibility within projects, and revocation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from moorage.sdk import ApiError, Client
 __all__ = ["client", "manager"]  # fixtures
 
 
-async def test_a_key_from_its_making_to_its_end(manager: Manager, client: Client) -> None:
-    made = await client.create_key(KeySpec(name="ci", user="ann", project="vision"))
-    async with Client(f"http://{manager.api_address}", made.secret) as ann:
+async def test_key_from_creation_to_revocation(manager: Manager, client: Client) -> None:
+    created = await client.create_key(KeySpec(name="ci", user="ann", project="vision"))
+    async with Client(f"http://{manager.api_address}", created.secret) as ann:
         job = await ann.create_session(SessionSpec(name="job", command=["x"]))
         assert (job.user, job.project) == ("ann", "vision")
         with pytest.raises(ApiError) as refused:
@@ -28,24 +28,24 @@ async def test_a_key_from_its_making_to_its_end(manager: Manager, client: Client
         with pytest.raises(ApiError) as refused:
             await ann.get_session("job")
         assert refused.value.status == 401
-    assert (await client.get_session("job")).user == "ann", "what was made with it goes on"
+    assert (await client.get_session("job")).user == "ann", "sessions outlive the key that created them"
     with pytest.raises(ApiError) as refused:
         await client.revoke_key("admin")
     assert (refused.value.status, "last administrator" in str(refused.value)) == (409, True)
 
 
-async def test_a_member_sees_its_project_and_changes_its_own(manager: Manager, client: Client) -> None:
-    """Another's session of the same project is shown and left alone; one of another project is not there."""
+async def test_member_reads_its_project_and_changes_only_its_own(manager: Manager, client: Client) -> None:
+    """Sessions of other members of the project are read-only; those of other projects are not found."""
 
-    def asked_by(user: str, project: str) -> Client:
+    def client_of(user: str, project: str) -> Client:
         return Client(f"http://{manager.api_address}", secrets[user, project])
 
     owners = [("ann", "vision"), ("bob", "vision"), ("cy", "speech")]
-    made = [await client.create_key(KeySpec(name=u, user=u, project=p)) for u, p in owners]
-    secrets = {owner: key.secret for owner, key in zip(owners, made, strict=True)}
-    async with asked_by(*owners[0]) as ann, asked_by(*owners[1]) as bob, asked_by(*owners[2]) as cy:
-        for who, name in ((ann, "hers"), (bob, "his"), (cy, "far")):
-            await who.create_session(SessionSpec(name=name, command=["x"]))
+    created = [await client.create_key(KeySpec(name=u, user=u, project=p)) for u, p in owners]
+    secrets = {owner: key.secret for owner, key in zip(owners, created, strict=True)}
+    async with client_of(*owners[0]) as ann, client_of(*owners[1]) as bob, client_of(*owners[2]) as cy:
+        for user, name in ((ann, "hers"), (bob, "his"), (cy, "far")):
+            await user.create_session(SessionSpec(name=name, command=["x"]))
         model = EndpointSpec(name="m", engine="custom", command=["x"], probe={"path": "/"}, replicas=0)
         assert (await bob.create_endpoint(model)).user == "bob"
 
@@ -60,10 +60,10 @@ async def test_a_member_sees_its_project_and_changes_its_own(manager: Manager, c
         headers = {"Authorization": f"Bearer {secrets[owners[0]]}"}
         async with aiohttp.ClientSession(f"http://{manager.api_address}", headers=headers) as web:
             for name, status in (("his", 403), ("far", 404)):
-                async with web.get(f"/v1/sessions/{name}/exec") as answer:
-                    assert answer.status == status
+                async with web.get(f"/v1/sessions/{name}/exec") as response:
+                    assert response.status == status
         far = (await cy.get_session("far")).id
-        for look in (
+        for call in (
             ann.get_session("far"),
             ann.stop_session(far),
             ann.history(far),
@@ -71,9 +71,9 @@ async def test_a_member_sees_its_project_and_changes_its_own(manager: Manager, c
             ann.session_stats(far),
         ):
             with pytest.raises(ApiError) as refused:
-                await look
+                await call
             assert refused.value.status == 404
-        # A name is looked for among what may be seen: an ended one of its own, not a live one of others.
+        # A name is resolved among visible sessions: an ended one of the project, not a live one of another.
         await ann.stop_session("hers")
         await cy.create_session(SessionSpec(name="hers", command=["x"]))
         assert (await ann.get_session("hers")).user == "ann"

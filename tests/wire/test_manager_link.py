@@ -1,4 +1,4 @@
-"""The manager's gRPC side, over real gRPC and a real Postgres, with the test speaking as agent and proxy."""
+"""Agent link and route feed of a real manager, with the test as agent and proxy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["client", "manager"]  # fixtures
 ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
 
 
-async def test_a_session_from_request_to_result(manager: Manager, client: Client) -> None:
+async def test_session_from_creation_to_result(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["true"], resources={"cpu": 2}))
         orders = await agent.orders_with(1)
@@ -56,13 +56,13 @@ async def test_a_session_from_request_to_result(manager: Manager, client: Client
         assert (await client.get_agent("node-1")).offers[0].used == 0
 
 
-async def test_a_second_attach_gets_the_same_orders_and_replaces_the_first(
+async def test_newer_incarnation_replaces_the_older_stream_and_gets_its_orders(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager) as first:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         before = await first.orders_with(1)
-        async with attach(manager, life="2") as second:
+        async with attach(manager, incarnation="2") as second:
             after = await second.orders_with(1)
             assert after.kernels == before.kernels
             assert after.generation > before.generation
@@ -70,24 +70,22 @@ async def test_a_second_attach_gets_the_same_orders_and_replaces_the_first(
                 assert await first.end() is grpc.StatusCode.ALREADY_EXISTS
 
 
-async def test_a_report_from_before_the_orders_does_not_end_the_kernel(
-    manager: Manager, client: Client
-) -> None:
+async def test_report_older_than_the_orders_does_not_end_the_kernel(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         orders = await agent.orders_with(1)
-        await agent.report(generation=0)  # sent before the orders came
+        await agent.report(generation=0)  # sent before the orders arrived
         agent.see(ObservedState.RUNNING)
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         agent.seen.clear()
-        await agent.report()  # it had it: now it is gone
+        await agent.report()  # the agent acknowledged the kernel and no longer reports it
         view = await until(client, "job", lambda v: v.status is Status.TERMINATED or v.status is Status.ERROR)
         assert view.kernels[0].id == orders.kernels[0].kernel_id
         assert view.reason is Reason.KERNEL_GONE
 
 
-async def test_logs_go_up_on_request(manager: Manager, client: Client) -> None:
+async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -109,9 +107,7 @@ async def test_logs_go_up_on_request(manager: Manager, client: Client) -> None:
         assert await asyncio.wait_for(reading, 10) == b"one\ntwo\n"
 
 
-async def test_a_log_ends_for_a_slow_reader_when_its_agent_leaves_in_the_middle(
-    manager: Manager, client: Client
-) -> None:
+async def test_interrupted_log_ends_for_a_slow_reader(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -128,17 +124,15 @@ async def test_a_log_ends_for_a_slow_reader_when_its_agent_leaves_in_the_middle(
         flooding = asyncio.ensure_future(flood())
         assert await first
         done, _ = await asyncio.wait([flooding], timeout=2)
-        assert not done, "an agent waits for a reader that does not read"
+        assert not done, "a reader that does not read must block the log stream"
         call.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
         await agent.report()
-        await asyncio.sleep(0.2)  # the manager has noticed by now, and holds more than the reader took
+        await asyncio.sleep(0.2)  # the manager has noticed the cancellation and still buffers unread output
         assert all([chunk async for chunk in log])
 
 
-async def test_a_silent_agent_is_suspect_then_lost_and_its_kernels_are_given_up(
-    manager: Manager, client: Client
-) -> None:
+async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})
         await client.create_session(spec)
@@ -149,20 +143,20 @@ async def test_a_silent_agent_is_suspect_then_lost_and_its_kernels_are_given_up(
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST
     assert (await client.get_agent("node-1")).status == "LOST"
-    async with attach(manager) as agent:  # it comes back, told that nothing should run there
+    async with attach(manager) as agent:  # the returning agent gets empty orders
         agent.seen = {}
         assert (await agent.next()) == agent.orders
         assert agent.orders.kernels == ()
 
 
-async def test_routes_reach_a_proxy_when_a_replica_is_ready(manager: Manager, client: Client) -> None:
+async def test_route_feed_follows_the_replicas_of_an_endpoint(manager: Manager, client: Client) -> None:
     async with grpc.aio.insecure_channel(manager.link_address) as channel, attach(manager) as agent:
         stub = routes_pb2_grpc.RouteFeedStub(channel)
         watch = stub.Watch(routes_pb2.WatchRequest(), metadata=[("authorization", f"Bearer {TOKEN}")])
 
-        async def table_where(good: Callable[[Any], bool]) -> Any:
+        async def table_where(condition: Callable[[Any], bool]) -> Any:
             async with asyncio.timeout(10):
-                while not good(table := route_codec.routes_from_wire(await watch.read())):
+                while not condition(table := route_codec.routes_from_wire(await watch.read())):
                     pass
             return table
 
@@ -184,7 +178,7 @@ async def test_routes_reach_a_proxy_when_a_replica_is_ready(manager: Manager, cl
 
 
 @pytest.mark.parametrize("token", ["", "wrong"])
-async def test_a_wrong_link_token_is_refused(manager: Manager, token: str) -> None:
+async def test_invalid_link_token_is_refused(manager: Manager, token: str) -> None:
     async with attach(manager, token=token) as agent:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await agent.call.read()
@@ -192,58 +186,60 @@ async def test_a_wrong_link_token_is_refused(manager: Manager, token: str) -> No
         assert "link token" in str(caught.value.details())
 
 
-@pytest.mark.parametrize("which", ["listen", "link_listen"])
-async def test_a_taken_port_is_told(
-    manager: Manager, empty_database: str, tmp_path: Path, which: str
+@pytest.mark.parametrize("setting", ["listen", "link_listen"])
+async def test_occupied_port_is_a_startup_error(
+    manager: Manager, empty_database: str, tmp_path: Path, setting: str
 ) -> None:
-    taken = {"listen": manager.api_address, "link_listen": manager.link_address}[which]
+    occupied = {"listen": manager.api_address, "link_listen": manager.link_address}[setting]
     settings = ManagerSettings.model_validate(
-        {"dsn": empty_database, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | {which: taken}
+        {"dsn": empty_database, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | {setting: occupied}
     )
-    with pytest.raises(StartupError, match=f"manager.{which} = {taken}"):
+    with pytest.raises(StartupError, match=f"manager.{setting} = {occupied}"):
         async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path):
             pass
 
 
-async def test_a_kernel_id_is_never_given_out_twice(manager: Manager, client: Client) -> None:
+async def test_kernel_is_ordered_from_one_agent_only(manager: Manager, client: Client) -> None:
     async with attach(manager, "a") as one, attach(manager, "b") as two:
         for n in range(8):
             await client.create_session(SessionSpec(name=f"j{n}", command=["x"], resources={"cpu": 1}))
 
-        def held() -> set[KernelId]:
+        def ordered() -> set[KernelId]:
             return {k.kernel_id for agent in (one, two) for k in agent.orders.kernels}
 
-        # A read that is given up would end its call: each agent has a reader of its own until all is there.
+        # A cancelled read ends its call, so each agent has a reader of its own until all orders have arrived.
         async def listen(agent: Stream) -> None:
             while True:
                 await agent.next()
 
         readers = [asyncio.create_task(listen(agent)) for agent in (one, two)]
         async with asyncio.timeout(10):
-            while len(held()) < 8:
+            while len(ordered()) < 8:
                 await asyncio.sleep(0.02)
         for reader in readers:
             reader.cancel()
         assert not {k.kernel_id for k in one.orders.kernels} & {k.kernel_id for k in two.orders.kernels}
 
 
-async def test_a_drifted_report_is_asked_for_whole(manager: Manager, client: Client) -> None:
+async def test_report_with_a_wrong_digest_is_requested_in_full(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
         other = Observation(KernelId(SystemClock().new_id()), SessionId(""), ObservedState.UNKNOWN)
         agent.seen[other.kernel_id] = other
-        agent.speaking.next_message(
+        agent.report_sender.next_message(
             Report(INFO, agent.incarnation, 0, tuple(agent.seen.values()))
-        )  # lost on the way
+        )  # lost in transit
         agent.see(ObservedState.RUNNING)
         await agent.report()
         while not isinstance(await agent.next(), FullReportRequest):
             pass
-        assert (await client.get_session("job")).status is Status.SCHEDULED, "nothing was taken from a guess"
-        agent.speaking.force_full()
+        assert (await client.get_session("job")).status is Status.SCHEDULED, (
+            "a report that failed its digest was applied"
+        )
+        agent.report_sender.force_full()
         await agent.report()
         await until(client, "job", lambda v: v.status is Status.RUNNING)
         await client.create_session(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(2)
-        assert agent.deltas > 0, "orders came as deltas, too"
+        assert agent.deltas > 0, "no orders arrived as deltas"

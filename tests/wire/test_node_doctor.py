@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from datetime import timedelta
 
-from peer_harness import Off, Site, site
+from peer_harness import Site, SkewedClock, site
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, Settings
@@ -35,7 +35,7 @@ async def test_registered_node_passes(site: Site) -> None:
 
 async def test_problems_are_reported(site: Site) -> None:
     await site.join()
-    assert (await check(site, Off(-timedelta(minutes=30))))["clock"].status == "fail"
+    assert (await check(site, SkewedClock(-timedelta(minutes=30))))["clock"].status == "fail"
     await site.client.revoke_peer("agent", "node-1")
     refused = (await check(site))["manager"]
     assert (refused.status, "was revoked" in refused.detail) == ("fail", True), refused

@@ -1,4 +1,4 @@
-"""Orders are looked at without a notify too: it may have been lost."""
+"""Polling of the orders, for lost notifications."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from moorage.sdk import Client
 __all__ = ["client", "manager"]  # fixtures
 
 
-async def test_every_agent_is_looked_at_in_its_turn(
-    manager: Manager, client: Client, empty_database: str
-) -> None:
-    """What nobody rang for reaches each of more agents than are looked at together."""
+async def test_poll_reaches_every_agent(manager: Manager, client: Client, empty_database: str) -> None:
+    """A change without a notification reaches all agents, more than one batch of the poll."""
     async with AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(attach(manager, f"node-{n}")) for n in range(13)]
         for n in range(len(agents)):
-            asked = SessionSpec(name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"])
-            await client.create_session(asked)
+            spec = SessionSpec(name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"])
+            await client.create_session(spec)
         await asyncio.gather(*(agent.orders_with(1) for agent in agents))
-        behind_its_back = await asyncpg.connect(empty_database)
-        await behind_its_back.execute("UPDATE kernels SET status = 'TERMINATED'")
-        await behind_its_back.close()
+        connection = await asyncpg.connect(empty_database)
+        await connection.execute("UPDATE kernels SET status = 'TERMINATED'")
+        await connection.close()
         async with asyncio.timeout(2 * POLL_S):
             await asyncio.gather(*(agent.orders_with(0) for agent in agents))

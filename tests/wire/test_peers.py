@@ -1,4 +1,4 @@
-"""Joining with real certificates, on a real manager: who is let in, as whom, and who is not."""
+"""Registration and mTLS of agents and proxies on a real manager, with real certificates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from manager_harness import Stream, attach
-from peer_harness import Off, Site, opened, site
+from peer_harness import Site, SkewedClock, open_site, site
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
@@ -32,7 +32,7 @@ HOURS = timedelta(hours=1)
 
 
 async def refusal(site: Site, dialer: Dialer, name: str = "node-1") -> tuple[grpc.StatusCode, str]:
-    """How the manager ends a stream that is opened like that."""
+    """Status and details with which the manager ends a stream of ``dialer``."""
     async with dialer.channel(()) as channel:
         call = agent_pb2_grpc.AgentLinkStub(channel).Attach(metadata=dialer.metadata)
         stream = Stream(call, None, name, "1")
@@ -42,15 +42,15 @@ async def refusal(site: Site, dialer: Dialer, name: str = "node-1") -> tuple[grp
             return await stream.end(), await call.details()
 
 
-async def test_an_agent_joins_and_works_over_tls(site: Site) -> None:
+async def test_agent_joins_and_works_over_tls(site: Site) -> None:
     with pytest.raises(ApiError, match="'gold' does not exist"):
         await site.token(resource_group="gold")
     await site.client.update_group("gold", GroupOptions())
-    made = await site.join(token=await site.token(resource_group="gold"))
-    assert (made.link, made.resource_group) == (site.manager.link_address, "gold")
+    joined = await site.join(token=await site.token(resource_group="gold"))
+    assert (joined.link, joined.resource_group) == (site.manager.link_address, "gold")
     connected = asyncio.Event()
     settings = AgentSettings(
-        id="node-1", manager=made.link, resource_group="gold", inventory="fake:1xH100", docker="off"
+        id="node-1", manager=joined.link, resource_group="gold", inventory="fake:1xH100", docker="off"
     )
     home = site.home / "node-1"
     async with Agent(settings, CommonSettings(), clock=SystemClock(), home=home, ready=connected.set):
@@ -59,13 +59,13 @@ async def test_an_agent_joins_and_works_over_tls(site: Site) -> None:
         view = await site.client.get_agent("node-1")
         assert (view.status, view.resource_group) == (AgentStatus.ALIVE, "gold")
     [peer] = await site.client.list_peers()
-    assert (peer.kind, peer.name, peer.certificate_until) == ("agent", "node-1", made.ends)
+    assert (peer.kind, peer.name, peer.certificate_until) == ("agent", "node-1", joined.ends)
     kept = identity_file(home, "agent", None)
     assert kept.path.stat().st_mode & 0o777 == 0o600
-    assert made.key not in str(await site.sql("SELECT * FROM link_peers")), "the key stays where it was made"
+    assert joined.key not in str(await site.sql("SELECT * FROM link_peers")), "the private key left the node"
 
 
-async def test_only_what_checks_a_token_is_kept(site: Site) -> None:
+async def test_join_token_is_stored_as_its_verifier_only(site: Site) -> None:
     secret = await site.token()
     token = JoinToken.parse(secret)
     stored = str(await site.sql("SELECT * FROM join_tokens"))
@@ -76,7 +76,7 @@ async def test_only_what_checks_a_token_is_kept(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("change", "message"),
     [
         ("expires_at = now()", "expired at"),
         ("removed_at = now()", "was removed"),
@@ -84,42 +84,42 @@ async def test_only_what_checks_a_token_is_kept(site: Site) -> None:
         ("verifier = repeat('0', 64)", "knows no such join token"),
     ],
 )
-async def test_a_token_that_is_not_good_any_more(site: Site, what: str, words: str) -> None:
+async def test_invalid_join_token_is_refused(site: Site, change: str, message: str) -> None:
     token = await site.token()
-    await site.sql(f"UPDATE join_tokens SET {what}")
+    await site.sql(f"UPDATE join_tokens SET {change}")
     with pytest.raises(ApiError) as refused:
         await site.join(token=token)
-    assert (refused.value.status, words in str(refused.value)) == (403, True), refused.value
+    assert (refused.value.status, message in str(refused.value)) == (403, True), refused.value
     assert await site.client.list_peers() == []
 
 
-async def test_a_token_is_used_as_often_as_it_may_be_however_many_ask_at_once(site: Site) -> None:
+async def test_concurrent_joins_respect_the_limit_of_a_token(site: Site) -> None:
     token = await site.token(uses=3)
-    asked = await asyncio.gather(*(site.join(f"n{i}", token) for i in range(12)), return_exceptions=True)
-    refused = [answer for answer in asked if isinstance(answer, BaseException)]
+    results = await asyncio.gather(*(site.join(f"n{i}", token) for i in range(12)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, BaseException)]
     assert len(refused) == 9
     assert all(isinstance(e, ApiError) and "could be used 3 times" in str(e) for e in refused), refused
     assert len(await site.client.list_peers()) == 3
     assert await site.client.list_join_tokens() == []
 
 
-async def test_a_name_is_one_peers_however_many_ask_at_once(site: Site) -> None:
+async def test_concurrent_joins_under_one_name_admit_one_peer(site: Site) -> None:
     token = await site.token(uses=9)
-    asked = await asyncio.gather(
+    results = await asyncio.gather(
         *(site.join("node-1", token, node=f"home-{i}") for i in range(6)), return_exceptions=True
     )
-    refused = [answer for answer in asked if isinstance(answer, BaseException)]
+    refused = [result for result in results if isinstance(result, BaseException)]
     assert len(refused) == 5
     assert all(isinstance(e, ApiError) and e.status == 409 and "peers revoke" in str(e) for e in refused)
-    [left] = await site.client.list_join_tokens()
-    assert left.used == 1, "a refusal uses nothing up"
+    [unused] = await site.client.list_join_tokens()
+    assert unused.used == 1, "a refusal counted as a use"
 
 
-async def test_a_lost_answer_is_asked_for_again_and_counts_once(site: Site) -> None:
+async def test_repeated_join_after_a_lost_response_counts_once(site: Site) -> None:
     token = await site.token()
-    first = await site.join(token=token, clock=Off())
+    first = await site.join(token=token, clock=SkewedClock())
     home = site.home / "node-1"
-    # As if the node had died before it kept the answer: the key of its try is there, the identity is not.
+    # As if the node had died before it stored the response: its key exists, its identity does not.
     file = identity_file(home, "agent", "node-1")
     file.path.unlink()
     request = JoinToken.parse(token).request("agent", "node-1", _csr_for(first.key))
@@ -139,7 +139,7 @@ def _csr_for(key: str) -> str:
     return request.sign(loaded, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()  # type: ignore[arg-type]
 
 
-async def test_a_request_that_is_not_signed_with_its_token(site: Site) -> None:
+async def test_forged_join_request_is_refused(site: Site) -> None:
     token, other = JoinToken.parse(await site.token()), JoinToken.parse(await site.token())
     request = token.request("agent", "node-1", _csr_for((await site.join("n")).key))
     for forged in (
@@ -151,7 +151,7 @@ async def test_a_request_that_is_not_signed_with_its_token(site: Site) -> None:
         assert (refused.value.status, "signature" in str(refused.value)) == (403, True)
 
 
-async def test_what_answers_is_not_the_tokens_manager(site: Site) -> None:
+async def test_node_refuses_a_manager_that_did_not_issue_its_token(site: Site) -> None:
     token = JoinToken.parse(await site.token())
     other = replace(token, fingerprint=bytes(32)).text
     with pytest.raises(ConfigError, match="not the manager that issued this join token"):
@@ -162,13 +162,13 @@ async def test_what_answers_is_not_the_tokens_manager(site: Site) -> None:
             await join(site.url, broken, kind="agent", name="n", home=site.home / "n", clock=SystemClock())
 
 
-async def test_a_manager_of_another_ca_is_not_spoken_to(site: Site) -> None:
+async def test_node_refuses_a_manager_of_another_ca(site: Site) -> None:
     await site.join()
     file = identity_file(site.home / "node-1", "agent", "node-1")
     identity = file.load()
     assert identity is not None
-    stranger = _another_authority()
-    file.store(replace(identity, authority=stranger))
+    other_ca = _another_authority()
+    file.store(replace(identity, authority=other_ca))
     code, details = await refusal(site, site.dialer())
     assert (code, "handshake failed" in details) == (grpc.StatusCode.UNAVAILABLE, True), details
 
@@ -179,26 +179,26 @@ def _another_authority() -> str:
     return CertificateAuthority.create("secret", SystemClock().now()).certificate
 
 
-async def test_a_certificate_of_another_ca_is_not_taken(site: Site) -> None:
+async def test_manager_refuses_a_certificate_of_another_ca(site: Site) -> None:
     from moorage.manager.pki.authority import CertificateAuthority, read_csr
 
-    made = await site.join()
+    joined = await site.join()
     other = CertificateAuthority(CertificateAuthority.create("s", SystemClock().now()), "s")
     forged = other.sign_peer_certificate(
-        read_csr(_csr_for(made.key)), "agent", "node-1", made.id, SystemClock().now(), HOURS
+        read_csr(_csr_for(joined.key)), "agent", "node-1", joined.id, SystemClock().now(), HOURS
     )
-    identity_file(site.home / "node-1", "agent", "node-1").store(replace(made, certificate=forged))
+    identity_file(site.home / "node-1", "agent", "node-1").store(replace(joined, certificate=forged))
     dialer = site.dialer()
     code, _ = await refusal(site, dialer)
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_whoever_has_no_certificate_gets_no_answer(site: Site) -> None:
+async def test_connection_without_a_certificate_is_refused(site: Site) -> None:
     plain = Dialer(site.manager.link_address, token="unused", clock=SystemClock())
     assert (await refusal(site, plain))[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_certificate_speaks_for_its_own_agent_only(site: Site) -> None:
+async def test_certificate_is_valid_for_its_own_agent_only(site: Site) -> None:
     await site.client.update_group("gold", GroupOptions())
     await site.join("node-1", await site.token(resource_group="gold"))
     await site.join("node-2")
@@ -215,13 +215,13 @@ async def test_a_certificate_speaks_for_its_own_agent_only(site: Site) -> None:
     assert [view.id for view in await site.client.list_agents()] == []
     async with attach(site.manager, "node-2", dialer=site.dialer("node-2")) as stream:
         await stream.next()
-        stream.name = "node-1"  # what was said first does not open the door for what comes after
+        stream.name = "node-1"  # every report of a stream is checked, not only the first
         await stream.report()
         assert await stream.end() is grpc.StatusCode.INVALID_ARGUMENT
     assert [view.id for view in await site.client.list_agents()] == ["node-2"]
 
 
-async def test_agents_and_proxies_do_not_stand_in_for_each_other(site: Site) -> None:
+async def test_certificate_is_valid_for_its_own_kind_of_peer_only(site: Site) -> None:
     await site.join("node-1")
     await site.join("front", kind="proxy")
     proxy = site.dialer("front", kind="proxy")
@@ -242,13 +242,13 @@ async def test_agents_and_proxies_do_not_stand_in_for_each_other(site: Site) -> 
         assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_no_agents_certificate_makes_a_manager(site: Site) -> None:
-    """A node that was broken into must not be able to give orders to the others."""
-    made = await site.join("node-1")
+async def test_certificate_of_an_agent_cannot_serve_as_a_manager(site: Site) -> None:
+    """A compromised node must not be able to send orders to others."""
+    joined = await site.join("node-1")
     await site.join("node-2")
     server = grpc.aio.server()
     agent_pb2_grpc.add_AgentLinkServicer_to_server(agent_pb2_grpc.AgentLinkServicer(), server)
-    pair = (made.key.encode(), made.certificate.encode())
+    pair = (joined.key.encode(), joined.certificate.encode())
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await server.start()
     try:
@@ -261,35 +261,35 @@ async def test_no_agents_certificate_makes_a_manager(site: Site) -> None:
         await server.stop(0)
 
 
-async def test_an_expired_certificate(empty_database: str, tmp_path: Path) -> None:
-    async with opened(empty_database, tmp_path, days=2 / 86_400) as site:
-        made = await site.join()
+async def test_expired_certificate_is_refused_by_both_ends(empty_database: str, tmp_path: Path) -> None:
+    async with open_site(empty_database, tmp_path, days=2 / 86_400) as site:
+        joined = await site.join()
         async with asyncio.timeout(20):
-            while SystemClock().now() <= made.ends:
+            while SystemClock().now() <= joined.ends:
                 await asyncio.sleep(0.05)
         with pytest.raises(ConfigError, match=r"certificate expired at .*join again"):
             site.dialer().channel(())
-        # And by a clock that is behind, or is not asked at all, the manager does not take it either.
-        behind = site.dialer(clock=Off(-HOURS / 2))
+        # The manager refuses it too if the clock of the node is behind.
+        behind = site.dialer(clock=SkewedClock(-HOURS / 2))
         assert (await refusal(site, behind))[0] is grpc.StatusCode.UNAVAILABLE
         await site.client.revoke_peer("agent", "node-1")
-        assert (await site.join(node="anew")).name == "node-1"
+        assert (await site.join(node="reinstalled")).name == "node-1"
 
 
-async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
-    made = await site.join()
+async def test_certificate_is_renewed_over_the_link(site: Site) -> None:
+    joined = await site.join()
     file = identity_file(site.home / "node-1", "agent", "node-1")
     await site.dialer().renew()
-    assert file.load() == made, "two thirds of its life are left"
+    assert file.load() == joined, "renewed too early: two thirds of its lifetime remain"
     [before] = await site.sql("UPDATE link_peers SET certificate_until = now() RETURNING *")
-    later = Off(timedelta(days=31))
+    later = SkewedClock(timedelta(days=31))
     renewing = site.dialer(clock=later)
     await renewing.renew()
     renewed = file.load()
     assert renewed is not None
-    assert (renewed.id, renewed.name) == (made.id, made.name)
-    assert renewed.key != made.key
-    assert renewed.certificate != made.certificate
+    assert (renewed.id, renewed.name) == (joined.id, joined.name)
+    assert renewed.key != joined.key
+    assert renewed.certificate != joined.certificate
     [after] = await site.sql("SELECT * FROM link_peers")
     assert after["certificate_until"] > before["certificate_until"]
     async with attach(site.manager, dialer=site.dialer()) as stream:
@@ -297,7 +297,7 @@ async def test_a_certificate_is_renewed_over_the_link(site: Site) -> None:
     assert [m.name for m in await site.client.list_peers()] == ["node-1"]
 
 
-async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
+async def test_invalid_renewal_request_is_refused(site: Site) -> None:
     await site.join()
     async with site.dialer().channel(()) as channel:
         stub = peers_pb2_grpc.PeersStub(channel)
@@ -306,19 +306,20 @@ async def test_a_request_for_renewal_that_is_none(site: Site) -> None:
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_clocks_that_disagree(site: Site) -> None:
+async def test_join_with_a_wrong_clock(site: Site) -> None:
     token = await site.token()
     with pytest.raises(ConfigError, match=r"clock is (7199|7200) s behind"):
-        await site.join(token=token, clock=Off(-2 * HOURS))
+        await site.join(token=token, clock=SkewedClock(-2 * HOURS))
     with pytest.raises(ConfigError, match=r"clock is \d+ s ahead of"):
-        await site.join(token=token, clock=Off(timedelta(days=100)))
-    made = await site.join(token=token, clock=Off(-HOURS / 2))  # the same token, once the clock is set
-    async with attach(site.manager, dialer=site.dialer(clock=Off(-HOURS / 2))) as stream:
+        await site.join(token=token, clock=SkewedClock(timedelta(days=100)))
+    # Half an hour is tolerated, and the refusals did not use up the token.
+    joined = await site.join(token=token, clock=SkewedClock(-HOURS / 2))
+    async with attach(site.manager, dialer=site.dialer(clock=SkewedClock(-HOURS / 2))) as stream:
         await stream.next()
-    assert [m.id for m in await site.client.list_peers()] == [made.id]
+    assert [m.id for m in await site.client.list_peers()] == [joined.id]
 
 
-async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
+async def test_revoked_peer_is_disconnected_and_refused(site: Site) -> None:
     await site.join()
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
@@ -327,14 +328,16 @@ async def test_whoever_is_revoked_is_out_at_once(site: Site) -> None:
             await stream.end()
     code, details = await refusal(site, site.dialer())
     assert (code, "was revoked" in details) == (grpc.StatusCode.UNAUTHENTICATED, True)
-    anew = await site.join(node="anew")
-    async with attach(site.manager, dialer=site.dialer(node="anew")) as stream:
+    rejoined = await site.join(node="reinstalled")
+    async with attach(site.manager, dialer=site.dialer(node="reinstalled")) as stream:
         await stream.next()
-    assert [m.id for m in await site.client.list_peers()] == [anew.id]
-    assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED, "not the former one"
+    assert [m.id for m in await site.client.list_peers()] == [rejoined.id]
+    assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED, (
+        "the former identity is still accepted"
+    )
 
 
-async def test_a_forgotten_agent_is_revoked(site: Site) -> None:
+async def test_forgotten_agent_is_revoked(site: Site) -> None:
     await site.join()
     async with attach(site.manager, dialer=site.dialer()) as stream:
         await stream.next()
@@ -353,12 +356,12 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
     second.mkdir()
     for name in ("admin-key", "ca-secret"):
         (second / name).write_text((site.home / name).read_text())
-    async with opened(site.dsn, second) as other:
+    async with open_site(site.dsn, second) as other:
         token = await site.token()
-        made = await join(
+        joined = await join(
             other.url, token, kind="agent", name="node-1", home=site.home / "node-1", clock=SystemClock()
         )
-        assert made.link == other.manager.link_address
+        assert joined.link == other.manager.link_address
         for manager in (other.manager, site.manager):
             dialer = site.dialer()
             dialer.target = manager.link_address
@@ -366,14 +369,14 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
                 await stream.next()
     (second / "ca-secret").write_text("another\n")
     with pytest.raises(ConfigError, match=r"manager\.ca_secret does not decrypt"):
-        async with opened(site.dsn, second):
+        async with open_site(site.dsn, second):
             pass
     assert secret.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_sent_in_the_clear_unasked(tmp_path: Path) -> None:
-    def dial(target: str, **given: object) -> Dialer:
-        settings = {"link_tls": "auto", "token": "t", "home": tmp_path, "clock": SystemClock()} | given
+def test_plain_text_needs_loopback_or_an_explicit_setting(tmp_path: Path) -> None:
+    def dial(target: str, **fields: object) -> Dialer:
+        settings = {"link_tls": "auto", "token": "t", "home": tmp_path, "clock": SystemClock()} | fields
         return dialer_for("agent", "node-1", target, **settings)  # type: ignore[arg-type]
 
     for target in ("127.0.0.1:8701", "[::1]:8701", "localhost:8701"):

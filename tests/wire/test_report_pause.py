@@ -53,7 +53,7 @@ async def test_manager_with_a_report_backlog_requests_a_pause(
                     wire: Any = await agent.call.read()
                 message = codec.manager_message_from_wire(wire)
                 assert message is not None
-                orders = agent.listening.apply(message)  # type: ignore[arg-type]
+                orders = agent.orders_receiver.apply(message)  # type: ignore[arg-type]
                 assert isinstance(orders, Orders)
                 agent.orders = orders
                 if any(kernel.session_name == name for kernel in orders.kernels):

@@ -1,4 +1,4 @@
-"""What users and administrators ask of the scheduler, from REST down to played agents and back."""
+"""Scheduling end to end: from the REST API to simulated agents and back."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CLOCK = SystemClock()
 
 @pytest_asyncio.fixture
 async def client(empty_database: str, tmp_path: Path) -> AsyncIterator[Client]:
-    """Of a manager with one played agent of four devices, attached."""
-    async with manager_with_fleet(empty_database, tmp_path, within_s=60) as (made, _, _):
-        yield made
+    """Client of a manager with one simulated agent of four devices."""
+    async with manager_with_fleet(empty_database, tmp_path, within_s=60) as (connected, _, _):
+        yield connected
 
 
-async def ask(client: Client, name: str, **more: object) -> SessionView:
+async def create(client: Client, name: str, **fields: object) -> SessionView:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "name": name}
-    return await client.create_session(SessionSpec.model_validate(base | more))
+    return await client.create_session(SessionSpec.model_validate(base | fields))
 
 
 async def until(client: Client, name: str, *statuses: Status) -> SessionView:
@@ -43,12 +43,12 @@ async def until(client: Client, name: str, *statuses: Status) -> SessionView:
 FOREVER = {"SIM_RUN_S": "forever"}
 
 
-async def test_a_chain_of_jobs(client: Client) -> None:
-    await ask(client, "prep", env={"SIM_RUN_S": "0.5"})
-    await ask(client, "train", depends_on=["prep"])
-    await ask(client, "broken", depends_on=["prep"], env={"SIM_EXIT": "3"})
-    await ask(client, "report", depends_on=["train", "broken"])
-    await ask(client, "cleanup", depends_on=[{"session": "broken", "on": "failure"}])
+async def test_dependencies_between_jobs(client: Client) -> None:
+    await create(client, "prep", env={"SIM_RUN_S": "0.5"})
+    await create(client, "train", depends_on=["prep"])
+    await create(client, "broken", depends_on=["prep"], env={"SIM_EXIT": "3"})
+    await create(client, "report", depends_on=["train", "broken"])
+    await create(client, "cleanup", depends_on=[{"session": "broken", "on": "failure"}])
     views = {name: await until(client, name, *TERMINAL) for name in ("train", "broken", "report", "cleanup")}
     results = [(view.status, view.result) for view in views.values()]
     assert results == [
@@ -64,24 +64,24 @@ async def test_a_chain_of_jobs(client: Client) -> None:
         assert (await client.history(name))[1].at >= first
 
 
-async def test_a_job_that_starts_later(client: Client) -> None:
+async def test_job_with_a_begin_time(client: Client) -> None:
     at = CLOCK.now() + timedelta(seconds=1.5)
-    made = await ask(client, "later", starts_at=at)
-    assert made.hold is not None
-    assert made.hold.reason is Reason.BEGIN_TIME
+    created = await create(client, "later", starts_at=at)
+    assert created.hold is not None
+    assert created.hold.reason is Reason.BEGIN_TIME
     await until(client, "later", *TERMINAL)
     assert (await client.history("later"))[1].at >= at
 
 
-async def test_a_quota_holds_and_is_lifted_at_once(client: Client) -> None:
+async def test_quota_holds_sessions_until_it_is_removed(client: Client) -> None:
     await client.set_quota("user", "admin", QuotaLimits(slots={"cuda.device": 2}, pending=2))
     for n in range(2):
-        await ask(client, f"s{n}", env=FOREVER)
+        await create(client, f"s{n}", env=FOREVER)
         await until(client, f"s{n}", Status.RUNNING)
     for n in (2, 3):
-        await ask(client, f"s{n}", env=FOREVER)
+        await create(client, f"s{n}", env=FOREVER)
     with pytest.raises(ApiError, match="may have 2 pending"):
-        await ask(client, "s4")
+        await create(client, "s4")
     while (hold := (await client.get_session("s2")).hold) is None:
         await asyncio.sleep(0.02)
     assert hold.reason is Reason.QUOTA
@@ -92,27 +92,27 @@ async def test_a_quota_holds_and_is_lifted_at_once(client: Client) -> None:
         await until(client, f"s{n}", Status.RUNNING)
 
 
-async def test_room_is_made_for_what_is_more_important(client: Client) -> None:
+async def test_higher_priority_preempts_the_newest_sessions(client: Client) -> None:
     await client.update_group("default", GroupOptions(preemption=PreemptionOptions()))
     for n in range(4):
-        await ask(client, f"low{n}", env=FOREVER, type="interactive", stop_grace_s=1)
+        await create(client, f"low{n}", env=FOREVER, type="interactive", stop_grace_s=1)
         await until(client, f"low{n}", Status.RUNNING)
-    await ask(client, "high", resources={"cuda.device": 2}, priority=90, env=FOREVER)
+    await create(client, "high", resources={"cuda.device": 2}, priority=90, env=FOREVER)
     await until(client, "high", Status.RUNNING)
     views = [await client.get_session(f"low{n}") for n in range(4)]
     waiting = [view for view in views if view.status is Status.PENDING]
-    assert [view.reason for view in waiting] == [Reason.PREEMPTED] * 2, "no more than it needs"
-    assert {view.name for view in waiting} == {"low2", "low3"}, "the newest"
+    assert [view.reason for view in waiting] == [Reason.PREEMPTED] * 2, "more sessions preempted than needed"
+    assert {view.name for view in waiting} == {"low2", "low3"}, "older sessions preempted"
     await client.stop_session("high")
     for view in waiting:
         again = await until(client, view.name, Status.RUNNING)
         assert again.attempt == 2
 
 
-async def test_what_never_fits_is_said_at_once(client: Client) -> None:
-    made = await ask(client, "huge", resources={"cuda.device": 5})
-    assert "needs 5 cuda.device, has 4 even when empty" in made.warnings[0]
+async def test_infeasible_session_has_a_warning_and_is_refused_with_strict(client: Client) -> None:
+    created = await create(client, "huge", resources={"cuda.device": 5})
+    assert "needs 5 cuda.device, has 4 even when empty" in created.warnings[0]
     with pytest.raises(ApiError, match="needs 5") as caught:
         await client.create_session(SessionSpec(command=["x"], resources={"cuda.device": 5}), strict=True)
     assert (caught.value.status, caught.value.problem.code) == (409, "infeasible")
-    assert (await ask(client, "fits", resources={"cuda.device": 4})).warnings == []
+    assert (await create(client, "fits", resources={"cuda.device": 4})).warnings == []

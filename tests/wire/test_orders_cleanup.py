@@ -1,5 +1,5 @@
-"""What an agent reported ended is taken off its orders soon, so that it may forget it: without a notify, as
-nothing has to be begun or stopped for it, and long before all orders are looked at again."""
+"""Removal of ended kernels from the orders, soon after the agent reported them, so that it can forget them.
+No notification announces it, as there is nothing to start or stop, and it does not wait for the next poll."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ __all__ = ["client", "manager"]  # fixtures
 
 
 @pytest.fixture
-def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All orders are looked at once an hour, so that no look is in time for the test."""
+def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Poll the orders once an hour, so that no poll happens during the test."""
     monkeypatch.setattr(agent_link, "POLL_S", 3600.0)
 
 
-@pytest.mark.usefixtures("rare_looks")
-async def test_what_ended_is_taken_off_the_orders_without_a_poll(manager: Manager, client: Client) -> None:
+@pytest.mark.usefixtures("rare_polls")
+async def test_ended_kernel_is_removed_from_the_orders_without_a_poll(
+    manager: Manager, client: Client
+) -> None:
     async with attach(manager) as agent:
-        for n in range(2):  # the second time shows that it is seen to again
+        for n in range(2):  # the second time shows that the removal is scheduled again
             name = f"job-{n}"
             await client.create_session(SessionSpec(name=name, command=["true"], resources={"cpu": 1}))
             await agent.orders_with(1)
