@@ -1,4 +1,8 @@
-"""The agent service: assembles the agent's components, and starts and stops them in order."""
+"""The agent service: assembles the agent's components, and starts and stops them in order.
+
+After a crash the start recovers: it loads the checkpoint, scans the runtimes, and resumes a task for every
+kernel found, before it connects. Nothing is stopped before orders arrive.
+"""
 
 from __future__ import annotations
 

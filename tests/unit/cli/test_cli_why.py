@@ -42,7 +42,7 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
         "no room now",
         "quotas: user ann: 2 concurrent sessions of 2",
         "needs 4 cuda.device; best agent gpu-03 has 2 free",
-        "2 of 12 that wait for room",
+        "position 2 of 12 waiting for capacity",
         "train-7",
         "2026-01-01 14:20:00 UTC",
         "room is reserved for it",

@@ -33,18 +33,18 @@ def why(cli: Cli, session: Annotated[str, typer.Argument(help="Name or id of a s
         return
     since = output.format_age(cli.clock.now(), view.since)
     output.print_facts(cli.out, [("session", view.name), ("status", f"{view.status} for {since}")])
-    print_outlook(cli.out, view, cli.clock.now(), asked=view.status is Status.PENDING)
+    print_outlook(cli.out, view, cli.clock.now(), is_pending=view.status is Status.PENDING)
 
 
-def print_outlook(out: Console, view: PendingExplanation, now: datetime, *, asked: bool = True) -> None:
-    """``asked``: the planner was."""
-    output.print_facts(out, [("why" if asked else "", view.text)])
+def print_outlook(out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True) -> None:
+    """Print the conditions. ``is_pending``: whether the planner evaluated the session."""
+    output.print_facts(out, [("why" if is_pending else "", view.text)])
     output.print_facts(
         out, [("met" if one.met else "NOT MET", f"{one.kind}: {one.text}") for one in view.conditions]
     )
     output.print_facts(out, [("agents", line) for line in view.refusals])
     output.print_facts(out, [("fenced", line) for line in view.fenced])
-    queue = f"{view.position} of {view.waiting} that wait for room" if view.position else ""
+    queue = f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""
     starts = view.expected_start
     at = f"{starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else ""
     left = f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""

@@ -175,7 +175,10 @@ class WorkspaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica that the proxy may send requests to. ``draining``: it gets no new requests."""
+    """One replica that the proxy may send requests to.
+
+    ``draining``: it gets no new requests. Managers of this version remove such targets instead.
+    """
 
     session_id: SessionId
     kernel_id: KernelId

@@ -1,5 +1,8 @@
 """Kernel specifications, as the manager sends them to agents.
 
+A kernel is one running instance of a session's program (a pod in Kubernetes, a task in Slurm), not the
+operating system's kernel.
+
 Plain dataclasses without validation: agents import them, and do not carry pydantic.
 """
 

@@ -18,7 +18,7 @@ Slots = Mapping[str, int]
 WHOLE_DEVICE = 1000
 
 # Largest amount: the sum of two still fits in a 64-bit integer of the database.
-MOST = 2**62
+MAX_AMOUNT = 2**62
 
 _NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))$")
 _SIZE = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
@@ -34,11 +34,11 @@ def parse_size(text: str | int) -> int:
 
     Raises ``InvalidInput`` for anything else, including negative numbers.
     """
-    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MOST:
+    if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_AMOUNT:
         return text
     match = _SIZE.match(str(text))
     size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
-    if size is None or size > MOST:
+    if size is None or size > MAX_AMOUNT:
         raise InvalidInput(
             f"{text!r} is not a size", next_step="write it like 512MiB, 16GiB or a number of bytes"
         )
@@ -60,7 +60,7 @@ def parse_amount(slot: str, value: str | int | float) -> int:
         amount = number * scale
     except (InvalidOperation, Overflow):
         number = amount = Decimal(-1)
-    if not number.is_finite() or not 0 <= amount <= MOST or amount != int(amount):
+    if not number.is_finite() or not 0 <= amount <= MAX_AMOUNT or amount != int(amount):
         allowed = "a whole number" if scale == 1 else "a number with at most three decimals"
         raise InvalidInput(
             f"{slot} = {value!r} is not allowed", next_step=f"{slot} takes {allowed}, 0 or more"

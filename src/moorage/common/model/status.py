@@ -69,4 +69,4 @@ class EndpointStatus(StrEnum):
     LOADING = "loading"  # replicas are starting
     READY = "ready"
     DEGRADED = "degraded"  # fewer ready than desired, or replicas keep failing
-    STOPPED = "stopped"  # deleted, or given up after repeated failures
+    STOPPED = "stopped"  # deleted

@@ -207,7 +207,7 @@ def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
     """A batch program that failed, or that its agent reports gone (the node restarted), is run again up to
     ``retries`` times, on any agent. Failed starts are counted separately (``may_retry``).
 
-    A program lost with its agent may still be running and is never started a second time beside itself.
+    A program lost with its agent may still be running, so a second copy is never started.
     """
     gone = reason is Reason.KERNEL_GONE and not may_retry(session, reason)
     return (

@@ -18,8 +18,8 @@ log = structlog.get_logger("moorage.sessions")
 # Interval of the scan for all sessions that need reconciling. Sessions whose kernels this manager has changed
 # are reconciled at once.
 SCAN_S = 0.8
-# Interval of the full scan, which includes RUNNING sessions: it recovers notifications that were lost with
-# another manager.
+# Interval of the full scan, which also finds RUNNING sessions with ended kernels: it recovers notifications
+# that were lost with another manager. Every scan finds sessions past their deadline.
 FULL_SCAN_S = 4.0
 
 
@@ -57,7 +57,7 @@ class SessionController:
                 await self._reconcile(changed)
             changed = set()
         finally:
-            # Only a full scan finds RUNNING sessions, so a failed attempt must not lose their notification.
+            # Only a full scan finds RUNNING sessions with ended kernels: keep their notification for a retry.
             self._changed |= changed
 
     async def _reconcile(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:

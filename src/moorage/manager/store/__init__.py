@@ -1,4 +1,8 @@
-"""Store: all SQL of the manager. It reads and writes rows and decides nothing; statements are in ``sql/``."""
+"""Store: all SQL of the manager. It reads and writes rows and decides nothing; statements are in ``sql/``.
+
+Constraints are in the migrations. A device cannot be allocated twice because ``session_place.sql`` would
+violate ``used_within_capacity``; the batch writer then retries the items of that batch separately.
+"""
 
 from moorage.manager.store.migrate import migrate
 from moorage.manager.store.notifier import Notifier, Topic

@@ -72,7 +72,8 @@ def admit(
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
     """Whether an open connection may continue under ``table``.
 
-    A credential that has expired since does not end it. A revoked one and the end of the session do.
+    Revoking its credential closes it; so does the end of the session if the credential is an access token.
+    Later expiry does not.
     """
     return grant.sha256 in table.access_tokens or table.find_key(grant.sha256, 0) is not None
 

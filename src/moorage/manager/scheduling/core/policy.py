@@ -23,7 +23,7 @@ class Preemption:
     """
 
     how: Literal["requeue", "end"] = "requeue"
-    grace: int = 30_000_000  # microseconds from the stop request to the kill
+    grace: int = 30_000_000  # assumed microseconds until a victim has stopped; its own stop_grace_s applies
     order: Literal["newest", "oldest", "smallest"] = "newest"
     min_runtime: int = 0  # microseconds that a session runs before it may be preempted
 
