@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from moorage.common.model.status import WANTED, Status
+from moorage.common.model.status import IN_ORDERS, Status
 
 from .database import Postgres
 from .manager import ManagerProcess
@@ -66,7 +66,7 @@ class Invariants:
         statuses = {row["id"]: Status(row["status"]) for row in rows}
         alive = {k: node.name for node in self.nodes for k, kernel in node.runtime.items() if kernel.alive}
         for kernel_id, node_name in alive.items():
-            if statuses.get(kernel_id) not in (*WANTED, Status.TERMINATING):
+            if statuses.get(kernel_id) not in (*IN_ORDERS, Status.TERMINATING):
                 raise Violation(f"kernel {kernel_id} runs on {node_name} and is {statuses.get(kernel_id)}")
         for kernel_id, status in statuses.items():
             if status is Status.RUNNING and kernel_id not in alive:

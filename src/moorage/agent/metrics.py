@@ -96,8 +96,8 @@ class AgentMetrics(Collector):
         samples = self._sampler.latest.devices if self._sampler is not None else {}
         for field, name, divisor, description in _DEVICE_METRICS:
             family = _gauge(name, description, ["device"])
-            for device_id, gpu in samples.items():
-                if (value := getattr(gpu, field)) is not None:
+            for device_id, measurement in samples.items():
+                if (value := getattr(measurement, field)) is not None:
                     family.add_metric([device_id], value / divisor)
             yield family
 

@@ -1,4 +1,4 @@
-"""The agent service: assembles the agent's components, and starts and stops them in order.
+"""Agent service: assembles the agent's components, and starts and stops them in order.
 
 After a crash the start recovers: it loads the checkpoint, scans the runtimes, and resumes a task for every
 kernel found, before it connects. Nothing is stopped before orders arrive.
@@ -42,7 +42,7 @@ from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.dial import RENEWAL_LOOK_S, Dialer, dialer_for
+from moorage.common.link.dial import RENEWAL_CHECK_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
@@ -184,7 +184,7 @@ class Agent:
         simulated = await self._probe_runtimes((process, FakeRuntime(logs)))
         docker = await asyncio.to_thread(docker_runtime, settings, self.state, logs, clock)
         if docker is not None:
-            # Registered even while the Docker Engine is down: its kernels are kept, and looked for.
+            # Registered even while the Docker Engine is down: its kernels are kept, and found once it is up.
             self._runtimes[docker.name] = docker
             self._docker = RuntimeAvailability(docker, clock)
             stack.push_async_callback(docker.close)
@@ -229,7 +229,7 @@ class Agent:
         loops: list[_LoopSpec] = [
             docker_gc,
             ("agent.kernel-scan", kernels.scan, _KERNEL_SCAN_S),
-            ("agent.certificate", dialer.renew, RENEWAL_LOOK_S),
+            ("agent.certificate", dialer.renew, RENEWAL_CHECK_S),
             *await self._start_statistics(stack, kernels, link),
         ]
         if self._device_health is not None:

@@ -88,7 +88,7 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
 
 
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
-    """Whether the link at ``parts`` below the copy points inside the copy."""
+    """Return whether the link at ``parts`` below the copy points inside the copy."""
     if target.startswith("/") or not parts:
         return False
     at = list(parts[:-1])

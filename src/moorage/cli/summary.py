@@ -56,7 +56,7 @@ def stages(history: Sequence[HistoryEntry], kind: SessionType = SessionType.INFE
 
 
 def hold_note(view: SessionView) -> str:
-    """Why a pending session was not placed, with the next step; "" when unknown."""
+    """Return why a pending session was not placed, with the next step; "" when unknown."""
     if view.status is not Status.PENDING or view.hold is None:
         return ""
     step = REASONS[view.hold.reason].next_step
@@ -64,7 +64,7 @@ def hold_note(view: SessionView) -> str:
 
 
 def current_activity(view: SessionView) -> str:
-    """What the agent does to start the session, like pulling an image; "" when unknown."""
+    """Current step of the agent in starting the session, like pulling an image; "" when unknown."""
     if view.status not in _STARTING:
         return ""
     newest = max(view.kernels, key=lambda kernel: kernel.attempt, default=None)
@@ -99,7 +99,7 @@ def explain_failure(reason: Reason, detail: str) -> tuple[str, str]:
 
 
 def next_steps(view: SessionView) -> list[tuple[str, str]]:
-    """What a user can do with a live session now: descriptions and commands."""
+    """Next steps for the user of a live session: descriptions and commands."""
     if view.status not in LIVE or view.endpoint is not None:
         return []
     steps = []

@@ -11,7 +11,7 @@ import tty
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from moorage.common.model.commands import PIECE, Channel
+from moorage.common.model.commands import CHUNK_BYTES, Channel
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -81,7 +81,7 @@ async def input_pieces() -> AsyncIterator[bytes]:
         while True:
             await readable.wait()
             try:
-                data = os.read(STDIN, PIECE)
+                data = os.read(STDIN, CHUNK_BYTES)
             except BlockingIOError:
                 data = None
             except OSError:

@@ -1,1 +1,1 @@
-"""Vocabulary and small tools that every component shares; knows no component."""
+"""Domain model, messages, configuration and asyncio building blocks. Imports no component."""

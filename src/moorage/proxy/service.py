@@ -14,7 +14,7 @@ from aiohttp import web
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.config.settings import CommonSettings, ProxySettings
-from moorage.common.link.dial import RENEWAL_LOOK_S, dialer_for
+from moorage.common.link.dial import RENEWAL_CHECK_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.feed import RouteFeedClient
@@ -63,7 +63,7 @@ class Proxy:
 
     @property
     def ready(self) -> bool:
-        """Whether the proxy has a route table."""
+        """Return whether the proxy has a route table."""
         return self._router.table is not None
 
     async def __aenter__(self) -> Proxy:
@@ -94,7 +94,7 @@ class Proxy:
             self.address = await self._listen()
             stack.push_async_callback(self._plane.stop, self._timeouts.shutdown_s)
             await stack.enter_async_context(
-                Loop("proxy.certificate", dialer.renew, interval_s=RENEWAL_LOOK_S, clock=self._clock)
+                Loop("proxy.certificate", dialer.renew, interval_s=RENEWAL_CHECK_S, clock=self._clock)
             )
             await stack.enter_async_context(feed)
             self._stack = stack.pop_all()

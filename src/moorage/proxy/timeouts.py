@@ -12,15 +12,15 @@ class Timeouts:
     body_s: float = 60.0
     """From the head of a request to the end of its body."""
     linger_s: float = 10.0
-    """How long the rest of a body is read and dropped after an error response.
+    """Time for which the rest of a body is read and dropped after an error response.
 
     Simple clients send everything before they read. Closing the connection earlier would reset it, and the
     client would lose the response.
     """
     table_update_s: float = 1.0
-    """How long a request waits for a newer route table that may admit it. Proxies normally receive a change
+    """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive a change
     well within this time."""
     shutdown_s: float = 5.0
-    """How long running requests may continue at shutdown."""
+    """Maximum time for which running requests continue at shutdown."""
     last_save_s: float = 2.0
-    """How long shutdown waits for the newest table to be saved. Running requests end only after it."""
+    """Maximum wait of a shutdown for the newest table to be saved. Running requests end only after it."""

@@ -22,7 +22,7 @@ class AgentCalls(Transport):
         return (await self.call(Page[AgentStats], "GET", "/v1/stats/agents")).items
 
     async def agent_history(self, agent_id: str) -> list[AgentEvent]:
-        """What was done to an agent, newest first. For administrators."""
+        """Administrative history of an agent, newest first. For administrators."""
         return (await self.call(Page[AgentEvent], "GET", f"/v1/agents/{segment(agent_id)}/history")).items
 
     async def cordon_agent(self, agent_id: str, cordon: Cordon | None = None) -> AgentView:

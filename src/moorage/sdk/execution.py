@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from yarl import URL
 
 from moorage.common.model.commands import (
-    MESSAGE_MAX,
-    PIECE,
+    CHUNK_BYTES,
+    MAX_MESSAGE_BYTES,
     PROTOCOL,
     Channel,
     ExecEnd,
@@ -38,8 +38,8 @@ class RunningCommand:
 
     async def send(self, data: bytes) -> None:
         """Send input; waits while the command does not read. Ignored after its end."""
-        for at in range(0, len(data), PIECE):
-            await self._send(frame(Channel.STDIN, data[at : at + PIECE]))
+        for at in range(0, len(data), CHUNK_BYTES):
+            await self._send(frame(Channel.STDIN, data[at : at + CHUNK_BYTES]))
 
     async def end_input(self) -> None:
         await self._send(frame(Channel.CLOSE, bytes((Channel.STDIN,))))
@@ -90,7 +90,7 @@ async def run_command(
     try:
         async with asyncio.timeout(timeout_s):
             try:
-                ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MESSAGE_MAX)
+                ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MAX_MESSAGE_BYTES)
             except aiohttp.WSServerHandshakeError:
                 # The handshake error hides the body of a refusal: a plain request gets it.
                 async with http.get(url) as answer:

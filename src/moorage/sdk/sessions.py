@@ -1,4 +1,4 @@
-"""Calls about sessions: their life, logs, commands, statistics and workspaces."""
+"""Calls about sessions: lifecycle, logs, commands, statistics and workspaces."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SessionCalls(Transport):
         )
 
     async def plan_session(self, spec: SessionSpec) -> PlanView:
-        """Where the session would start if it were created now, or what is missing. Creates nothing."""
+        """Placement that the session would get if it were created now, or what it lacks. Creates nothing."""
         query = {"dry_run": "true"}
         return await self.call(PlanView, "POST", "/v1/sessions", query=query, body=spec)
 
@@ -75,7 +75,7 @@ class SessionCalls(Transport):
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 
     async def why(self, ref: str) -> WhyView:
-        """Why the session waits and until when; for one that does not wait, its state."""
+        """Explanation of why the session waits, and until when; its state if it does not wait."""
         return await self.call(WhyView, "GET", f"/v1/sessions/{segment(ref)}/why")
 
     async def history(self, ref: str) -> list[HistoryEntry]:
@@ -138,5 +138,5 @@ class SessionCalls(Transport):
         return await self.call(WorkspaceList, "GET", "/v1/workspaces")
 
     async def delete_workspace(self, session: str) -> WorkspaceList:
-        """Delete what an ended session kept, by its id or name. Returns what was deleted."""
+        """Delete the workspaces of an ended session, by its id or name. Returns the deleted ones."""
         return await self.call(WorkspaceList, "DELETE", f"/v1/workspaces/{segment(session)}")

@@ -86,7 +86,7 @@ class AllInOne:
         write_connection_file(home, url=self.url, openai_url=self.openai_url)
 
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
-        """Where the links use TLS, register the local agent and proxy as any other peer would."""
+        """Register the local agent or proxy as any other peer would, if the links use TLS."""
         known = identity_file(self._home, kind, name).load()
         if not manager.has_tls or (known is not None and not known.find_problem(self._clock.now())):
             return

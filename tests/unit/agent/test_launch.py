@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moorage.agent.engines import ENGINES, NodeInfo
-from moorage.agent.kernel.create import run_while_wanted
+from moorage.agent.kernel.create import run_while
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -59,24 +59,24 @@ def test_process_has_the_environment_and_address_of_the_node() -> None:
 
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:
-    wakeup, is_wanted = asyncio.Event(), [True]
+    wakeup, condition = asyncio.Event(), [True]
 
     async def step(blocked_on: asyncio.Event | None = None) -> str:
         if blocked_on is not None:
             await blocked_on.wait()
         return "done"
 
-    assert await run_while_wanted("t", step(), wakeup, lambda: is_wanted[0]) == "done"
+    assert await run_while("t", step(), wakeup, lambda: condition[0]) == "done"
     never = asyncio.Event()
-    waiting = asyncio.create_task(run_while_wanted("t", step(never), wakeup, lambda: is_wanted[0]))
+    waiting = asyncio.create_task(run_while("t", step(never), wakeup, lambda: condition[0]))
     wakeup.set()  # for an unrelated reason
     done, _ = await asyncio.wait([waiting], timeout=0.05)
     assert not done
-    is_wanted[0] = False
+    condition[0] = False
     wakeup.set()
     async with asyncio.timeout(2):
         assert await waiting is None
-    assert await run_while_wanted("t", step(never), wakeup, lambda: False) is None
+    assert await run_while("t", step(never), wakeup, lambda: False) is None
 
 
 async def test_exception_of_a_step_is_raised() -> None:
@@ -84,4 +84,4 @@ async def test_exception_of_a_step_is_raised() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await run_while_wanted("t", fail(), asyncio.Event(), lambda: True)
+        await run_while("t", fail(), asyncio.Event(), lambda: True)

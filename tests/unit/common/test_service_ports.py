@@ -77,7 +77,7 @@ def test_image_label_declares_several_ports() -> None:
 def test_requested_ports_take_precedence_over_the_image() -> None:
     asked = (ServicePort("lab", 9000), ServicePort("db", 5432, "tcp"))
     image = (ServicePort("lab", 8888), ServicePort("other", 5432), ServicePort("ssh", 22, "tcp"))
-    assert service_ports.merged(asked, image) == (*asked, ServicePort("ssh", 22, "tcp"))
+    assert service_ports.merge_ports(asked, image) == (*asked, ServicePort("ssh", 22, "tcp"))
 
 
 def test_environment_and_placeholders() -> None:

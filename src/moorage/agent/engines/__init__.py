@@ -1,4 +1,4 @@
-"""Engines: how a kernel's main program is called, and when it is ready. ``base`` has the interface."""
+"""Engines: invocation and readiness of a kernel's main program. ``base`` has the interface."""
 
 from moorage.agent.engines.base import Engine, Invocation, NodeInfo, Probe, environment, needs_port
 from moorage.agent.engines.custom import CustomEngine

@@ -51,7 +51,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How a kernel's main program is called. The user's ``env`` overrides ``defaults``, but not ``env``.
+    """Invocation of a kernel's main program. The user's ``env`` overrides ``defaults``, but not ``env``.
 
     ``probes``: the kernel is ready when one succeeds; the next is tried only if the server has no such route.
     Without probes it is ready as soon as the process runs.
@@ -69,7 +69,7 @@ class Engine(Protocol):
     def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation: ...
 
     def ready(self, status: int, body: bytes) -> bool:
-        """Whether this response to a probe means that the engine serves requests."""
+        """Return whether this response to a probe means that the engine serves requests."""
         ...
 
 
@@ -97,7 +97,8 @@ def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
 def environment(
     base: Mapping[str, str], spec: KernelSpec, invocation: Invocation, *, work_dir: str, node: NodeInfo
 ) -> dict[str, str]:
-    """The whole environment of a process kernel: inherited variables, then the engine's, the user's and ours.
+    """The complete environment of a process kernel: inherited variables, then the engine's, the
+    user's and ours.
 
     Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded once.
     """
@@ -157,5 +158,5 @@ def _post(spec: KernelSpec, path: str, body: dict[str, object]) -> Probe:
 
 
 def is_path(model: str) -> bool:
-    """Whether ``model`` is a file or directory on the node rather than a name on a hub."""
+    """Return whether ``model`` is a file or directory on the node rather than a name on a hub."""
     return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")

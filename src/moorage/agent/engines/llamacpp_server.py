@@ -54,7 +54,7 @@ def _positive(text: str) -> int:
 
 
 def find_problem(path: Path) -> str:
-    """Why this cannot be a model file; "" if it can."""
+    """Return why this cannot be a model file; "" if it can."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)

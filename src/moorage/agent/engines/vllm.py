@@ -41,7 +41,7 @@ class VllmEngine:
 
 
 def _has_option(spec: KernelSpec, *options: str) -> bool:
-    """Whether the user's arguments set one of these; vLLM accepts _ for - in options."""
+    """Return whether the user's arguments set one of these; vLLM accepts _ for - in options."""
     return any(word.split("=")[0].replace("_", "-") in options for word in spec.args)
 
 
@@ -49,7 +49,7 @@ def _gpu_options(spec: KernelSpec) -> tuple[str, ...]:
     """Options for the granted GPUs, unless the user sets them: tensor parallelism over all of them, and a
     memory limit for shares of a GPU.
 
-    vLLM's default fraction applies to the share, so that kernels on the same GPU leave room for CUDA's own
+    vLLM's default fraction applies to the share, so that kernels on the same GPU leave space for CUDA's own
     memory. vLLM has one limit for all GPUs, so the smallest share counts.
     """
     shares, options = list(granted_gpus(spec).values()), list[str]()

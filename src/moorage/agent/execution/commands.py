@@ -26,8 +26,8 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
-    """``session_end``: asked after the command has ended, tells the user if the session has ended too; ""
-    if it goes on."""
+    """``session_end``: called after the command has ended. Returns a message for the user if the session has
+    ended too, else ""."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
@@ -73,7 +73,7 @@ async def serve_exec(
         pass
     finally:
         call.cancel()
-        # In a task of its own: a disconnect is noticed in several ways, so another cancellation may arrive
+        # In a task of its own: several signals report a disconnect, so another cancellation may arrive
         # during this cleanup.
         await asyncio.shield(spawn(f"exec.close.{request.request_id}", _disconnect(forwarding, command)))
 

@@ -51,7 +51,7 @@ def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, En
 
 
 async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
-    # The check reads the disk in a thread. `custom` has no known requirements, so it is spared the thread.
+    # The check reads the disk in a thread. `custom` has no known requirements and needs no thread.
     if spec.engine == "custom" or context.is_simulated(spec) or context.is_contained(spec):
         return
     unmet = await asyncio.to_thread(preflight.find_unmet_requirement, spec, context.node)
@@ -137,15 +137,15 @@ def readiness_check(context: AgentContext, record: KernelRecord, engine: Engine)
     return ReadinessCheck(engine, probes, f"http://{host}:{record.port}")
 
 
-async def run_while_wanted(
-    name: str, work: Coroutine[Any, Any, T], wakeup: asyncio.Event, is_wanted: Callable[[], bool]
+async def run_while(
+    name: str, work: Coroutine[Any, Any, T], wakeup: asyncio.Event, condition: Callable[[], bool]
 ) -> T | None:
-    """The result of ``work``, or None when ``is_wanted`` turned false first; ``work`` is cancelled then.
-    ``wakeup`` must be set whenever ``is_wanted`` may have changed."""
+    """The result of ``work``, or None if ``condition()`` became false first; ``work`` is then cancelled.
+    ``wakeup`` must be set whenever the result of ``condition`` may have changed."""
     task = spawn(name, work)
     task.add_done_callback(lambda _: wakeup.set())
     try:
-        while is_wanted() and not task.done():
+        while condition() and not task.done():
             wakeup.clear()
             await wakeup.wait()
         return task.result() if task.done() else None
@@ -154,7 +154,7 @@ async def run_while_wanted(
 
 
 async def failure_as_value(work: Coroutine[Any, Any, T]) -> T | CreateFailed:
-    """An expected failure as a return value: an exception would be logged as that of a broken task."""
+    """An expected failure as a return value: an exception would be logged as a failed task."""
     try:
         return await work
     except CreateFailed as error:

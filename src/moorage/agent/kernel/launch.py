@@ -29,7 +29,7 @@ _SSH = "/etc/moorage/ssh"
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """The surroundings that a kernel is launched in.
+    """Environment in which a kernel is launched.
 
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
     directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own

@@ -27,7 +27,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# The shape of ids that managers issue. A foreign process may carry any value in its environment.
+# The form of ids that managers issue. A foreign process may carry any value in its environment.
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHUTDOWN = "its agent was shut down with its kernels"
 
@@ -101,8 +101,8 @@ class KernelManager:
         return True
 
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel of this node. Orphans are included: a kernel that is left out counts as gone, and its
-        devices as free."""
+        """Every kernel of this node. Orphans are included: an omitted kernel counts as GONE, and its devices
+        as free."""
         orphans = (*self._orphans, *self._destroying)
         return (
             *(kernel.observation() for kernel in self._kernels.values()),
@@ -128,7 +128,7 @@ class KernelManager:
         return frozenset(kernel.record.spec.session_id for kernel in self._kernels.values())
 
     def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
-        """Raises ``NotFound`` when there is no such kernel and no log of it."""
+        """Open the log of a kernel. Raises ``NotFound`` if there is neither such a kernel nor its log."""
         kernel_id, kernel = request.kernel_id, self._kernels.get(request.kernel_id)
         if kernel is not None and kernel.record.handle is not None:
             runtime = self._context.runtimes.get(kernel.record.spec.runtime)
@@ -151,7 +151,7 @@ class KernelManager:
         )
 
     async def run_command(self, request: ExecRequest) -> RunningCommand:
-        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
+        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict`` or as ``Runtime.exec`` does."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this agent has no kernel {request.kernel_id}")

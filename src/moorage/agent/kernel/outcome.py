@@ -25,7 +25,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TerminationCause:
-    """Why the agent terminates a kernel. Without a reason, its order was withdrawn: the manager knows why."""
+    """Cause of a termination by the agent. Without a reason, the order was withdrawn: the manager has it."""
 
     reason: Reason = Reason.NONE
     detail: str = ""

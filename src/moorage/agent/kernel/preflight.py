@@ -34,7 +34,7 @@ def installed_engines(node: NodeInfo) -> tuple[str, ...]:
 
 
 def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, str] | None:
-    """Why the kernel cannot start on this node; None if no obstacle is known."""
+    """Return why the kernel cannot start on this node; None if no obstacle is known."""
     problem = ""
     if spec.engine == "llamacpp":
         problem = _find_llamacpp_problem()

@@ -43,7 +43,7 @@ class Destroy:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove what is left of an ended kernel that is no longer ordered, then its checkpoint record."""
+    """Remove what remains of an ended kernel that is no longer ordered, then its checkpoint record."""
 
     kernel_id: KernelId
 
@@ -64,7 +64,7 @@ def reconcile(
     """The actions that take the node closer to ``orders``. ``observed`` has the state of the kernels in the
     checkpoint and of those found outside it; a missing one counts as UNKNOWN.
 
-    * Without orders (not connected since the start) nothing is touched.
+    * Without orders (not connected since the start) there are no actions.
     * A kernel in the checkpoint is never created again, whatever its state. Its end is reported until the
       order is withdrawn; the manager decides whether another one starts.
     * UNKNOWN is not GONE: such a kernel is kept.

@@ -27,14 +27,14 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.service_ports import ServicePort, merged
+from moorage.common.model.service_ports import ServicePort, merge_ports
 from moorage.common.model.status import ObservedState
 
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 
 log = structlog.get_logger("moorage.agent.kernel.task")
-NEVER_STARTED = "the agent was killed just before it started it"
+NEVER_STARTED = "the agent was killed just before it started the kernel"
 # The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
 _STOP_MARGIN_S = 3.0
 _RETRY_S = 1.0
@@ -46,9 +46,9 @@ _LOG_TAIL_BYTES = 8192
 class KernelTask:
     """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``; ``state`` is
     what is reported. ``on_change`` is called when there is something new to report, ``on_removed`` when
-    nothing of the kernel is left but its log.
+    only the kernel's log remains.
 
-    ``maybe_started``: an earlier run of the agent meant to start it, and its runtime has not answered yet.
+    ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not answered yet.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class KernelTask:
         self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
         if record.outcome is not None:
             self.state = record.outcome.state
-        self._activity = ""  # what a kernel that is not running yet is busy with, for users
+        self._activity = ""  # current step of a kernel that does not run yet, for users
         self._record_unsaved = False
-        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel is worth another look.
+        # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed again.
         self._order_withdrawn = False
         self._termination = record.termination
         self._removal_requested = asyncio.Event()
@@ -95,7 +95,7 @@ class KernelTask:
             self._wakeup.set()
 
     def remove(self) -> None:
-        """The kernel has ended and is no longer ordered: remove what is left of it."""
+        """The kernel has ended and is no longer ordered: remove what remains of it."""
         self._removal_requested.set()
 
     def observation(self) -> Observation:
@@ -147,7 +147,7 @@ class KernelTask:
         return await self._watch(runtime, self.record.handle)
 
     async def _require_runtime(self) -> None:
-        """Block forever if this agent runs without the kernel's runtime: its fate is unknown then."""
+        """Block forever if this agent runs without the kernel's runtime: the kernel's state is unknown."""
         runtime = self.record.spec.runtime
         if runtime in self._context.runtimes:
             return
@@ -160,7 +160,8 @@ class KernelTask:
         await asyncio.Event().wait()
 
     async def _find_started(self, runtime: Runtime) -> Outcome | None:
-        """Find what an earlier run of the agent may have started. Its outcome if it did not start it."""
+        """Find a kernel that an earlier run of the agent may have started. Returns its outcome if it was
+        never started."""
         kernel_id = self.record.kernel_id
         handle = await teardown.find(runtime, kernel_id, self._log, self._set_unknown)
         if handle is None:
@@ -170,7 +171,7 @@ class KernelTask:
         return None
 
     async def _create(self, runtime: Runtime, engine: Engine) -> Outcome | None:
-        """Create the kernel. Its outcome if it was terminated before that. Raises ``Refused``."""
+        """Create the kernel. Returns its outcome if it was terminated first. Raises ``Refused``."""
         context, spec = self._context, self.record.spec
         await create.check_requirements(context, spec)
         self.record = create.allocate_main_port(context, self.record)
@@ -180,7 +181,7 @@ class KernelTask:
         if context.is_contained(spec):
             image_ports = await self._prepare_image(runtime, launch)
             # The image may declare service ports beside those of the spec.
-            if additional := merged(spec.ports, image_ports)[len(spec.ports) :]:
+            if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine)
@@ -201,10 +202,10 @@ class KernelTask:
         return None
 
     async def _prepare_image(self, runtime: Runtime, launch: Launch) -> tuple[ServicePort, ...]:
-        """Fetch what the runtime needs; the service ports that the image declares."""
+        """Fetch what the runtime needs. Returns the service ports that the image declares."""
         self._set_state(ObservedState.PREPARING)
         work = create.failure_as_value(runtime.prepare(launch, self._set_activity))
-        prepared = await create.run_while_wanted(
+        prepared = await create.run_while(
             f"prepare.{launch.kernel_id}", work, self._wakeup, lambda: not self._must_end()
         )
         if isinstance(prepared, CreateFailed):
@@ -222,7 +223,7 @@ class KernelTask:
             self._set_state(ObservedState.PREPARING)
             self._set_activity(activity)
 
-        refusal = await create.run_while_wanted(
+        refusal = await create.run_while(
             f"device-memory.{spec.kernel_id}",
             check.wait(spec.kernel_id, devices, on_waiting),
             self._wakeup,
@@ -233,35 +234,35 @@ class KernelTask:
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""
-        # The runtime has just seen it start. ``Runtime.wait`` looks again, so this is believed only once.
-        seen = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
+        # ``create`` has confirmed the start, which replaces the first observation only (decision 15).
+        observed = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
             self._wakeup.clear()
-            seen = seen or await runtime.observe(handle)
-            if seen.state in ENDED:
-                if seen.exit_code is None:
-                    await teardown.destroy(runtime, handle, self._log)  # some of its processes may be left
-                return self._outcome_of(seen)
+            observed = observed or await runtime.observe(handle)
+            if observed.state in ENDED:
+                if observed.exit_code is None:
+                    await teardown.destroy(runtime, handle, self._log)  # some of its processes may remain
+                return self._outcome_of(observed)
             recheck_s: float | None
-            if seen.state is ObservedState.UNKNOWN:
+            if observed.state is ObservedState.UNKNOWN:
                 self._set_unknown()
                 recheck_s = _RETRY_S
             elif self._must_end():
                 recheck_s = await self._advance_termination(runtime, handle)
             else:
-                recheck_s = await self._advance_readiness(seen)
+                recheck_s = await self._advance_readiness(observed)
             if self._record_unsaved:
                 await self._save_record()
-            await self._wait_for_change(runtime, handle, seen.state, recheck_s)
-            seen = None
+            await self._wait_for_change(runtime, handle, observed.state, recheck_s)
+            observed = None
 
-    async def _advance_readiness(self, seen: RuntimeObservation) -> float | None:
-        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the next look,
+    async def _advance_readiness(self, observed: RuntimeObservation) -> float | None:
+        """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the next check,
         None for no limit."""
         if self.record.ready:
             self._set_state(ObservedState.RUNNING)
             return None
-        if seen.state is ObservedState.RUNNING and (self._readiness is None or self._probe_succeeded):
+        if observed.state is ObservedState.RUNNING and (self._readiness is None or self._probe_succeeded):
             self.record = replace(self.record, ready=True)
             self._record_unsaved = True
             if self._readiness is not None:
@@ -297,7 +298,7 @@ class KernelTask:
 
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
         """Stop the kernel, and destroy it once its grace period has passed. Returns the seconds until the
-        next look."""
+        next check."""
         now = self._context.clock.monotonic()
         self._set_state(ObservedState.STOPPING)
         try:
@@ -317,10 +318,10 @@ class KernelTask:
         return max(0.0, self._kill_at - now)
 
     async def _wait_for_change(
-        self, runtime: Runtime, handle: Handle, seen: ObservedState, timeout_s: float | None
+        self, runtime: Runtime, handle: Handle, last_state: ObservedState, timeout_s: float | None
     ) -> None:
-        """Return when the kernel may have left state ``seen``, on a request, or after ``timeout_s``."""
-        waiting = spawn(f"wait.{self.record.kernel_id}", self._wait_on_runtime(runtime, handle, seen))
+        """Return when the kernel may have left ``last_state``, on a request, or after ``timeout_s``."""
+        waiting = spawn(f"wait.{self.record.kernel_id}", self._wait_on_runtime(runtime, handle, last_state))
         waiting.add_done_callback(lambda _: self._wakeup.set())
         try:
             async with asyncio.timeout(timeout_s):
@@ -330,11 +331,11 @@ class KernelTask:
         finally:
             await cancel_and_wait(waiting)
 
-    async def _wait_on_runtime(self, runtime: Runtime, handle: Handle, seen: ObservedState) -> None:
+    async def _wait_on_runtime(self, runtime: Runtime, handle: Handle, last_state: ObservedState) -> None:
         try:
-            await runtime.wait(handle, seen)
+            await runtime.wait(handle, last_state)
         except OSError as error:
-            self._log.warning("cannot watch the kernel, looking again soon", error=str(error))
+            self._log.warning("cannot watch the kernel, retrying", error=str(error))
             await asyncio.sleep(_RETRY_S)
 
     async def _record_outcome(self, outcome: Outcome) -> None:
@@ -353,14 +354,14 @@ class KernelTask:
     def _must_end(self) -> bool:
         return self._order_withdrawn or self._termination is not None
 
-    def _outcome_of(self, seen: RuntimeObservation) -> Outcome:
+    def _outcome_of(self, observed: RuntimeObservation) -> Outcome:
         cause = self._termination or (TerminationCause() if self._order_withdrawn else None)
         return determine_outcome(
-            seen.state,
-            seen.exit_code,
-            oom=seen.oom,
-            refused=seen.never_started,
-            detail=seen.detail,
+            observed.state,
+            observed.exit_code,
+            oom=observed.oom,
+            refused=observed.never_started,
+            detail=observed.detail,
             cause=cause,
         )
 
@@ -374,14 +375,14 @@ class KernelTask:
         self._set_state(ObservedState.UNKNOWN)
 
     def _set_activity(self, activity: str) -> None:
-        """Report what the kernel is busy with, until its state changes."""
+        """Report the kernel's current step, until its state changes."""
         if activity != self._activity:
             self._activity = activity
             self._on_change(HOUSEKEEPING)
 
     async def _save_record(self) -> None:
-        """Write the record to the checkpoint. A failure (a full disk) must not cost the kernel: at worst, a
-        restarted agent knows less of it."""
+        """Write the record to the checkpoint. A failure (a full disk) must not end the kernel: at worst, a
+        restarted agent has an older record."""
         record, self._record_unsaved = self.record, False
         try:
             await asyncio.to_thread(self._context.checkpoint.write, record)

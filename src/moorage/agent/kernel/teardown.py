@@ -1,4 +1,4 @@
-"""Teardown of one kernel: finds and destroys what is left of it, retrying until the runtime has answered."""
+"""Teardown of one kernel: finds and destroys what remains of it, and retries until the runtime answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RETRY_S = 1.0
 
 
 async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:
-    """Remove all of an ended kernel but its log, last its checkpoint record, and release its ports."""
+    """Remove everything of an ended kernel except its log, the checkpoint record last. Release its ports."""
     runtime = context.runtimes.get(record.spec.runtime)
     if record.handle is not None and runtime is not None:
         await destroy(runtime, record.handle, log)
@@ -38,8 +38,7 @@ async def find_and_destroy(
     log: FilteringBoundLogger,
     on_no_answer: Callable[[], None] = lambda: None,
 ) -> None:
-    """Destroy a kernel without a handle. It was not started as far as is recorded, but a crash may have lost
-    the record."""
+    """Destroy a kernel without a handle. No start is recorded, but a crash may have lost the record."""
     handle = await find(runtime, kernel_id, log, on_no_answer)
     if handle is not None:
         await destroy(runtime, handle, log)
@@ -57,7 +56,7 @@ async def find(
         try:
             return (await runtime.find()).get(kernel_id)
         except (OSError, RuntimeFailed) as error:
-            log.warning("cannot look for the kernel, retrying", error=str(error))
+            log.warning("cannot determine whether the kernel exists, retrying", error=str(error))
             on_no_answer()
             await asyncio.sleep(_RETRY_S)
 

@@ -110,7 +110,7 @@ class LinkClient:
 
     @property
     def connected(self) -> bool:
-        """Whether orders have been applied on the current stream."""
+        """Return whether orders have been applied on the current stream."""
         return self._stub is not None and self._has_orders
 
     async def send_usage(self, report: UsageReport) -> bool:

@@ -134,8 +134,8 @@ class RuntimeObservation:
     """State of a kernel as seen by its runtime: CREATING, RUNNING (its process lives), EXITED, GONE or
     UNKNOWN.
 
-    ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel is
-    left. ``never_started``: the program never ran; ``detail`` has the reason.
+    ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel
+    remains. ``never_started``: the program never ran; ``detail`` has the reason.
     """
 
     state: ObservedState
@@ -198,13 +198,13 @@ class Runtime(Protocol):
         ...
 
     async def destroy(self, handle: Handle) -> None:
-        """Kill the whole process tree and remove everything but the log. Idempotent. Raises ``RuntimeFailed``
+        """Kill all processes and remove everything but the log. Idempotent. Raises ``RuntimeFailed``
         if something could not be killed."""
         ...
 
     async def find(self) -> dict[KernelId, Handle]:
-        """All kernels of this agent that exist on the node, whether or not they are in the checkpoint. Raises
-        ``RuntimeFailed`` without an answer, which never means "none"."""
+        """All kernels of this agent that exist on the node, in the checkpoint or not. Raises
+        ``RuntimeFailed`` if the runtime does not answer; no answer never means "none"."""
         ...
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:

@@ -38,7 +38,7 @@ class Execution(Protocol):
 
     async def read(self) -> tuple[int, bytes] | None:
         """The next output with its channel, ``STDOUT`` or (without a terminal) ``STDERR``. None: the command
-        has exited and all of its output was read. Output of background processes it leaves is not read."""
+        has exited and all of its output was read. Later output of its background processes is not read."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -58,6 +58,6 @@ class Execution(Protocol):
         ...
 
     def disconnect(self) -> None:
-        """The client has left: send SIGHUP if the command still runs, and SIGKILL ``DISCONNECT_GRACE_S``
-        seconds later. Returns at once, so that it cannot be cancelled. Idempotent."""
+        """The client has disconnected: send SIGHUP if the command still runs, and SIGKILL after
+        ``DISCONNECT_GRACE_S`` seconds. Returns at once, so that it cannot be cancelled. Idempotent."""
         ...

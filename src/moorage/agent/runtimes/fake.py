@@ -59,7 +59,7 @@ class _Kernel:
         before = self.state
         self.simulated.advance(now)
         if self.state is not before:
-            self._announce()
+            self._notify_change()
         self._set_timer()
 
     def stop(self, grace_s: float) -> None:
@@ -69,10 +69,10 @@ class _Kernel:
     def kill(self) -> None:
         if self.simulated.alive:
             self.simulated.kill(self._loop.time())
-            self._announce()
+            self._notify_change()
             self._set_timer()
 
-    def _announce(self) -> None:
+    def _notify_change(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
         if not self.simulated.alive:
@@ -82,7 +82,7 @@ class _Kernel:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # The loop may call a timer slightly early: the model is advanced to the time that was asked for.
+        # The loop may call a timer slightly early: the model is advanced to the time that was set.
         at = self.simulated.next_change
         self._timer = None if at is None else self._loop.call_at(at, self.advance, at)
 

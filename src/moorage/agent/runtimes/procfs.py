@@ -35,7 +35,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def alive(pid: int, start: int) -> bool:
-    """Whether this very process is alive. A zombie is not."""
+    """Return whether this very process is alive. A zombie is not."""
     current = stat(pid) if pid > 0 else None
     return current is not None and current.start == start and current.alive
 

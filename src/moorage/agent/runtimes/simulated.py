@@ -2,7 +2,7 @@
 
 The fake runtime, the fleet simulator and the deterministic simulation in ``tests/sim`` run their kernels on
 this model. Times are seconds on the caller's clock; the model reads none. A caller with timers advances the
-model at ``next_change``; a caller that polls advances it before it looks.
+model at ``next_change``; a caller that polls advances it before it reads the state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SimulatedKernel:
         self.state = ObservedState.CREATING
         self.exit_code: int | None = None
         self.ready_at = now + script.start_s
-        # Its exit on its own, and its exit because of a stop: the earlier one happens.
+        # Its exit on its own, and its exit because of a stop: the earlier one takes effect.
         self._exits_at = inf
         self._exit_code: int | None = script.exit_code
         self._stops_at, self._signal = inf, SIGTERM
@@ -61,7 +61,7 @@ class SimulatedKernel:
 
     @property
     def next_change(self) -> float | None:
-        """When the state changes next unless it is stopped before; None: never."""
+        """Time of the next change of state, unless the kernel is stopped before; None: never."""
         if not self.alive:
             return None
         at = min(self._exits_at, inf if self.hung else self._stops_at)

@@ -1,4 +1,4 @@
-"""Exclusive lock on an agent's state directory. Two agents on one would destroy each other's kernels."""
+"""Exclusive lock on an agent's state directory. Two agents on it would destroy each other's kernels."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class StateLock:
             except BlockingIOError:
                 pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
                 # An agent that was killed while it forked a kernel's supervisor leaves the lock, for a
-                # moment, to the forked process. Waiting is right: until then the kernel could not be found
-                # either.
+                # moment, to the forked process. Wait for it: until then the kernel could not be found either.
                 holder = procfs.stat(int(pid)) if pid.isdigit() else None
                 if attempts_left and not (holder and holder.alive):
                     await asyncio.sleep(_PAUSE_S)

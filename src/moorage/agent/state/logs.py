@@ -35,7 +35,7 @@ class LogStore:
         return sorted(found, key=lambda path: -int("0" + path.suffix[1:].replace("log", "")))
 
     def tail(self, kernel_id: KernelId, max_bytes: int) -> str:
-        """The end of the log, at most ``max_bytes`` as UTF-8, whole lines where possible, no NUL."""
+        """The end of the log, at most ``max_bytes`` as UTF-8, complete lines where possible, no NUL."""
         data = b""
         for path in reversed(self._files(kernel_id)):
             data = _read_end(path, max_bytes - len(data)) + data
@@ -52,7 +52,7 @@ class LogStore:
         inode = -1
         while True:
             # Checked before reading, so that output written before the end is not missed.
-            goes_on = follow and is_running()
+            is_following = follow and is_running()
             while path is not None:
                 try:
                     file = path.open("rb")
@@ -69,7 +69,7 @@ class LogStore:
                 if newer is None:
                     break
                 path, offset = newer, 0
-            if not goes_on:
+            if not is_following:
                 return
             await asyncio.sleep(_FOLLOW_S)
             path = self._find_by_inode(kernel_id, inode)

@@ -1,4 +1,4 @@
-"""Port allocator for kernels: ports of one range that are really free, and not reused at once."""
+"""Port allocator for kernels: ports of one range that no program uses, not reused at once."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class PortAllocator:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a kernel could listen on this port; port 0: on any port."""
+    """Return whether a kernel could listen on this port; port 0: on any port."""
     try:
         _bind(host, port)
     except OSError:

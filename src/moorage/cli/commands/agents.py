@@ -115,7 +115,7 @@ def drain(
 
 @command(agents)
 def history(cli: Cli, agent_id: AgentId) -> None:
-    """Show what was done to an agent, and by whom. For administrators."""
+    """Show the administrative history of an agent: changes and their actors. For administrators."""
     found = cli.run(lambda client: client.agent_history(agent_id))
     if cli.json:
         cli.print_json({"history": found})
@@ -202,7 +202,7 @@ def _allocated(slot: str, device_id: str, used: int, capacity: int) -> str:
 
 
 def _device_usage(stats: DeviceStats | None, memory_bytes: int) -> tuple[str, str]:
-    """How busy the device is, and how much of its memory is in use."""
+    """Utilization of the device, and its memory in use."""
     memory = format_amount("mem", memory_bytes) if memory_bytes else ""
     if stats is None:
         return "", memory

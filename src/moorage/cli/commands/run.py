@@ -172,7 +172,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
 
 
 async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO, attempt: int) -> bool:
-    """Whether anything was copied."""
+    """Copy the log of one attempt to ``sink``. Returns whether anything was copied."""
     shown = False
     try:
         async for piece in client.logs(view.id, follow=True, attempt=attempt):

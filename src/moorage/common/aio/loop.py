@@ -17,7 +17,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 log = structlog.get_logger("moorage.loop")
 
 # Upper bound of the pause between two ticks, in seconds.
-REST_MAX_S = 0.04
+MAX_PAUSE_S = 0.04
 
 
 class Loop:
@@ -26,8 +26,8 @@ class Loop:
     An exception in a tick is logged and counted; the loop continues with the next tick. ``await
     loop.ticked()`` waits for the end of the next complete tick (for tests).
 
-    ``rest`` is the pause after a tick as a multiple of its duration, at most ``REST_MAX_S``. Under load,
-    changes that arrive during the pause share the next tick and its statements.
+    ``pause_ratio`` is the pause after a tick as a multiple of its duration, at most ``MAX_PAUSE_S``. Under
+    load, changes that arrive during the pause share the next tick and its statements.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Loop:
         *,
         interval_s: float,
         clock: Clock,
-        rest: float = 0.0,
+        pause_ratio: float = 0.0,
     ) -> None:
         self.name, self.ticks, self.failures = name, 0, 0
-        self._tick, self._interval_s, self._clock, self._rest = tick, interval_s, clock, rest
+        self._tick, self._interval_s, self._clock, self._pause_ratio = tick, interval_s, clock, pause_ratio
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -65,7 +65,7 @@ class Loop:
     async def _run(self) -> None:
         while True:
             self._nudged.clear()
-            begun = self._clock.monotonic()
+            started_at = self._clock.monotonic()
             try:
                 await self._tick()
             except Exception as error:
@@ -75,8 +75,10 @@ class Loop:
             async with self._ticked:
                 self.ticks += 1
                 self._ticked.notify_all()
-            if self._rest:
-                await asyncio.sleep(min(self._rest * (self._clock.monotonic() - begun), REST_MAX_S))
+            if self._pause_ratio:
+                await asyncio.sleep(
+                    min(self._pause_ratio * (self._clock.monotonic() - started_at), MAX_PAUSE_S)
+                )
             try:
                 async with asyncio.timeout(self._interval_s * self._clock.jitter(0.1)):
                     await self._nudged.wait()

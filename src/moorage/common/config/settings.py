@@ -173,7 +173,7 @@ class AgentSettings(Section):
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep. All others are dropped."""
     docker_gpus: Literal["auto", "nvidia", "cdi"] = "auto"
-    """How containers get GPUs: NVIDIA runtime or CDI. ``auto``: CDI if the engine lists the GPUs."""
+    """Method by which containers get GPUs: NVIDIA runtime or CDI. ``auto``: CDI if the engine lists them."""
     docker_gc: Literal["on", "dry-run", "off"] = "on"
     """Garbage collection of unused images when Docker's disk is full, least recently used first. ``dry-run``
     logs what would be removed."""
@@ -200,7 +200,7 @@ class AgentSettings(Section):
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/python -m
     vllm.entrypoints.cli.main``."""
     stop_kernels_on_exit: bool = False
-    """Whether an orderly stop of the agent also stops its kernels. Otherwise the next start adopts them."""
+    """Also stop the kernels at an orderly stop of the agent. Otherwise the next start adopts them."""
     labels: dict[str, str] = {}
     """Labels of this node, which sessions may require."""
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
-RENEWAL_LOOK_S = 600.0
-_RENEW_S = 10.0
+RENEWAL_CHECK_S = 600.0
+_RENEW_TIMEOUT_S = 10.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -53,10 +53,9 @@ class Dialer:
         if self._identity is None:
             return grpc.aio.insecure_channel(self.target, options=options)
         identity = self._load(self._identity)
-        wrong = identity.find_problem(self._clock.now())
-        if wrong:
-            again = f"remove {self._identity.path}, and `moorage {identity.kind} join URL TOKEN`"
-            raise ConfigError(wrong, next_step=again)
+        if problem := identity.find_problem(self._clock.now()):
+            next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL TOKEN`"
+            raise ConfigError(problem, next_step=next_step)
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )
@@ -72,15 +71,15 @@ class Dialer:
         try:
             async with self.channel(()) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-                began = self._clock.now().timestamp()
+                sent_at = self._clock.now().timestamp()
                 call = stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
-                answer = await call
-                ended = self._clock.now().timestamp()
+                reply = await call
+                received_at = self._clock.now().timestamp()
         except grpc.aio.AioRpcError as error:
-            away = error.code() is grpc.StatusCode.UNAVAILABLE
-            words = f"no answer from {self.target}" if away else error.code().name
-            raise StartupError(self.explain(error) or f"{words}: {error.details()}") from error
-        return answer.version, answer.now_ms / 1000 - (began + ended) / 2
+            is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+            cause = f"no answer from {self.target}" if is_unavailable else error.code().name
+            raise StartupError(self.explain(error) or f"{cause}: {error.details()}") from error
+        return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def renew(self) -> None:
         """Renew the certificate once a third of its validity has passed.
@@ -98,7 +97,7 @@ class Dialer:
         try:
             async with self.channel(()) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-                answer = await stub.Renew(peers_pb2.RenewRequest(csr=csr), timeout=_RENEW_S)
+                reply = await stub.Renew(peers_pb2.RenewRequest(csr=csr), timeout=_RENEW_TIMEOUT_S)
         except (grpc.aio.AioRpcError, ConfigError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             log.warning(
@@ -107,7 +106,7 @@ class Dialer:
                 why=why,
             )
             return
-        renewed = _renewed(identity, answer, key, self._clock.now())
+        renewed = _renewed(identity, reply, key, self._clock.now())
         self._identity.store(renewed)
         log.info("certificate renewed", until=f"{renewed.ends:%Y-%m-%dT%H:%M:%SZ}")
 
@@ -145,24 +144,23 @@ class Dialer:
         return None
 
 
-def _renewed(identity: Identity, answer: peers_pb2.RenewReply, key: str, now: datetime) -> Identity:
+def _renewed(identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: datetime) -> Identity:
     from moorage.common.link.certificates import accept, pem_fingerprint
     from moorage.common.views.peers import JoinReply
 
-    theirs = datetime.fromtimestamp(answer.now_ms / 1000, UTC)
-    if abs(theirs - now) > SKEW:
-        log.warning(
-            "clock skew between this node and the manager", skew_s=round((theirs - now).total_seconds())
-        )
+    manager_now = datetime.fromtimestamp(renewal.now_ms / 1000, UTC)
+    skew = manager_now - now
+    if abs(skew) > SKEW:
+        log.warning("clock skew between this node and the manager", skew_s=round(skew.total_seconds()))
     reply = JoinReply(
         id=identity.id,
         kind=identity.kind,
         name=identity.name,
         resource_group=identity.resource_group,
-        certificate=answer.certificate,
+        certificate=renewal.certificate,
         authority=identity.authority,
         link=identity.link,
-        now=theirs,
+        now=manager_now,
     )
     return accept(reply, key=key, pinned=pem_fingerprint(identity.authority), link=identity.link, now=now)
 

@@ -40,11 +40,9 @@ def codec(
 
     Args:
         nested: codecs of the dataclasses that occur in fields, alone, optional or in tuples.
-        unknown: the value that stands for one this version does not know, by enum or ``Literal`` type. An
-        enum
-            without an entry raises ``ValueError``.
-        zero_is_default: integer fields that an older peer leaves out; zero means the default of the
-        dataclass.
+        unknown: by enum or ``Literal`` type, the value that replaces one that this version does not know.
+            An enum without an entry raises ``ValueError``.
+        zero_is_default: integer fields that an older peer omits; zero means the default of the dataclass.
 
     Raises:
         TypeError: a field has a type that no rule covers, or the message has no such field.
@@ -87,7 +85,7 @@ def _conversion(
     unknown: Mapping[Any, Any],
     names: dict[str, Any],
 ) -> tuple[str, str]:
-    """Expressions that encode ``value`` and decode ``message``; what they refer to is added to ``names``."""
+    """Expressions that encode ``value`` and decode ``message``; the names in them are added to ``names``."""
     hint = getattr(hint, "__supertype__", hint)  # NewType: the identifiers are plain strings
     if hint in (str, int, float, bool):
         return value, message
@@ -104,7 +102,7 @@ def _conversion(
         names[slot + "e"], names[slot + "d"] = nested[hint].encode, nested[hint].decode
         return f"{slot}e({value})", f"{slot}d({message})"
     if origin is Literal or (isinstance(hint, type) and issubclass(hint, Enum)):
-        known = {str(one): one for one in (args or hint)}
+        known = {str(member): member for member in (args or hint)}
         if hint in unknown:
             names[slot], names[slot + "u"] = known.get, unknown[hint]
             return value, f"{slot}({message}, {slot}u)"

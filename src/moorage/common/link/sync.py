@@ -80,7 +80,7 @@ class OrdersSender:
         self._last: Orders | None = None
 
     def has_changes(self, kernels: tuple[KernelSpec, ...]) -> bool:
-        """Whether orders for ``kernels`` differ from the last ones."""
+        """Return whether orders for ``kernels`` differ from the last ones."""
         return self._last is None or self._last.kernels != kernels
 
     def force_full(self) -> None:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from moorage.common.model.spec import Env, Model, NoNul
 
 PROTOCOL = "exec.v1.moorage"
-MESSAGE_MAX = 1024 * 1024
-PIECE = 32 * 1024
+MAX_MESSAGE_BYTES = 1024 * 1024
+CHUNK_BYTES = 32 * 1024
 
 
 class Channel(IntEnum):
@@ -53,7 +53,7 @@ class ExecSpec(Model):
 
 
 class ExecEnd(BaseModel):
-    """End of a command. ``exit_code`` is negative for a signal and None if unknown; ``detail`` tells why."""
+    """End of a command. ``exit_code`` is negative for a signal, None if unknown. ``detail``: the cause."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

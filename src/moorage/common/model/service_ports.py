@@ -25,7 +25,7 @@ IMAGE_LABEL = "moorage.service-ports"
 # of one direction, since TCP can be half-closed and WebSocket cannot.
 TUNNEL_PROTOCOL, TUNNEL_EOF = "moorage.tcp.v1", "eof"
 
-_FORM = re.compile(r"^([^:/+]+)(?::([0-9]{1,5}))?(?:/(http|tcp))?((?:\+(?:path|key))*)$")
+_PATTERN = re.compile(r"^([^:/+]+)(?::([0-9]{1,5}))?(?:/(http|tcp))?((?:\+(?:path|key))*)$")
 _NAME = re.compile(NAME_PATTERN)
 
 
@@ -59,7 +59,7 @@ class AppPort:
 
 def parse_port(text: str) -> ServicePort:
     """Parse the written form of one port. Raises ``InvalidInput`` with the expected form."""
-    found = _FORM.match(text.strip())
+    found = _PATTERN.match(text.strip())
     if not found:
         raise InvalidInput(
             f"{text!r} is not a service port",
@@ -69,17 +69,19 @@ def parse_port(text: str) -> ServicePort:
     name, port, protocol, traits = found.groups()
     kind: Protocol = "tcp" if protocol == "tcp" else "http"
     declared = ServicePort(name, int(port or 0), kind, "+path" in traits, "+key" in traits)
-    wrong = "port 0 is not 1 to 65535" if port and not int(port) else find_problem([declared])
-    if wrong:
-        raise InvalidInput(f"{text!r} is not a service port: {wrong}", next_step="write it like jupyter:8888")
+    problem = "port 0 is not 1 to 65535" if port and not int(port) else find_problem([declared])
+    if problem:
+        raise InvalidInput(
+            f"{text!r} is not a service port: {problem}", next_step="write it like jupyter:8888"
+        )
     return declared
 
 
 def parse_label(text: str) -> tuple[ServicePort, ...]:
     """Parse the ports that an image declares in its label. Raises ``InvalidInput``."""
     ports = tuple(parse_port(part) for part in text.split(",") if part.strip())
-    if wrong := find_problem(ports):
-        raise InvalidInput(f"{text!r}: {wrong}", next_step=f"change the image's label {IMAGE_LABEL}")
+    if problem := find_problem(ports):
+        raise InvalidInput(f"{text!r}: {problem}", next_step=f"change the image's label {IMAGE_LABEL}")
     return ports
 
 
@@ -106,12 +108,12 @@ def find_problem(ports: Iterable[ServicePort]) -> str:
     return ""
 
 
-def merged(declared: Iterable[ServicePort], of_image: Iterable[ServicePort]) -> tuple[ServicePort, ...]:
+def merge_ports(declared: Iterable[ServicePort], of_image: Iterable[ServicePort]) -> tuple[ServicePort, ...]:
     """Merge requested ports with those of the image. A requested name or port number takes precedence."""
-    asked = tuple(declared)
-    names, numbers = {p.name for p in asked}, {p.port for p in asked if p.port}
-    more = (p for p in of_image if p.name not in names and p.port not in numbers)
-    return (*asked, *more)[:MAX_PORTS]
+    requested = tuple(declared)
+    names, numbers = {p.name for p in requested}, {p.port for p in requested if p.port}
+    additional = (p for p in of_image if p.name not in names and p.port not in numbers)
+    return (*requested, *additional)[:MAX_PORTS]
 
 
 def app_path(session_id: str, name: str) -> str:
@@ -119,10 +121,10 @@ def app_path(session_id: str, name: str) -> str:
     return f"/apps/{session_id}/{name}"
 
 
-def environment(session_id: str, given: Iterable[AppPort]) -> dict[str, str]:
+def environment(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
     """Return the variables ``MOORAGE_PORT_<NAME>`` and, for http, ``MOORAGE_PATH_<NAME>``."""
     variables = {}
-    for app in given:
+    for app in apps:
         name = app.name.upper().replace("-", "_")
         variables[f"MOORAGE_PORT_{name}"] = str(app.inner or app.port)
         if app.protocol == "http":
@@ -130,19 +132,19 @@ def environment(session_id: str, given: Iterable[AppPort]) -> dict[str, str]:
     return variables
 
 
-def placeholders(session_id: str, given: Iterable[AppPort]) -> dict[str, str]:
+def placeholders(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
     """Return the values of the command placeholders ``{port:NAME}`` and ``{path:NAME}``."""
     found = {}
-    for app in given:
+    for app in apps:
         found[f"{{port:{app.name}}}"] = str(app.inner or app.port)
         found[f"{{path:{app.name}}}"] = app_path(session_id, app.name)
     return found
 
 
-def encode_ports(given: Iterable[AppPort]) -> str:
+def encode_ports(apps: Iterable[AppPort]) -> str:
     """Encode assigned ports as one string, for a label or an environment variable."""
     return ",".join(
-        f"{a.name}:{a.inner}:{a.port}/{a.protocol}{'+path' * a.base_path}{'+key' * a.guarded}" for a in given
+        f"{a.name}:{a.inner}:{a.port}/{a.protocol}{'+path' * a.base_path}{'+key' * a.guarded}" for a in apps
     )
 
 

@@ -26,7 +26,7 @@ TERMINAL = frozenset({Status.TERMINATED, Status.CANCELLED, Status.ERROR})
 STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.CREATING})
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
 # Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is withdrawn.
-WANTED = frozenset({*STARTING, Status.RUNNING})
+IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
 
 
 class Result(StrEnum):
@@ -45,7 +45,7 @@ class SessionType(StrEnum):
 
 class AgentStatus(StrEnum):
     ALIVE = "ALIVE"
-    SUSPECT = "SUSPECT"  # not heard from recently; gets no new work
+    SUSPECT = "SUSPECT"  # has not reported recently; gets no new work
     LOST = "LOST"  # silent beyond the grace period; kernels given up, devices fenced
 
 
@@ -57,7 +57,7 @@ class ObservedState(StrEnum):
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"
     EXITED = "EXITED"  # ended; exit code and reason as far as they can be known
-    GONE = "GONE"  # absent, and nothing of it is left
+    GONE = "GONE"  # absent: no part of it remains on the node
     UNKNOWN = "UNKNOWN"
 
 

@@ -19,7 +19,7 @@ class Condition(View):
 
 
 class PendingExplanation(View):
-    """Why a session waits, or would wait."""
+    """Explanation of why a session waits, or would wait."""
 
     text: str = Field(description="Summary in one line.")
     conditions: list[Condition] = Field(
@@ -51,7 +51,7 @@ class KernelPlaceView(View):
 
 
 class PlanView(PendingExplanation):
-    """Where a session would start if it were created now. Nothing was created."""
+    """Placement that a session would get if it were created now. Nothing was created."""
 
     fits: bool
     resource_group: str

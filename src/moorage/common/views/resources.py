@@ -82,7 +82,7 @@ class KernelView(View):
 
 
 class Hold(View):
-    """Why the scheduler did not place the session in its last pass."""
+    """Reason why the scheduler did not place the session in its last pass."""
 
     reason: Reason
     text: str
@@ -124,7 +124,7 @@ class WorkspaceView(View):
     """A directory that a session has kept on a node."""
 
     session_id: str
-    session: str = Field("", description="Name of the session; empty when its record is gone.")
+    session: str = Field("", description="Name of the session; empty when its record was deleted.")
     agent_id: str
     size: int = Field(description="Size of its files in bytes.")
     changed_at: datetime
@@ -235,7 +235,7 @@ class Cordon(Model):
     )
 
     @model_validator(mode="after")
-    def _only_a_drain_stops(self) -> Cordon:
+    def _check_stop_after(self) -> Cordon:
         if self.stop_after_s is not None and not self.drain:
             raise ValueError("stop_after_s needs drain: set drain, or omit it")
         return self

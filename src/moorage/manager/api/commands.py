@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import (
-    MESSAGE_MAX,
+    MAX_MESSAGE_BYTES,
     PROTOCOL,
     Channel,
     ExecEnd,
@@ -34,7 +34,7 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
 
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
-    ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MESSAGE_MAX, compress=False)
+    ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
     session = await authorization.changeable_session(call)
     call.deps.execs.check(session)
     if not ws.can_prepare(call.request):

@@ -32,12 +32,12 @@ from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")
 
-MESSAGE_MAX = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 OPTIONS = [
     # Without this a second server would silently share the port.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", MESSAGE_MAX),
-    ("grpc.max_send_message_length", MESSAGE_MAX),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # A dead peer is detected within about ten seconds; peers may send pings as often.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -70,7 +70,7 @@ def admit(
 
 
 def is_still_granted(grant: AppGrant, table: IndexedTable) -> bool:
-    """Whether an open connection may continue under ``table``.
+    """Return whether an open connection may continue under ``table``.
 
     Revoking its credential closes it; so does the end of the session if the credential is an access token.
     Later expiry does not.
@@ -94,7 +94,7 @@ def _check(
     *,
     allow_keys: bool,
 ) -> tuple[bool, int]:
-    """Whether a credential grants access to this app, and when it expires or has expired (0: unknown, never).
+    """Return whether a credential grants access to this app, and its expiry time (0: unknown, or never).
 
     API keys are accepted in a header only: they must not appear in an address or a cookie.
     """
@@ -109,7 +109,7 @@ def _check(
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:
-    """Whether a page of another origin tries to act with the browser's cookie. Safe methods are allowed."""
+    """Return whether a page of another origin uses the browser's cookie. Safe methods are allowed."""
     if origin is None or (method in _SAFE_METHODS and not upgrade):
         return False
     return re.sub(r"^[a-z]+://", "", origin.lower()) != host.lower()

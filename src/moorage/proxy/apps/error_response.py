@@ -83,7 +83,7 @@ def needs_websocket() -> ErrorResponse:
 
 
 def may_resolve(error: ErrorResponse, credentials: Credentials) -> bool:
-    """Whether a newer table may admit the request: a new access token, or a session that just started.
+    """Return whether a newer table may admit the request: a new access token, or a session that just started.
 
     A cookie is never new: the proxy set it itself after it had accepted the token.
     """

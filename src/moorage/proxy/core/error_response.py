@@ -146,7 +146,7 @@ def model_loading(name: str) -> ErrorResponse:
 
 
 def may_resolve(error: ErrorResponse | None) -> bool:
-    """Whether a newer table may admit the request: a replica may have just become ready."""
+    """Return whether a newer table may admit the request: a replica may have just become ready."""
     return error is not None and error.code == _LOADING
 
 

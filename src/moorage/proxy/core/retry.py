@@ -1,4 +1,4 @@
-"""Retry policy: kinds of failed attempts, and which of them another replica may be tried after. Pure."""
+"""Retry policy: kinds of failed attempts, and which of them may be retried at another replica. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failure(StrEnum):
 
 
 def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: float) -> bool:
-    """Whether to try another replica after ``failure``. ``earlier``: previous failures of the same request.
+    """Return whether to try another replica after ``failure``. ``earlier``: failures before it.
 
     A request is retried only before the first byte of a response. A lost connection is retried once only:
     most often the engine just closed an idle connection, but a request that crashes an engine must not crash

@@ -41,7 +41,7 @@ class IndexedTable:
         return self.models.get(name)
 
     def has_key(self, sha256: str, unix_now: float) -> bool:
-        """Whether a key with this lower-case hex digest exists and has not expired at ``unix_now``."""
+        """Return whether a key with this lower-case hex digest exists and has not expired at ``unix_now``."""
         return self.find_key(sha256, unix_now) is not None
 
     def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:

@@ -26,7 +26,7 @@ _LATE = 5 * SECOND
 
 @dataclass(slots=True)
 class _Decisions:
-    """What is collected from the decisions, one by one."""
+    """Data collected from the decisions, one at a time."""
 
     agents: list[tuple[int, AgentState]] = field(default_factory=list)
     policies: list[tuple[int, Policy]] = field(default_factory=list)
@@ -53,8 +53,8 @@ class _Decisions:
             if known is not agent and (known is None or changed_free_devices(known, agent) is None):
                 self.agents.append((at, without_load(agent)))
         for agent_id in self.current_agents.keys() - agents.keys():
-            gone = replace(without_load(self.current_agents[agent_id]), available=False)
-            self.agents.append((at, gone))
+            removed = replace(without_load(self.current_agents[agent_id]), available=False)
+            self.agents.append((at, removed))
         self.current_agents = agents
         for item in snapshot.pending:
             if item.kernel_id not in self.arrivals:
@@ -71,7 +71,7 @@ class _Decisions:
             item = replace(item, retries=0, bypassed=0)
         self.attempts[item.session_id] += 1
         if (attempt := self.attempts[item.session_id]) > 1:
-            # Under another policy this attempt may arrive before the one before it has started.
+            # Under another policy this attempt may arrive before the previous one has started.
             item = replace(item, session_id=SessionId(f"{item.session_id}/{attempt}"))
         self.arrivals[item.kernel_id] = item, at
 
@@ -114,7 +114,7 @@ def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int
 
 
 def _last_end(arrivals: list[Arrival], fixed: list[FixedKernel], end: int) -> int:
-    """When the last kernel had ended; ``end`` if one had not."""
+    """Time at which the last kernel ended; ``end`` if one had not ended."""
     ends = [kernel.end for kernel in fixed]
     ends += [None if a.started is None or a.runs is None else a.started + a.runs for a in arrivals]
     return max((end if at is None else at for at in ends), default=end)

@@ -256,7 +256,7 @@ class _State:
     def _update_agent(self, agent_id: AgentId) -> None:
         """Subtract what runs on the agent from its capacity."""
         idle = self._idle_agents.get(agent_id)
-        if idle is None:  # in another group, or gone before the recording began
+        if idle is None:  # in another group, or removed before the recording began
             return
         running = tuple(self._running.get(agent_id, {}).values())
         free, free_devices = dict(idle.free), {device.device_id: device.free for device in idle.devices}
@@ -267,7 +267,7 @@ class _State:
             elif slot in free:
                 free[slot] = max(0, free[slot] - amount)
         devices = tuple(
-            device if (left := free_devices[device.device_id]) == device.free else replace(device, free=left)
+            device if (rest := free_devices[device.device_id]) == device.free else replace(device, free=rest)
             for device in idle.devices
         )
         self._agents[agent_id] = replace(

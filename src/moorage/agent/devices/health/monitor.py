@@ -118,12 +118,12 @@ class DeviceHealthMonitor:
                 counters = await self._runtimes[name].usage(handles)
             except (RuntimeFailed, OSError):
                 continue  # with unknown pids these kernels are never blamed for memory in use
-            pids |= {k: one.pids for k, one in counters.items()}
+            pids |= {k: usage.pids for k, usage in counters.items()}
         return [KernelProcesses(pids.get(k, ()), frozenset(kernel.devices)) for k, kernel in running.items()]
 
 
 def program_name(pid: int) -> str:
-    """Name of the process's program; "" if the process is gone or not visible."""
+    """Name of the process's program; "" if the process has exited or is not visible."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -55,9 +55,9 @@ def unreleased_memory(
     """``kernel_pids``: processes of the running kernels. ``shared``: one of these kernels has a share of this
     device.
 
-    On a device without kernels, all memory in use is unreleased, whoever holds it. On a shared device, only
-    the memory of processes outside the kernels is. Where the driver does not tell processes apart (slices,
-    some containers), the memory is attributed to the kernels.
+    On a device without kernels, all memory in use is unreleased, whichever process holds it. On a shared
+    device, only the memory of processes outside the kernels is. Where the driver does not distinguish
+    processes (slices, some containers), the memory is attributed to the kernels.
     """
     foreign = {pid: size for pid, size in measurement.memory_by_pid.items() if pid not in kernel_pids}
     if not shared:

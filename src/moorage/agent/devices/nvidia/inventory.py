@@ -94,12 +94,12 @@ class NvidiaInventory:
         nvml, previous = self.nvml, self._by_index.get(index)
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-            whole = replace(
+            gpu_offer = replace(
                 self._read_offer(gpu),
                 numa=numa_node(nvml, gpu, self._root),
                 nvlink_domain=self._nvlink_domains[index],
             )
-            return self._read_slices(gpu, whole) if self._is_in_mig_mode(gpu) else (whole,)
+            return self._read_slices(gpu, gpu_offer) if self._is_in_mig_mode(gpu) else (gpu_offer,)
         except nvml.NVMLError as error:
             if previous is None or any(offer.healthy for offer in previous):
                 log.warning("a GPU cannot be read", index=index, error=str(error))
@@ -118,7 +118,7 @@ class NvidiaInventory:
             return False  # this model does not support MIG
         return bool(current)
 
-    def _read_slices(self, gpu: Any, whole: SlotOffer) -> Offers:
+    def _read_slices(self, gpu: Any, gpu_offer: SlotOffer) -> Offers:
         slices = []
         for number in range(self.nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
             try:
@@ -128,9 +128,9 @@ class NvidiaInventory:
             profile = _PROFILE.search(offer.model)
             slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
             # No NVLink domain: slices cannot use NVLink, even if their GPU does.
-            slices.append(replace(offer, slot=slot, numa=whole.numa, parent=whole.device_id))
+            slices.append(replace(offer, slot=slot, numa=gpu_offer.numa, parent=gpu_offer.device_id))
         if not slices:
-            log.info("a GPU in MIG mode has no slices and is not offered", gpu=whole.device_id)
+            log.info("a GPU in MIG mode has no slices and is not offered", gpu=gpu_offer.device_id)
         return tuple(slices)
 
 

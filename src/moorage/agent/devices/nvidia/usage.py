@@ -13,7 +13,7 @@ from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.model.ids import DeviceId
 
 T = TypeVar("T")
-# NVML reports the largest possible number where it cannot tell the memory of a process.
+# NVML reports the largest possible number where the memory of a process is unknown.
 _UNKNOWN_MEMORY = 1 << 62
 
 
@@ -30,22 +30,22 @@ class NvidiaMeter:
             handle = self._query(lambda d=device_id: self._nvml.nvmlDeviceGetHandleByUUID(d))
             memory = None if handle is None else self._memory(handle)
             if handle is not None and memory is not None:
-                measurements[device_id] = self._measure(device_id, handle, memory, whole=not parent)
+                measurements[device_id] = self._measure(device_id, handle, memory, is_gpu=not parent)
         return measurements
 
-    def _measure(self, device_id: DeviceId, handle: Any, memory: Any, *, whole: bool) -> DeviceMeasurement:
+    def _measure(self, device_id: DeviceId, handle: Any, memory: Any, *, is_gpu: bool) -> DeviceMeasurement:
         nvml = self._nvml
         # NVML reports utilization and power for whole GPUs only, not for slices.
-        rates = self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle)) if whole else None
+        rates = self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle)) if is_gpu else None
         temperature = self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle)) if whole else None
+        power = self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle)) if is_gpu else None
         return DeviceMeasurement(
             device_id,
             int(memory.used),
             int(memory.total),
             None if rates is None else int(rates.gpu) * 10,
             memory_by_pid=self._memory_by_pid(handle),
-            utilization_by_pid=self._utilization_by_pid(device_id, handle) if whole else None,
+            utilization_by_pid=self._utilization_by_pid(device_id, handle) if is_gpu else None,
             temperature=None if temperature is None else int(temperature),
             power=None if power is None else int(power),
         )

@@ -36,8 +36,8 @@ def kernel_device_usage(
     """Utilization (1/1000 of a device) and memory (bytes) of a kernel with these processes on its devices
     (``granted``: 1/1000 of each).
 
-    A driver that reports other pids, or none (slices, containers), cannot tell kernels apart. Then a device
-    that belongs to one kernel is attributed to it entirely, and the use of a shared device is unknown.
+    If a driver reports other pids, or none (slices, containers), kernels cannot be distinguished. Then a
+    device that belongs to one kernel is attributed to it entirely, and the use of a shared device is unknown.
     """
     kernel_pids, utilization, memory = set(pids), _Total(), _Total()
     for device_id, amount in granted.items():

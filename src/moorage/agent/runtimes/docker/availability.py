@@ -1,4 +1,4 @@
-"""Docker runtime of an agent: construction from the settings, and whether it is offered to the manager."""
+"""Docker runtime of an agent: construction from the settings, and its availability to the manager."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ async def collect_images(runtime: DockerRuntime | None) -> None:
 
 
 class RuntimeAvailability:
-    """Whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but not
-    while its disk is full."""
+    """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but
+    not while its disk is full."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime, self._clock = runtime, clock

@@ -46,10 +46,11 @@ _CDI_KIND = "nvidia.com/gpu"
 
 
 def lists_cdi_gpus(info: Mapping[str, Any]) -> bool:
-    """Whether the engine's ``/info`` lists NVIDIA GPUs by CDI. Engines before 28.2 do not report it."""
+    """Return whether the engine's ``/info`` lists NVIDIA GPUs by CDI. Engines before 28.2 never do."""
     devices = info.get("DiscoveredDevices") or ()
     return any(
-        one.get("Source") == "cdi" and str(one.get("ID")).startswith(f"{_CDI_KIND}=") for one in devices
+        device.get("Source") == "cdi" and str(device.get("ID")).startswith(f"{_CDI_KIND}=")
+        for device in devices
     )
 
 
@@ -62,7 +63,7 @@ def cache_env(rules: ContainerRules) -> dict[str, str]:
 
 
 def is_image_allowed(image: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a pattern matches the name as written, or the full name with its registry."""
+    """Return whether a pattern matches the name as written, or the full name with its registry."""
     return any(fnmatchcase(name, pattern) for name in (image, full_name(image)) for pattern in patterns)
 
 
@@ -75,7 +76,7 @@ def full_name(image: str) -> str:
 
 
 def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
-    """Whether an absolute path without symbolic links is in none of the directories."""
+    """Return whether an absolute path without symbolic links is in none of the directories."""
     return not any(f"{path}/".startswith(f"{root.rstrip('/')}/") for root in mounts)
 
 

@@ -42,7 +42,7 @@ class Engine:
         self.id = ""
         """Identity of the engine that answered last."""
         self.cdi = False
-        """Whether that engine lists NVIDIA GPUs by CDI."""
+        """True if that engine lists NVIDIA GPUs by CDI."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pull_threads = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
         self._api: Any = None

@@ -9,7 +9,7 @@ from moorage.agent.runtimes.base import CreateFailed, RuntimeFailed
 from moorage.common.model.reasons import Reason
 
 _TOOLKIT = "install the NVIDIA container toolkit there"
-# Substrings of the engine's messages, in lower case. The HTTP status does not tell most of these apart.
+# Substrings of the engine's messages, in lower case. The HTTP status does not distinguish most of these.
 _EXPLANATIONS: tuple[tuple[str, Reason, str], ...] = (
     ("no such image", Reason.IMAGE_MISSING, "check its name, or pull it on that node"),
     ("unresolvable cdi devices", Reason.NO_NVIDIA_RUNTIME, "run `nvidia-ctk cdi generate` on that node"),

@@ -39,7 +39,7 @@ def owner_of(user: str, passwd: str) -> tuple[int, int]:
 
 
 def needs_passwd(user: str) -> bool:
-    """Whether ``user`` can be resolved only with /etc/passwd of the container."""
+    """Return whether ``user`` can be resolved only with /etc/passwd of the container."""
     return bool(user) and not all(part.isdigit() for part in user.split(":")[:2])
 
 

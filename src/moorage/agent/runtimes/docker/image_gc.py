@@ -201,7 +201,7 @@ class ImageGarbageCollector:
             self._warn_once(
                 "the disk of Docker is full, and no other image may be removed",
                 percent=round(disk.used_percent),
-                next_step="free space there; agent.docker_gc_images = any permits the removal of all images",
+                next_step="free space there; agent.docker_gc_images = any allows the removal of all images",
             )
 
     async def _remove(self, image: Image, disk: Disk) -> None:

@@ -56,7 +56,7 @@ class LabelSigner:
         return {OWNER: self.owner, SIGNATURE: self._hash("network", name)}
 
     def owns_network(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether this agent has signed these labels of the network ``name``."""
+        """Return whether this agent has signed these labels of the network ``name``."""
         return _is_signed(labels, self._hash("network", name))
 
     def _hash(self, *fields: str) -> str:

@@ -73,7 +73,7 @@ class Networks:
             self._joining[name] -= 1
 
     def was_removed(self, name: str, message: str) -> bool:
-        """Whether an error message of the engine says that this network was removed by somebody else."""
+        """Return whether an error message of the engine says that another client removed this network."""
         removed = name in self._existing and "network" in message and "not found" in message
         if removed:
             self._existing.discard(name)

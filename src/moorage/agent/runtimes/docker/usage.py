@@ -1,7 +1,7 @@
 """Usage of containers, read from their control groups.
 
-The engine is asked once per container for the location. Where the control groups are not visible, as for an
-agent that runs in a container itself, the engine is asked at each measurement.
+The engine is queried once per container for the location. Where the control groups are not visible, as for an
+agent that itself runs in a container, the engine is queried at each measurement.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ContainerMeter:
         counters = await asyncio.to_thread(self._read, containers)
         invisible = [k for k, c in containers.items() if k not in counters and c in self._cgroups]
         stats = await asyncio.gather(*(self._engine_stats(containers[k]) for k in invisible))
-        return counters | {k: one for k, one in zip(invisible, stats, strict=True) if one is not None}
+        return counters | {k: stat for k, stat in zip(invisible, stats, strict=True) if stat is not None}
 
     async def _locate(self, container: str) -> None:
         try:
@@ -93,9 +93,9 @@ def find_cgroups(pid: int, root: Path) -> _Cgroups | None:
     cpu, memory = (_visible(base / name, paths.get(name)) for name in ("cpuacct", "memory"))
     if cpu is not None and memory is not None:
         return _Cgroups(pid, cpu, memory, unified=False)
-    whole = _visible(base, paths.get(""))
-    if whole is not None and (whole / "memory.current").exists():
-        return _Cgroups(pid, whole, whole, unified=True)
+    folder = _visible(base, paths.get(""))
+    if folder is not None and (folder / "memory.current").exists():
+        return _Cgroups(pid, folder, folder, unified=True)
     return None
 
 
@@ -111,7 +111,7 @@ def _visible(mount: Path, path: str | None) -> Path | None:
 
 
 def read_cgroups(cgroups: _Cgroups, root: Path) -> Counters:
-    """Raises ``OSError``, ``ValueError`` or ``KeyError`` if the control group is gone."""
+    """Raises ``OSError``, ``ValueError`` or ``KeyError`` if the control group no longer exists."""
     pids = tuple(map(int, (cgroups.memory / "cgroup.procs").read_text().split()))
     if not pids:
         raise ValueError("the control group has no processes")

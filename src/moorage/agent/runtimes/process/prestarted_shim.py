@@ -92,7 +92,7 @@ class _PrestartedShim:
         self._finalizer = weakref.finalize(self, _dismiss, self.pid, order_w, status_r)
 
     def is_waiting(self) -> bool:
-        """Whether the process is still alive."""
+        """Return whether the process is still alive."""
         with suppress(ChildProcessError):
             return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
         return False

@@ -1,7 +1,7 @@
 """Usage of process kernels, measured from /proc.
 
 The supervisor of a kernel is the ancestor of all its processes, also of orphaned ones, because it is a child
-subreaper. No process enters a tree from outside. So a process once seen outside all trees is skipped in later
+subreaper. No process enters a tree from outside. So a process found outside all trees is skipped in later
 measurements, and the cost grows with the processes of kernels rather than with those of the node. Because
 pids are reused, all processes are examined again every ``_FULL_SCAN_EVERY`` measurements.
 """

@@ -93,7 +93,7 @@ def replay(
 
 
 def _check_policies(texts: list[str]) -> None:
-    """Refuse malformed options before the manager is asked. Raises ``InvalidInput`` or
+    """Refuse malformed options before any request to the manager. Raises ``InvalidInput`` or
     ``ValidationError``."""
     try:
         from moorage.manager.scheduling import Policy
@@ -197,7 +197,7 @@ def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy],
 
 
 def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
-    """What the table leaves out."""
+    """Print the limits of the comparison, which the table does not show."""
     assert trace.end is not None
     span = f"{format_micros(trace.begin)} to {format_micros(trace.end)}"
     cli.say(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")
