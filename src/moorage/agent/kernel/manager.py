@@ -151,7 +151,7 @@ class KernelManager:
         )
 
     async def run_command(self, request: ExecRequest) -> RunningCommand:
-        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict`` or as ``Runtime.exec`` does."""
+        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this agent has no kernel {request.kernel_id}")
