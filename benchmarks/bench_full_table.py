@@ -36,9 +36,9 @@ LIVE_ONES = 100
 TIMES = 30
 PLANNED: dict[str, tuple[Any, ...]] = {
     "groups_pending": (),
-    "pending_brief": ("default",),
-    "sessions_unsettled": (True,),
-    "route_rows": (),
+    "pending_versions": ("default",),
+    "sessions_to_reconcile": (True,),
+    "model_routes": (),
 }
 LISTING = (
     "SELECT * FROM sessions WHERE status IN ('PENDING', 'RUNNING') AND sessions.status NOT IN ('TERMINATED', "

@@ -82,11 +82,11 @@ RELEASE_AT_END = """), freed AS (
 
 # Mutations of SQL: the statement, a part of it, and its replacement.
 SQL_MUTATIONS = {
-    "devices are released when a session ends": ("session_move", "), fresh AS (", RELEASE_AT_END),
+    "devices are released when a session ends": ("session_transition", "), fresh AS (", RELEASE_AT_END),
     "a transition sets no deadline": (
-        "session_move", "now() + make_interval(secs => i.deadline_s)", "NULL::timestamptz",
+        "session_transition", "now() + make_interval(secs => i.deadline_s)", "NULL::timestamptz",
     ),
-    "kernels of lost agents are ignored": ("kernels_lost", "a.status = 'LOST'", "a.status = 'NEVER'"),
+    "kernels of lost agents are ignored": ("kernels_give_up", "a.status = 'LOST'", "a.status = 'NEVER'"),
 }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ async def test_sql_mutation_is_detected(
 # The fence in each statement: the report came through the newest stream of its agent.
 STREAM_FENCES = {
     "agent_upsert": "excluded.stream = 0",
-    "agent_beat": "a.stream = i.stream",
+    "agent_touch": "a.stream = i.stream",
     "agent_slots_put": "a.stream = s.stream",
     "kernel_observe": "a.stream = i.stream",
     "allocation_release": "a.stream = i.stream",

@@ -38,7 +38,7 @@ async def test_no_more_kernels_than_an_agent_takes(store: Store) -> None:
     assert await placed(store) == {"a", "b"}
     held = (await store.sessions.get("c")).hold
     assert held is not None
-    assert any("as many kernels as it may (2)" in line for line in held.refusals), held.refusals
+    assert any("runs its maximum of 2 kernels" in line for line in held.refusals), held.refusals
     view = await store.agents.get(agent.name)
     assert (view.kernels, view.max_kernels) == (2, 2)
     agent.see((await store.sessions.get("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)

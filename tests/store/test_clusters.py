@@ -277,7 +277,7 @@ async def test_a_sub_that_is_done_is_no_drift_and_one_that_is_lost_is(store: Sto
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()  # and nobody judges
     drifts = [drift.check for drift in await store.integrity.check(grace_s=0)]
-    assert drifts == (["exits"] if on_loss == "end" else [])
+    assert drifts == (["stuck"] if on_loss == "end" else [])
 
 
 async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:

@@ -72,23 +72,23 @@ BREAKS: dict[str, tuple[str, ...]] = {
     ),
     "a revision without history": ("history", "UPDATE sessions SET revision = 9 WHERE status = 'RUNNING'"),
     "stopping without a deadline": (
-        "exits", "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'",
+        "stuck", "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'",
     ),
     "running without its timeout": (
-        "exits", "UPDATE sessions SET deadline_at = NULL WHERE status = 'RUNNING'",
+        "stuck", "UPDATE sessions SET deadline_at = NULL WHERE status = 'RUNNING'",
     ),
     "waiting without its timeout": (
-        "exits", "UPDATE sessions SET deadline_at = NULL WHERE status = 'PENDING'",
+        "stuck", "UPDATE sessions SET deadline_at = NULL WHERE status = 'PENDING'",
     ),
     "a deadline that nobody looked at": (
-        "exits", f"UPDATE sessions SET deadline_at = {LONG_AGO} WHERE status = 'RUNNING'",
+        "stuck", f"UPDATE sessions SET deadline_at = {LONG_AGO} WHERE status = 'RUNNING'",
     ),
-    "no kernel": ("exits", "DELETE FROM kernels WHERE status = 'PENDING'"),
+    "no kernel": ("stuck", "DELETE FROM kernels WHERE status = 'PENDING'"),
     "a session that does not follow its kernel": (
-        "exits", f"UPDATE kernels SET status = 'ERROR', status_since = {LONG_AGO} WHERE status = 'RUNNING'",
+        "stuck", f"UPDATE kernels SET status = 'ERROR', status_since = {LONG_AGO} WHERE status = 'RUNNING'",
     ),
     "a kernel that outlives its session": (
-        "ended", "UPDATE kernels SET status = 'RUNNING' WHERE status = 'TERMINATED'",
+        "orphans", "UPDATE kernels SET status = 'RUNNING' WHERE status = 'TERMINATED'",
     ),
     "what an ended kernel still holds": (
         "leaks",
@@ -155,7 +155,7 @@ async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     families = text_string_to_metric_families(metrics.render().decode())
     samples = {(s.name, s.labels.get("check")): s.value for f in families for s in f.samples}
     assert samples["moorage_drift_repaired_total", "counters"] == 1
-    assert samples["moorage_drift", "exits"] == 1
+    assert samples["moorage_drift", "stuck"] == 1
     assert ("moorage_drift", "counters") not in samples
 
 
@@ -178,7 +178,7 @@ async def test_db_check_reports_and_repairs_drift(store: Store, empty_database: 
     assert [(d["check"], d["repaired"]) for d in json.loads(out)] == [("counters", False)]
     code, out = await run_check(empty_database, home, "--repair")
     assert code == 0, "the drift is repaired"
-    assert "node-1 cpu: used is 2001, a recount gives 2000" in out
+    assert "node-1 cpu: used is 2001, but allocations add up to 2000" in out
     assert "1 found, 1 repaired" in out
     assert (await run_check(empty_database, home))[0] == 0
 

@@ -139,7 +139,7 @@ async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_
 
     async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         rows = await fetch(connection, sql, *args)
-        if sql == SQL["agent_beat"] and agent.store is store:
+        if sql == SQL["agent_touch"] and agent.store is store:
             agent.see(kernel, ObservedState.RUNNING, port=21000)
             agent.dial(other)
             await agent.report()

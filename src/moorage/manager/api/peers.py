@@ -24,8 +24,8 @@ async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
     return Items[JoinTokenView](items=await call.deps.store.peers.join_tokens())
 
 
-async def remove_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
-    return await call.deps.store.peers.remove_join_token(call.path("id"), actor=call.actor)
+async def delete_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
+    return await call.deps.store.peers.delete_join_token(call.path("id"), actor=call.actor)
 
 
 async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:

@@ -198,7 +198,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "DELETE",
         "/v1/workspaces/{ref:.+}",
-        workspaces.remove_workspace,
+        workspaces.delete_workspace,
         "Delete the workspaces of a session on every node",
         WorkspaceList,
     ),
@@ -344,7 +344,7 @@ ROUTES: tuple[Route, ...] = (
     route(
         "DELETE",
         "/v1/join-tokens/{id}",
-        peers.remove_join_token,
+        peers.delete_join_token,
         "Delete a join token, so that no agent or proxy can join with it",
         JoinTokenView,
         access="admin",

@@ -13,7 +13,7 @@ async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
     return found.model_copy(update={"items": [await _with_name(call, item) for item in found.items]})
 
 
-async def remove_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
+async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     """By the session's id or name. The workspace of a session that the store no longer has is found by its
     id."""
     ref = call.path("ref")

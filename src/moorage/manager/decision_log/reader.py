@@ -20,7 +20,7 @@ from moorage.manager.scheduling.core.results import KernelPlace, Victim
 class CorruptDecisionLog(MoorageError):
     """The stored decisions cannot be read: damaged, incomplete, or written in another format."""
 
-    code = "damaged-decisions"
+    code = "corrupt-decision-log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ class AccessTokenStore:
 
 
 def _ports(row: Mapping[str, Any]) -> list[AppView]:
-    ready = {app["name"] for app in row["given"]} if row["status"] == Status.RUNNING else set()
-    known = {app["name"]: app for app in (*row["declared"], *row["given"])}
+    ready = {app["name"] for app in row["reported"]} if row["status"] == Status.RUNNING else set()
+    known = {app["name"]: app for app in (*row["declared"], *row["reported"])}
     return [
         AppView(
             name=name,

@@ -102,9 +102,9 @@ class AgentCache:
             return None
         agents, stale = dict(cached.agents), self._stale | self._being_read
         if stale:
-            found = await self._db.fetch(SQL["agent_states_of"], list(stale))
+            found = await self._db.fetch(SQL["agent_states_by_id"], list(stale))
             rows = [row for row in found if row["resource_group"] == group]
-            kernel_rows = await self._db.fetch(SQL["agent_running"], [row["id"] for row in rows])
+            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], [row["id"] for row in rows])
             running = planner_rows.running_kernels(kernel_rows)
             for agent_id in stale:
                 agents.pop(agent_id, None)
@@ -128,10 +128,10 @@ class AgentCache:
     async def _read(self, stale: set[AgentId]) -> None:
         self._stale, self._being_read = set(), stale
         try:
-            rows = await self._connection.fetch(SQL["agent_states_of"], list(stale))
+            rows = await self._connection.fetch(SQL["agent_states_by_id"], list(stale))
             with_running = {name for name, cached in self._groups.items() if cached.running_until}
             ids = [row["id"] for row in rows if row["resource_group"] in with_running]
-            kernel_rows = await self._connection.fetch(SQL["agent_running"], ids) if ids else []
+            kernel_rows = await self._connection.fetch(SQL["agent_running_kernels"], ids) if ids else []
         except StoreUnavailable:
             self._stale |= stale
             raise

@@ -34,12 +34,12 @@ class AgentStore:
     async def mark_silent(self, suspect_after_s: float, lost_grace_s: float) -> list[tuple[str, str]]:
         """Mark agents SUSPECT or LOST that have not been heard from for so long, and give up the kernels of
         lost ones. Returns the id and the new status of each agent that changed."""
-        changed = await self._connection.fetch(SQL["agents_silent"], suspect_after_s, lost_grace_s)
+        changed = await self._connection.fetch(SQL["agents_mark_silent"], suspect_after_s, lost_grace_s)
         await self._give_up([AgentId(row["id"]) for row in changed])
         return [(row["id"], row["status"]) for row in changed]
 
     async def _give_up(self, silent: Collection[AgentId]) -> None:
-        lost = await self._connection.fetch(SQL["kernels_lost"])
+        lost = await self._connection.fetch(SQL["kernels_give_up"])
         self._reports.invalidate(silent)
         self._notifier.notify_capacity(silent)
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in lost})
@@ -82,7 +82,7 @@ class AgentStore:
 
     async def sessions_past_drain(self) -> list[tuple[SessionId, AgentId, str]]:
         """Sessions on agents whose drain deadline has passed: session, agent, and who started the drain."""
-        rows = await self._db.fetch(SQL["drain_left"])
+        rows = await self._db.fetch(SQL["sessions_past_drain"])
         return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows]
 
     async def history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
@@ -93,7 +93,7 @@ class AgentStore:
 
     async def delete_history(self, days: int) -> None:
         """Delete history entries older than ``days``."""
-        await self._connection.fetch(SQL["agent_history_sweep"], days)
+        await self._connection.fetch(SQL["agent_history_delete_old"], days)
 
     async def fenced_devices(self, group: str, families: Collection[str]) -> list[str]:
         """Devices of these families ("cuda") in the group that are withheld because they are unhealthy, as

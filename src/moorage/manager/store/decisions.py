@@ -31,7 +31,7 @@ class DecisionStore:
     async def append(self, group: str, segment: Segment, *, term: int, run: str, number: int) -> None:
         """Idempotent: a segment is stored once per ``run`` (of a manager) and ``number``."""
         await self._connection.fetch(
-            SQL["decisions_put"],
+            SQL["decisions_append"],
             group,
             _at(segment.begin),
             _at(segment.end),
@@ -51,7 +51,7 @@ class DecisionStore:
         """Segments that are needed to decode the interval. The first page begins with a full segment."""
         after = 0 if cursor is None else read_number_cursor(cursor)
         found = await self._db.fetch(SQL["decisions_list"], group, since, until, after, limit, PAGE_BYTES)
-        kept = await self._db.fetchrow(SQL["decisions_kept"], group)
+        kept = await self._db.fetchrow(SQL["decisions_interval"], group)
         return DecisionPage(
             items=[_segment(row) for row in found],
             # A page may be short because of PAGE_BYTES, so only an empty page is the last one.
@@ -91,8 +91,8 @@ class DecisionStore:
     async def trim(self, kept_s: float, max_bytes: int) -> int:
         """Delete segments older than ``kept_s`` seconds, then the oldest beyond ``max_bytes``; a bounded
         number per call. Returns how many were deleted."""
-        expired = await self._delete(SQL["decisions_sweep"], kept_s)
-        return expired + await self._delete(SQL["decisions_shrink"], max_bytes)
+        expired = await self._delete(SQL["decisions_delete_old"], kept_s)
+        return expired + await self._delete(SQL["decisions_delete_excess"], max_bytes)
 
     async def _delete(self, statement: str, limit: float) -> int:
         total = 0

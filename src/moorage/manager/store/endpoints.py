@@ -63,7 +63,7 @@ class EndpointStore:
                 f"resource_group {spec.resource_group!r} does not exist",
                 next_step="`moorage groups` lists them",
             )
-        if not row["made"]:
+        if not row["created"]:
             raise Conflict(
                 f"an endpoint is already called {spec.name!r}",
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",

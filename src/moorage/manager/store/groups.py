@@ -47,7 +47,7 @@ class GroupStore:
     async def with_pending(self) -> list[tuple[str, Policy]]:
         """Groups with pending sessions whose begin time and backoff have passed."""
         rows = await self._pass_connection.fetch(SQL["groups_pending"])
-        self.has_quotas = any(row["limited"] for row in rows)
+        self.has_quotas = any(row["has_quotas"] for row in rows)
         return [(row["name"], policy) for row in rows if (policy := _policy_or_none(row)) is not None]
 
     async def cursors(self, group: str) -> dict[str, AgentId]:

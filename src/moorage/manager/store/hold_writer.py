@@ -132,7 +132,7 @@ class HoldWriter:
             for hold in holds
         ]
         await self._connection.fetch(
-            SQL["holds_note"],
+            SQL["holds_record"],
             [hold.session_id for hold in holds],
             [pending[hold.session_id].revision for hold in holds],
             views,

@@ -70,8 +70,8 @@ CHECKS = (
         lambda _: ([old for old, _, _ in _STEPS], [e for _, e, _ in _STEPS], [new for _, _, new in _STEPS]),
         cheap=False,
     ),
-    Check("exits", "a live session has a deadline or a live kernel", lambda s: (s,)),
-    Check("ended", "an ended session has no live kernel", cheap=False),
+    Check("stuck", "a live session has a deadline or a live kernel", lambda s: (s,)),
+    Check("orphans", "an ended session has no live kernel", cheap=False),
     Check("leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True),
     Check(
         "kernels",

@@ -85,8 +85,8 @@ class KeyStore:
         row = await self._db.fetchrow(SQL["key_find"], sha256)
         if row is None:
             return None
-        if row["unnoted"]:
-            await self._connection.fetch(SQL["key_used"], row["id"])
+        if row["use_unrecorded"]:
+            await self._connection.fetch(SQL["key_record_use"], row["id"])
         owner = Owner(row["owner"], row["project"])
         return ApiKey(id=row["id"], name=row["name"], role=row["role"], owner=owner)
 

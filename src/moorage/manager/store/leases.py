@@ -13,7 +13,7 @@ class LeaseStore:
     async def acquire(self, holder: str, ttl_s: float) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another manager
         holds the lease."""
-        rows = await self._connection.fetch(SQL["lease_take"], holder, ttl_s)
+        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s)
         return int(rows[0]["term"]) if rows else None
 
     async def release(self, holder: str, term: int) -> None:

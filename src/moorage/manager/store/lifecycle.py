@@ -34,7 +34,7 @@ class LifecycleStore:
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
         """None for a session that has ended or does not exist."""
-        snapshots = _snapshots(await self._db.fetch(SQL["session_facts"], [session_id]))
+        snapshots = _snapshots(await self._db.fetch(SQL["session_snapshots"], [session_id]))
         return snapshots[0] if snapshots else None
 
     async def unsettled(
@@ -47,8 +47,10 @@ class LifecycleStore:
         signal.
         """
         if among is None:
-            among = {row["id"] for row in await self._read_connection.fetch(SQL["sessions_unsettled"], deep)}
-        rows = await self._read_connection.fetch(SQL["session_facts"], list(among)) if among else []
+            among = {
+                row["id"] for row in await self._read_connection.fetch(SQL["sessions_to_reconcile"], deep)
+            }
+        rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
         return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
 
     async def apply(self, transition: Transition) -> bool:
@@ -76,7 +78,7 @@ class LifecycleStore:
         starts_attempt = [i.event in NEW_ATTEMPT for i in items]
         subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
         rows = await self._write_connection.fetch(
-            SQL["session_move"],
+            SQL["session_transition"],
             [i.session_id for i in items],
             [i.old for i in items],
             [i.revision for i in items],
@@ -126,7 +128,7 @@ def _topics(transition: Transition, row: Any) -> set[Topic]:
 
 
 def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
-    """From rows of ``session_facts.sql``: one per kernel, ordered by session."""
+    """From rows of ``session_snapshots.sql``: one per kernel, ordered by session."""
     facts = []
     for _, group in groupby(rows, key=lambda r: r["id"]):
         kernel_rows = list(group)
@@ -158,7 +160,7 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 row["untried_agents"],
                 row["requeues"],
                 row["requeued_from"],
-                row["broken"] or "",
+                row["failed_dependencies"] or "",
             )
         )
     return facts

@@ -33,7 +33,7 @@ class OrderStore:
         the kernel.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
-        for row in await self._connection.fetch(SQL["agent_wanted"], list(wanted)):
+        for row in await self._connection.fetch(SQL["agent_desired_kernels"], list(wanted)):
             wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
         unknown = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]

@@ -48,7 +48,7 @@ class PeerStore:
         found = await self._db.fetchrow(SQL["authority_find"])
         if found is None:
             new = make()
-            rows = await self._connection.fetch(SQL["authority_keep"], new.certificate, new.key)
+            rows = await self._connection.fetch(SQL["authority_create"], new.certificate, new.key)
             # No row: another manager stored its own after the first read, and this statement did not see it
             # yet.
             found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
@@ -78,10 +78,10 @@ class PeerStore:
         rows = await self._db.fetch(SQL["join_token_list"])
         return [JoinTokenView.model_validate(dict(row)) for row in rows]
 
-    async def remove_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
+    async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Peers that joined with it stay. Raises ``NotFound``."""
         known = _UUID.fullmatch(token_id) is not None
-        rows = known and await self._connection.fetch(SQL["join_token_remove"], token_id, actor)
+        rows = known and await self._connection.fetch(SQL["join_token_delete"], token_id, actor)
         if not rows:
             raise NotFound(
                 f"there is no join token {token_id!r}", next_step="`moorage join-tokens list` lists them"
@@ -99,7 +99,9 @@ class PeerStore:
             rows = []  # another peer joined under that name at the same moment; the token was not used
         if rows:
             return Registration(rows[0]["id"], rows[0]["resource_group"])
-        token = await self._db.fetchrow(SQL["join_token_over"], request.verifier, request.kind, request.name)
+        token = await self._db.fetchrow(
+            SQL["join_token_rejection"], request.verifier, request.kind, request.name
+        )
         raise _join_error(request, token)
 
     async def find(self, peer_id: str) -> Peer | None:
@@ -114,7 +116,7 @@ class PeerStore:
 
     async def valid(self, peer_ids: Collection[str]) -> frozenset[str]:
         """The subset of these that is not revoked."""
-        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_left"], list(peer_ids)))
+        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_valid"], list(peer_ids)))
 
     async def all(self) -> list[PeerView]:
         rows = await self._db.fetch(SQL["peers_list"])
@@ -130,7 +132,7 @@ class PeerStore:
 
     async def delete_old_join_tokens(self, days: int) -> None:
         """Delete tokens that have been unusable for ``days``."""
-        await self._connection.fetch(SQL["join_tokens_sweep"], days)
+        await self._connection.fetch(SQL["join_tokens_delete_old"], days)
 
 
 def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden | Conflict:
@@ -151,7 +153,7 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
         return Forbidden(
             f"this join token expired at {row['expires_at']:%Y-%m-%dT%H:%M:%SZ}", next_step=again
         )
-    if row["taken"]:
+    if row["name_taken"]:
         return Conflict(
             f"another {request.kind} named {request.name!r} has joined",
             next_step=f"choose another name, or, if that one is gone for good: "

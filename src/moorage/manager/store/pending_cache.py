@@ -81,7 +81,7 @@ class PendingCache:
 
     async def _compare(self, group: str, queue: _Queue) -> None:
         try:
-            rows = await self._connection.fetch(SQL["pending_brief"], group)
+            rows = await self._connection.fetch(SQL["pending_versions"], group)
         except StoreUnavailable:
             queue.compared_at = None
             raise
@@ -95,7 +95,7 @@ class PendingCache:
     async def _read(self) -> None:
         stale, self._stale = self._stale, set()
         try:
-            rows = await self._connection.fetch(SQL["pending_rows"], list(stale))
+            rows = await self._connection.fetch(SQL["pending_sessions"], list(stale))
         except StoreUnavailable:
             self._stale |= stale
             raise

@@ -19,9 +19,9 @@ def _micros(at: datetime) -> int:
 
 
 def pending(row: Row) -> Pending:
-    """From a row of ``pending_rows.sql``, which returns only sessions whose backoff and begin time have
+    """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin time have
     passed."""
-    dependencies = row["waits_on"] or ()
+    dependencies = row["unmet_dependencies"] or ()
     failed = tuple(SessionId(other) for other, state in dependencies if state == "failed")
     cluster = parse_spec(row["cluster_spec"]) if row["cluster_spec"] else None
     return Pending(
@@ -60,17 +60,17 @@ def _device(
     free: int,
     capacity: int,
     healthy: bool,
-    near: str,
+    topology: str,
     peers: frozenset[DeviceId],
     parts: tuple[int, int],
 ) -> DeviceState:
     """Cached, because most devices of a thousand agents are in the same few states: all free, or all
     allocated.
 
-    ``near``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology. ``parts``: share
+    ``topology``: ``numa|nvlink_domain|parent``; "" if the agent does not report topology. ``parts``: share
     quantum and minimum of the agent.
     """
-    numa, _, parent = near.split("|") if near else ("", "", "")
+    numa, _, parent = topology.split("|") if topology else ("", "", "")
     quantum, minimum = (WHOLE_DEVICE, 1) if parent else parts  # a slice is allocated whole
     return DeviceState(
         DeviceId(device),
@@ -87,21 +87,22 @@ def _device(
 
 
 @lru_cache(maxsize=65_536)
-def _nvlink_domains(devices: tuple[str, ...], near: tuple[str, ...]) -> Mapping[str, frozenset[DeviceId]]:
-    """Devices of one agent that are connected with each other, by ``near``. Cached: topology rarely
-    changes."""
+def _nvlink_domains(
+    devices: tuple[str, ...], topologies: tuple[str, ...]
+) -> Mapping[str, frozenset[DeviceId]]:
+    """Devices of one agent in the same NVLink domain, by topology. Cached: topology rarely changes."""
     found: dict[str, set[DeviceId]] = {}
-    for device, where in zip(devices, near, strict=True):
-        if nvlink_domain := where.split("|")[1]:
+    for device, topology in zip(devices, topologies, strict=True):
+        if nvlink_domain := topology.split("|")[1]:
             found.setdefault(nvlink_domain, set()).add(DeviceId(device))
-    return {where: frozenset(found.get(where.split("|")[1], ())) for where in near}
+    return {topology: frozenset(found.get(topology.split("|")[1], ())) for topology in topologies}
 
 
 _NO_PEERS: frozenset[DeviceId] = frozenset()
 
 
 def running_kernels(rows: Iterable[Row]) -> dict[AgentId, tuple[Running, ...]]:
-    """Running kernels by agent, from rows of ``agent_running.sql``."""
+    """Running kernels by agent, from rows of ``agent_running_kernels.sql``."""
     found: dict[AgentId, list[Running]] = {}
     for row in rows:
         held = zip(row["slots"] or (), row["devices"] or (), row["amounts"] or (), strict=True)
@@ -147,24 +148,24 @@ def agent_states(
         parts = row["share_quantum"], row["share_minimum"]
         running = kernels.get(AgentId(row["id"]), ())
         if row["slots"] is not None:
-            near = row["near"]
-            domains = _nvlink_domains(tuple(row["devices"]), tuple(near)) if near else {}
-            topology = near or [""] * len(row["slots"])
+            reported = row["topology"]
+            domains = _nvlink_domains(tuple(row["devices"]), tuple(reported)) if reported else {}
+            topologies = reported or [""] * len(row["slots"])
             slots = zip(
                 row["slots"],
                 row["devices"],
                 row["offered"],
                 row["used"],
                 row["healthy"],
-                topology,
+                topologies,
                 strict=True,
             )
-            for slot, device, offered, used, healthy, where in slots:
+            for slot, device, offered, used, healthy, topology in slots:
                 # An agent that restarted with fewer resources may offer less than is in use.
                 available = max(0, offered - used)
                 if device:
-                    peers = domains.get(where, _NO_PEERS)
-                    devices.append(_device(device, slot, available, offered, healthy, where, peers, parts))
+                    peers = domains.get(topology, _NO_PEERS)
+                    devices.append(_device(device, slot, available, offered, healthy, topology, peers, parts))
                 else:
                     free[slot], capacity[slot] = available, offered
         found.append(

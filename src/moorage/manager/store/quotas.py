@@ -20,7 +20,7 @@ from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 _COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-_SESSIONS = ""  # the slot name under which usage_rows.sql counts sessions
+_SESSIONS = ""  # the slot name under which quota_usage.sql counts sessions
 Usage = Mapping[tuple[str, str], Mapping[str, int]]
 
 
@@ -65,7 +65,7 @@ class QuotaStore:
         uses_drf = policy.strategy == "drf"
         if not quotas and not uses_drf:
             return (), None
-        rows = await self._db.fetch(SQL["usage_rows"])
+        rows = await self._db.fetch(SQL["quota_usage"])
         used = _sum_by_scope(rows)
         in_group = [row for row in rows if row["resource_group"] == group and row["slot"] != _SESSIONS]
         return (
@@ -77,9 +77,9 @@ class QuotaStore:
         rows = list(rows)
         if not rows:
             return []
-        used = _sum_by_scope(await self._db.fetch(SQL["usage_rows"]))
+        used = _sum_by_scope(await self._db.fetch(SQL["quota_usage"]))
         pending: dict[tuple[str, str], int] = {}
-        for row in await self._db.fetch(SQL["waiting_counts"]):
+        for row in await self._db.fetch(SQL["pending_counts"]):
             for scope, column in _COLUMNS.items():
                 pending[scope, row[column]] = pending.get((scope, row[column]), 0) + row["n"]
         views = []
@@ -104,7 +104,7 @@ def _quota(row: Any, used: Mapping[str, int]) -> Quota:
 
 
 def _sum_by(rows: Iterable[Any], column: str) -> dict[str, dict[str, int]]:
-    """Sums of ``usage_rows.sql`` by ``column`` and slot."""
+    """Sums of ``quota_usage.sql`` by ``column`` and slot."""
     sums: dict[str, dict[str, int]] = {}
     for row in rows:
         slots = sums.setdefault(row[column], {})

@@ -107,12 +107,12 @@ class ReportStore:
             return
         try:
             rows = await self._heartbeat_connection.fetch(
-                SQL["agent_heard"], list(heartbeats), *zip(*heartbeats.values(), strict=True)
+                SQL["agent_heartbeat"], list(heartbeats), *zip(*heartbeats.values(), strict=True)
             )
         except StoreUnavailable:
             self._heartbeats = heartbeats | self._heartbeats
             return
-        returned = [AgentId(row["id"]) for row in rows if row["was"] != "ALIVE"]
+        returned = [AgentId(row["id"]) for row in rows if row["old_status"] != "ALIVE"]
         self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
         self._notifier.notify_capacity(returned)
 
@@ -178,7 +178,7 @@ class ReportStore:
 
     def _notify(self, changed: Sequence[AgentId], written: Sequence[Any], freed: Collection[AgentId]) -> None:
         sessions = {SessionId(row["session_id"]) for row in written}
-        affects_routes = any(row["routed"] for row in written)
+        affects_routes = any(row["has_port"] for row in written)
         # Not in this process, which has just applied these reports.
         self._notifier.notify_orders(changed, local=False)
         self._notifier.notify_kernels(sessions)
@@ -207,9 +207,9 @@ class ReportStore:
         refused = {
             agent_id: refusal_of(submitted[agent_id], row)
             for row in rows
-            if not row["taken"] and (agent_id := AgentId(row["id"]))
+            if not row["accepted"] and (agent_id := AgentId(row["id"]))
         }
-        accepted = [row for row in rows if row["taken"]]
+        accepted = [row for row in rows if row["accepted"]]
         reports = [report for agent_id, report in submitted.items() if agent_id not in refused]
         changed = {AgentId(row["id"]) for row in accepted if row["old_status"] != "ALIVE"}
         old = {row["id"]: row["old_incarnation"] for row in accepted}
@@ -241,7 +241,7 @@ class ReportStore:
         agents whose stream is not registered have no entry."""
         found: dict[AgentId, list[Any]] = {}
         for row in await self._kernel_connection.fetch(
-            SQL["agent_beat"],
+            SQL["agent_touch"],
             [item.agent_id for item in items],
             [item.report.incarnation for item in items],
             [item.report.stream for item in items],
@@ -350,8 +350,10 @@ def _changes(item: _Submission, stored: Sequence[Any]) -> list[KernelChange]:
         for row in stored
         if (status := Status(row["status"])) not in TERMINAL
     ]
-    doing = {KernelId(row["id"]): row["doing"] for row in stored if row["doing"] is not None}
-    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted, doing)
+    start_details = {
+        KernelId(row["id"]): row["start_detail"] for row in stored if row["start_detail"] is not None
+    }
+    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted, start_details)
 
 
 def _released(item: _Submission, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:

@@ -16,7 +16,7 @@ class RouteStore:
 
     async def table(self) -> RouteTable:
         """The table with generation 0: the route feed numbers it."""
-        models = model_routes(await self._db.fetch(SQL["route_rows"]))
+        models = model_routes(await self._db.fetch(SQL["model_routes"]))
         keys = await self._keys.grants()
         apps = app_routes(await self._db.fetch(SQL["app_routes"]))
         return RouteTable(0, models, keys, apps, await self._access_tokens())

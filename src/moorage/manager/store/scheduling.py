@@ -84,7 +84,9 @@ class SchedulingStore:
         agents = await self._agents.peek(group)
         if agents is None:
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
-            kernel_rows = await self._db.fetch(SQL["agent_running"], [row["id"] for row in agent_rows])
+            kernel_rows = await self._db.fetch(
+                SQL["agent_running_kernels"], [row["id"] for row in agent_rows]
+            )
             agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         quotas, usage = await self._quotas.shares(group, policy)

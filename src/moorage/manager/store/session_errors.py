@@ -43,13 +43,13 @@ def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError |
         return Conflict(
             f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
             f"{', '.join(row['types_allowed'])}",
-            next_step="use another resource group; `moorage groups describe` tells what each allows",
+            next_step="use another resource group; `moorage groups describe` shows what each allows",
         )
-    if row["wrong_why"] is not None:
-        return invalid_dependency(spec, owner, row["wrong_at"], row["wrong_why"], row["wrong_project"])
-    if row["crowded_scope"] is not None:
+    if row["invalid_why"] is not None:
+        return invalid_dependency(spec, owner, row["invalid_at"], row["invalid_why"], row["invalid_project"])
+    if row["quota_scope"] is not None:
         return QuotaExceeded(
-            f"{row['crowded_scope']} {row['crowded_name']!r} may have {row['crowded_limit']} pending "
+            f"{row['quota_scope']} {row['quota_name']!r} may have {row['quota_limit']} pending "
             "sessions, and has as many",
             next_step="wait until some have started, stop some, or ask an administrator for a larger quota",
         )

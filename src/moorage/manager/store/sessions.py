@@ -94,24 +94,24 @@ class SessionStore:
             row = await self._creates.submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
             row = None
-        if row is not None and not row["seen"]:
+        if row is not None and not row["repeated"]:
             rejected = session_errors.create_rejected(spec, new.owner, row)
             if row["created_at"] is not None or rejected is not None:
                 return self._created(new, row), False
         before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
             raise session_errors.name_taken(new.name)
-        if before["asked"] != new.request_digest:
+        if before["request_digest"] != new.request_digest:
             raise session_errors.key_reused(idempotency_key.key)
         return await self.get(before["session_id"]), True
 
     async def delete_idempotency_keys(self) -> None:
         """Delete keys older than ``IDEMPOTENCY_KEYS_KEPT_HOURS``."""
-        await self._create_connection.fetch(SQL["idempotency_sweep"], IDEMPOTENCY_KEYS_KEPT_HOURS)
+        await self._create_connection.fetch(SQL["idempotency_delete_old"], IDEMPOTENCY_KEYS_KEPT_HOURS)
 
     async def delete_ended(self, days: int) -> int:
         """Delete up to a thousand sessions that ended ``days`` ago. Returns how many were deleted."""
-        return len(await self._db.fetch(SQL["history_sweep"], days))
+        return len(await self._db.fetch(SQL["sessions_delete_ended"], days))
 
     def _new(
         self,
@@ -209,7 +209,7 @@ class SessionStore:
         if not dependencies and not has_clusters and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
             created = await self._create_connection.fetch(SQL["session_create"], *columns)
-            self._has_pending_quotas = created[0]["limited"]
+            self._has_pending_quotas = created[0]["has_pending_quotas"]
         if dependencies or has_clusters or self._has_pending_quotas:
             created = await self._create_connection.fetch(
                 SQL["session_create_checked"],
@@ -221,14 +221,14 @@ class SessionStore:
                 [d.on for _, _, d in dependencies],
                 *_cluster_columns(items),
             )
-            self._has_pending_quotas = created[0]["limited"]
+            self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created
 
     # -- read --
 
     async def find(self, ref: str, project: str | None = None) -> SessionId:
         """The id of the session that ``get`` would return. Raises ``NotFound``."""
-        row = await self._db.fetchrow(SQL["session_ref"], rows.as_uuid(ref), ref, project)
+        row = await self._db.fetchrow(SQL["session_find"], rows.as_uuid(ref), ref, project)
         if row is None:
             raise session_errors.session_not_found(ref)
         return SessionId(row["id"])

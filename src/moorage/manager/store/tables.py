@@ -277,7 +277,7 @@ leases = _table(
 idempotency_keys = _table(
     "idempotency_keys",
     ("scope", "key"),
-    {"scope": Text(), "key": Text(), "asked": Text(), "session_id": _ID, "created_at": _TZ},
+    {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": _ID, "created_at": _TZ},
 )
 
 decisions = _table(

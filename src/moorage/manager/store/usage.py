@@ -73,7 +73,7 @@ class UsageStore:
         """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded number of
         rows per call."""
         await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
-        await self._connection.fetch(SQL["usage_sweep"], float(keep_s), ROLL_UP_BATCH)
+        await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
 
     async def of_session(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
         """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises

@@ -1,4 +1,5 @@
--- For a live session; what expired long ago goes on the way.
+-- Create an access token to an app of a live session ($2), and delete that session's tokens that expired a week ago.
+-- No row: the session has ended or does not exist.
 WITH old AS (
     DELETE FROM access_tokens WHERE session_id = $2::uuid AND expires_at < now() - interval '7 days'
 )

@@ -1,2 +1,2 @@
--- The agents of a group, by name only.
+-- The ids of a group's agents.
 SELECT id FROM agents WHERE resource_group = $1

@@ -1,5 +1,5 @@
--- What an agent must know of each of these kernels, with their devices; in a cluster also where the others are, and the
--- key pair that they share.
+-- What an agent must know to run these kernels: spec and devices. For a cluster also the addresses of its kernels and the
+-- SSH key pair that they share.
 SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
        e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')

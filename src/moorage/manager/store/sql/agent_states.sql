@@ -1,7 +1,8 @@
--- The agents of a group, each with its slots in arrays that go together, for a snapshot. `near`: what lies near each
--- device (NUMA node, NVLink domain, parent), where an agent tells that. `kernels`: how many live there, where that is limited.
+-- The agents of a group ($1) for a snapshot, each with its slots in parallel arrays. `topology`: NUMA node, NVLink domain
+-- and parent of each device, NULL if the agent reports none of them. `kernels`: the number of live kernels, where it is
+-- limited.
 SELECT a.id, a.resource_group, a.status = 'ALIVE' AS available, a.draining, a.runtimes, a.engines, a.arch, a.labels,
-       s.slots, s.devices, s.offered, s.used, s.healthy, s.near, a.max_kernels, a.share_quantum, a.share_minimum,
+       s.slots, s.devices, s.offered, s.used, s.healthy, s.topology, a.max_kernels, a.share_quantum, a.share_minimum,
        CASE WHEN a.max_kernels IS NOT NULL THEN (
            SELECT count(*) FROM kernels k
            WHERE k.agent_id = a.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) END AS kernels
@@ -9,7 +10,7 @@ FROM agents a, LATERAL (
     SELECT array_agg(c.slot) AS slots, array_agg(c.device_id) AS devices, array_agg(c.offered) AS offered,
            array_agg(c.used) AS used, array_agg(c.healthy) AS healthy,
            CASE WHEN bool_or(c.numa IS NOT NULL OR c.nvlink_domain <> '' OR c.parent <> '')
-                THEN array_agg(concat(c.numa, '|', c.nvlink_domain, '|', c.parent)) END AS near
+                THEN array_agg(concat(c.numa, '|', c.nvlink_domain, '|', c.parent)) END AS topology
     FROM (SELECT * FROM agent_slots WHERE agent_id = a.id ORDER BY slot, device_id) c) s
 WHERE a.resource_group = $1
 ORDER BY a.id

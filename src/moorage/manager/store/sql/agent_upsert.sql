@@ -1,9 +1,10 @@
--- Agents were heard that are new, back, or changed: their facts and their time ($1: one object each). Says of each
--- whether it was taken in, and what it was before, so that a return can be told, and a refusal explained.
+-- Register agents that are new, have returned or have changed ($1: one object each). Returns for each whether it was
+-- accepted, and its previous state, so that a return can be announced and a refusal explained.
 --
--- Refused is a stream that is older than the newest one known (0: uncounted): it comes late, from a manager that was
--- held up, or from a process that was replaced. And another identity, until the known one is lost and its kernels
--- are given up: else they would be ordered from the newcomer, and run twice.
+-- Two kinds of reports are refused. One is a report through a stream older than the newest one (0: streams are not
+-- counted): it was delayed in another manager, or its process was replaced. The other is a report under another identity,
+-- until the known agent is LOST and its kernels are given up. Otherwise the new agent would be ordered to run those
+-- kernels, and they would run twice.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
@@ -11,7 +12,7 @@ WITH input AS (
         share_quantum integer, share_minimum integer)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address FROM agents a JOIN input i ON i.id = a.id
-), now_known AS (
+), registered AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                              runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
@@ -33,6 +34,6 @@ WITH input AS (
           END
     RETURNING a.id
 )
-SELECT i.id, n.id IS NOT NULL AS taken, b.status AS old_status, b.identity AS old_identity,
+SELECT i.id, r.id IS NOT NULL AS accepted, b.status AS old_status, b.identity AS old_identity,
        b.incarnation AS old_incarnation, b.address AS old_address
-FROM input i LEFT JOIN now_known n USING (id) LEFT JOIN before b USING (id)
+FROM input i LEFT JOIN registered r USING (id) LEFT JOIN before b USING (id)

@@ -1,14 +1,15 @@
--- Free what these kernels held ($1), which their agents no longer show alive: only those that have ended, each on
--- the agent that said so ($2), through its newest stream ($3; none becomes the newest meanwhile). Kernels that were given up (agent lost) come through here too, when their agent is
--- heard again. Counters are locked in one order, as in session_place.sql. Gives the agents that have room again.
+-- Free the allocations of ended kernels ($1) that their agents no longer report as alive. Each kernel must have been
+-- reported by its own agent ($2) through that agent's newest stream ($3); FOR SHARE keeps a newer stream from registering
+-- until this commits. Kernels that were given up with a lost agent are freed here as well, when the agent reports again.
+-- Counters are locked in the same order as in session_place.sql. Returns the agents that have free capacity again.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS i(kernel_id, agent_id, stream)
-), speaking AS (
+), reporting AS (
     SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
     WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
 ), freed AS (
     UPDATE allocations a SET released_at = now()
-    FROM input i, kernels k, speaking p
+    FROM input i, kernels k, reporting p
     WHERE p.id = i.agent_id AND a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND a.released_at IS NULL
       AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
     RETURNING a.agent_id, a.slot, a.device_id, a.amount

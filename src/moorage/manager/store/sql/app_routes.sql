@@ -1,4 +1,4 @@
--- Service ports that proxies may lead to: of running sessions' first kernels.
+-- Service ports that proxies may relay to: those of main kernels of running sessions.
 SELECT k.session_id, p.name, p.protocol, p.base_path, p.host, p.port, CASE WHEN p.guarded THEN k.secret ELSE '' END AS key,
        s.owner AS "user", s.project
 FROM service_ports p JOIN kernels k ON k.id = p.kernel_id

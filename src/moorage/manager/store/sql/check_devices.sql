@@ -1,5 +1,5 @@
--- Slots given out above their capacity, a whole device with a second holder, and live kernels that no longer
--- hold what they were given.
+-- Slots allocated beyond their capacity, whole devices with a second holder, and live kernels whose allocations were
+-- freed.
 SELECT c.agent_id || ' ' || c.slot || ' ' || c.device_id AS subject,
        'held ' || sum(a.amount) || ' of ' || c.capacity || ' by kernels ' || string_agg(a.kernel_id::text, ', ') AS detail
 FROM allocations a JOIN agent_slots c USING (agent_id, slot, device_id)

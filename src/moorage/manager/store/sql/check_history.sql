@@ -1,7 +1,8 @@
--- Histories with a gap, a step that is not in the table ($1 from, $2 event, $3 to), or another end than the session.
+-- Histories with a gap, with a transition that is not in the table ($1 from, $2 event, $3 to), or whose last entry
+-- differs from the session.
 WITH steps AS (
     SELECT session_id, revision, event, from_status, to_status,
-           row_number() OVER w AS n, lag(to_status) OVER w AS came_from, lead(revision) OVER w IS NULL AS last
+           row_number() OVER w AS n, lag(to_status) OVER w AS previous, lead(revision) OVER w IS NULL AS last
     FROM session_history WINDOW w AS (PARTITION BY session_id ORDER BY revision)
 ), allowed AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS t(from_status, event, to_status)
@@ -12,9 +13,9 @@ UNION ALL
 SELECT session_id::text, 'row ' || n || ' has revision ' || revision FROM steps WHERE revision <> n
 UNION ALL
 SELECT session_id::text, 'revision ' || revision || ': ' || event || ' from ' || coalesce(from_status, 'nothing')
-       || ' to ' || to_status || ' after ' || coalesce(came_from, 'nothing')
+       || ' to ' || to_status || ' after ' || coalesce(previous, 'nothing')
 FROM steps
-WHERE from_status IS DISTINCT FROM came_from
+WHERE from_status IS DISTINCT FROM previous
    OR CASE WHEN revision = 1 THEN (event, to_status) <> ('created', 'PENDING')
       ELSE (from_status, event, to_status) NOT IN (SELECT * FROM allowed) END
 UNION ALL

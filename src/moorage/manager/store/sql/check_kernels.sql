@@ -1,5 +1,5 @@
--- Kernels whose status does not go with their session's ($1 session status, $2 kernel status: the pairs that do),
--- kernels of an earlier attempt that are still wanted, and of an attempt that is not there yet.
+-- Kernels whose status is inconsistent with their session's ($1 session status, $2 kernel status: the consistent pairs),
+-- kernels of an earlier attempt that should still run, and kernels of an attempt that does not exist yet.
 SELECT k.id::text AS subject, 'it is ' || k.status || ', its session ' || s.id || ' is ' || s.status AS detail
 FROM kernels k JOIN sessions s ON s.id = k.session_id
 WHERE k.attempt = s.attempt

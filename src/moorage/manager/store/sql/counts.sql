@@ -1,4 +1,4 @@
--- For /metrics: live sessions by status and group, agents by status (those that were not forgotten).
+-- Live sessions, and agents that were not forgotten, by status and group, for metrics.
 SELECT 'session' AS kind, status, resource_group, count(*) AS n FROM sessions
 WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') GROUP BY 2, 3
 UNION ALL

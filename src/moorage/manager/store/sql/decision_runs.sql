@@ -1,5 +1,5 @@
--- The kernels of a group ($1) that held something between $2 and $3, after $4, at most $5, in the order of their ids. Reads
--- the kernels one after the other by their key: what ended long before is passed over without a look at what it held.
+-- The kernels of a group ($1) that held allocations between $2 and $3, with an id after $4, at most $5, ordered by id. Reads
+-- kernels by primary key, and allocations only of those that had not ended long before.
 SELECT k.id, k.session_id, s.name, k.agent_id, s.owner, s.project, s.priority, s.endpoint_id,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8)
          + (s.spec ->> 'stop_grace_s')::float8 AS limit_s,
@@ -10,7 +10,8 @@ FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
            array_agg(a.slot) AS slots, array_agg(a.device_id) AS devices, array_agg(a.amount) AS amounts
     FROM (SELECT * FROM allocations WHERE kernel_id = k.id ORDER BY slot, device_id) a) h
 WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = $1
-  -- One that was given up with its agent holds on until that is heard again: a day, say.
+  -- A kernel that was given up with a lost agent holds its allocations until the agent reports again. A day is allowed
+  -- for that.
   AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR k.status_since > $2::timestamptz - interval '1 day')
   AND h.taken_at < $3 AND (h.released_at IS NULL OR h.released_at > $2)
 ORDER BY k.id LIMIT $5

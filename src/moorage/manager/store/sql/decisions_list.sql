@@ -1,5 +1,5 @@
--- The segments of a group ($1) that are needed to read what was decided from $2 to $3: from the last whole one on that
--- begins by then, else from the first that is kept. After $4, at most $5 rows and about $6 bytes, but at least one row.
+-- The segments of a group ($1) that are needed to decode the interval from $2 to $3. They begin with the last full segment
+-- before the interval, or the first one that is kept. After id $4; at most $5 rows and about $6 bytes, but at least one row.
 WITH begin AS (
     SELECT coalesce(
         (SELECT d.id FROM decisions d WHERE d.resource_group = $1 AND d.whole AND d.from_at <= $2

@@ -1,5 +1,5 @@
--- Whether what a session of a project ($4) would depend on ($1, with its id in $2 where it is one, and how it must end in
--- $3) has ended so; `why`: it may not be depended upon. It is found and refused as session_create_checked.sql does it.
+-- The states of dependencies that a session of a project ($4) names: $1 name or id, $2 the id if it is one, $3 condition.
+-- `why`: the reason for which it is invalid. References are resolved and rejected as in session_create_checked.sql.
 SELECT s.id, dependency_state(d.condition, s.status, s.result) AS state, s.project,
        CASE WHEN s.id IS NULL THEN 'unknown' WHEN s.project <> $4 THEN 'foreign'
             WHEN d.condition = 'success' AND s.type <> 'batch' THEN 'no-result' END AS why

@@ -1,4 +1,4 @@
--- A change also lifts a give-up: replicas that failed before it no longer count.
+-- A change also ends a give-up: replicas that failed before it no longer count (they are older than changed_at).
 UPDATE endpoints SET replicas = $2, spec = jsonb_set(spec, '{replicas}', to_jsonb($2::int)),
     revision = revision + 1, changed_at = now()
 WHERE name = $1 AND deleted_at IS NULL RETURNING id

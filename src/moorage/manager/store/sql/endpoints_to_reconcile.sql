@@ -1,4 +1,4 @@
--- Endpoints that exist, and deleted ones that still have live replicas.
+-- Endpoints that are not deleted, and deleted ones that still have live replicas.
 SELECT e.id, e.name, e.spec, e.replicas, e.changed_at, e.deleted_at, e.owner, e.project FROM endpoints e
 WHERE e.deleted_at IS NULL OR EXISTS (
     SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))

@@ -1,2 +1,2 @@
--- round-robin: the agent that was chosen last, by architecture as asked for.
+-- For round-robin: the agent that was chosen last, by requested architecture.
 SELECT cursors FROM resource_groups WHERE name = $1

@@ -1,2 +1,2 @@
--- What was made under a key before, and what was asked for then.
-SELECT session_id, asked FROM idempotency_keys WHERE scope = $1 AND key = $2
+-- The session that was created under an idempotency key, and the digest of that request.
+SELECT session_id, request_digest FROM idempotency_keys WHERE scope = $1 AND key = $2

@@ -1,15 +1,15 @@
--- Write what agents saw of their kernels: compare-and-swap on each kernel's old status, by its own agent only, and only
--- through its newest stream ($12): none becomes the newest meanwhile (FOR SHARE).
--- `routed`: it listens, so that proxies may care.
+-- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3). The kernel must belong to
+-- the reporting agent, and the report must have come through that agent's newest stream ($12); FOR SHARE keeps a newer
+-- stream from registering until this commits. `has_port`: the kernel listens, so routes may be affected.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
                          $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[])
     AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream)
-), speaking AS (
+), reporting AS (
     SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
     WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
 ), locked AS (
-    SELECT i.* FROM kernels k JOIN input i ON k.id = i.id JOIN speaking p ON p.id = i.agent_id
+    SELECT i.* FROM kernels k JOIN input i ON k.id = i.id JOIN reporting p ON p.id = i.agent_id
     WHERE k.status = i.old AND k.agent_id = i.agent_id ORDER BY k.id FOR NO KEY UPDATE OF k
 )
 UPDATE kernels k SET
@@ -18,9 +18,9 @@ UPDATE kernels k SET
     port = CASE WHEN i.port > 0 THEN i.port ELSE k.port END,
     exit_code = coalesce(i.exit_code, k.exit_code),
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
-    -- What was being done for a start is no news any more once it has gone on.
+    -- The detail of a start step is obsolete when the status changes.
     detail = CASE WHEN i.detail = '' AND i.new = k.status THEN k.detail ELSE i.detail END,
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.session_id, k.port > 0 AS routed
+RETURNING k.session_id, k.port > 0 AS has_port

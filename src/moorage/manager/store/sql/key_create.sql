@@ -1,4 +1,4 @@
--- Of one name there is one key that is not revoked (index one_live_key_per_name): if there is, nothing is made.
+-- No row: a key of that name exists and is not revoked (index one_live_key_per_name).
 INSERT INTO api_keys (id, name, role, prefix, sha256, owner, project, expires_at, created_by)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING

@@ -1,5 +1,5 @@
--- An admin's key goes only if another one stays that never expires. All admins' keys are locked in one order, so two
--- that revoke each other's at once are told so one after the other.
+-- An admin key is revoked only if another admin key that never expires remains. All admin keys are locked in one order, so
+-- two admins who revoke each other's keys at once are serialized, and the second revocation is refused.
 WITH admins AS (
     SELECT id, expires_at FROM api_keys WHERE role = 'admin' AND revoked_at IS NULL ORDER BY id FOR UPDATE
 )

@@ -2,7 +2,7 @@ WITH revoked AS (
     UPDATE link_peers SET revoked_at = now(), revoked_by = $3
     WHERE kind = $1 AND name = $2 AND revoked_at IS NULL
     RETURNING id, kind, name, resource_group, joined_at, certificate_until, token_id AS token
-), noted AS (
+), logged AS (
     INSERT INTO agent_history (agent_id, event, actor) SELECT name, 'revoke', $3 FROM revoked WHERE kind = 'agent'
 )
 SELECT * FROM revoked

@@ -1,4 +1,4 @@
--- Set a quota whole. No row: the resource group that it is for does not exist.
+-- Replace a quota. No row: its resource group does not exist.
 INSERT INTO quotas (scope, name, slots, sessions, pending, changed_by)
 SELECT $1, $2, $3::jsonb, $4::int, $5::int, $6
 WHERE $1 <> 'group' OR EXISTS (SELECT FROM resource_groups WHERE name = $2)

@@ -1,5 +1,5 @@
--- Set counters to a recount. A slot that somebody changes meanwhile is left alone: `used` must still be what
--- the recount saw.
+-- Set usage counters to the sum of allocations. A slot that changes meanwhile is left alone: `used` must still be what the
+-- sum was compared with.
 WITH wrong AS (
     SELECT c.agent_id, c.slot, c.device_id, c.used, coalesce(h.held, 0) AS held
     FROM agent_slots c LEFT JOIN (

@@ -1,4 +1,4 @@
--- Free what ended kernels hold although their live agent saw them end more than $1 seconds ago.
+-- Free allocations of ended kernels more than $1 seconds after their agent, which is ALIVE, saw them end.
 WITH freed AS (
     UPDATE allocations a SET released_at = now()
     FROM kernels k, agents n

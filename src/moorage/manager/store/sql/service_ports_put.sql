@@ -1,5 +1,6 @@
--- What live kernels offer, as their agents say through their newest stream. Of an agent, a port is one kernel's: one
--- that has ended makes way, one that lives does not. Rows come back for what is the kernel's own now.
+-- Write the service ports of live kernels, as reported through the newest stream of their agents. A port of an agent belongs
+-- to one kernel at a time: a live kernel takes it over from one that has ended, never from a live one. Returns the ports
+-- that belong to the reported kernels now.
 WITH input AS (
     SELECT DISTINCT ON (agent_id, port) *
     FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::boolean[],

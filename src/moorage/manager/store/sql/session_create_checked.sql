@@ -1,22 +1,21 @@
--- As session_create.sql, with what is asked of some only: dependencies, the further kernels of clusters and their keys,
--- and quotas of waiting sessions.
+-- As session_create.sql, for what only some sessions need: dependencies, sub kernels of clusters with their SSH keys, and
+-- quotas of pending sessions.
 --
--- Create sessions with their first kernel, what they depend on, the first row of their history, and the key under
--- which each may be asked for again; one row back per input. Nothing is made for a name that is live already (index
--- sessions_live_name), an unknown group or one that does not allow its type, a dependency that is none (`wrong`), a
--- quota of waiting sessions that is full (`crowded`), or a key that was used before (`seen`). Of two that use a key at
--- the same moment, the primary key of idempotency_keys refuses the statement of one, which then finds the other's.
+-- Create sessions, each with its kernels, its dependencies, its first history entry and its idempotency key. One row per
+-- input. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), or when a quota
+-- of pending sessions is used up (`over_quota`).
 --
--- What a session depends on must be there before it, and is never changed: so no circle can be made. Whoever waits is
--- counted up to the limit by waiting_now (migration 0011), one statement after the other, and those of this one with them.
+-- A dependency must exist before the session and never changes, so there can be no cycle. Pending sessions are counted up
+-- to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time; sessions of this statement
+-- count as well.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
         $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
         $16::text[], $17::text[], $18::timestamptz[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
-                         created_by, pending_s, kernel_id, secret, scope, key, asked, owner, project, starts_at, n)
-), seen AS (
+                         created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at, n)
+), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
 ), named AS (
     SELECT d.n, d.at, d.condition, s.id, s.type, s.project
@@ -25,7 +24,7 @@ WITH input AS (
         SELECT id, type, project FROM sessions WHERE id = d.as_id OR name = d.ref
         ORDER BY (id = d.as_id) IS TRUE DESC, (status IN ('TERMINATED', 'CANCELLED', 'ERROR')), created_at DESC LIMIT 1) s
     ON true
-), wrong AS (
+), invalid AS (
     SELECT DISTINCT ON (d.n) d.n, d.at, CASE WHEN d.id IS NULL THEN 'unknown' WHEN d.project <> i.project THEN 'foreign'
                                              ELSE 'no-result' END AS why, d.project
     FROM named d JOIN input i USING (n)
@@ -34,54 +33,54 @@ WITH input AS (
 ), counted AS (
     SELECT i.n, v.scope, v.name FROM input i
     CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)
-    WHERE i.n NOT IN (SELECT n FROM seen)
-), crowded AS (
+    WHERE i.n NOT IN (SELECT n FROM repeated)
+), over_quota AS (
     SELECT DISTINCT ON (i.n) i.n, i.scope, i.name, i.pending
     FROM (SELECT c.n, w.*, row_number() OVER (PARTITION BY w.scope, w.name ORDER BY c.n) AS nth
-          FROM counted c JOIN waiting_now((SELECT array_agg(scope) FROM counted), (SELECT array_agg(name) FROM counted)) w
+          FROM counted c JOIN lock_pending_quotas((SELECT array_agg(scope) FROM counted), (SELECT array_agg(name) FROM counted)) w
           USING (scope, name)) i
     WHERE i.there + i.nth > i.pending
     ORDER BY i.n, i.scope DESC
-), made AS (
+), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
                           created_by, deadline_at, owner, project, starts_at, dependencies)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
            i.owner, i.project, i.starts_at, (SELECT count(*) FROM named d WHERE d.n = i.n)
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
-    WHERE i.n NOT IN (SELECT n FROM seen) AND i.n NOT IN (SELECT n FROM wrong) AND i.n NOT IN (SELECT n FROM crowded)
+    WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
     ORDER BY i.n
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, deadline_at
-), kerneled AS (
+), kernels_added AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
-    SELECT i.kernel_id, i.id, 1, 'PENDING', i.secret FROM input i JOIN made USING (id)
-), subbed AS (
+    SELECT i.kernel_id, i.id, 1, 'PENDING', i.secret FROM input i JOIN created USING (id)
+), subs_added AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role, cluster_index)
     SELECT u.id, i.id, 1, 'PENDING', u.secret, 'sub' || u.index, 'sub', u.index
     FROM unnest($24::int[], $25::int[], $26::uuid[], $27::text[]) AS u(n, index, id, secret)
-    JOIN input i USING (n) JOIN made ON made.id = i.id
-), paired AS (
+    JOIN input i USING (n) JOIN created ON created.id = i.id
+), ssh_keys_added AS (
     INSERT INTO session_keys (session_id, private_key, public_key)
     SELECT i.id, y.private_key, y.public_key FROM unnest($28::int[], $29::text[], $30::text[]) AS y(n, private_key, public_key)
-    JOIN input i USING (n) JOIN made ON made.id = i.id
-), waits AS (
+    JOIN input i USING (n) JOIN created ON created.id = i.id
+), dependencies_added AS (
     INSERT INTO session_dependencies (session_id, depends_on, condition)
-    SELECT DISTINCT i.id, d.id, d.condition FROM named d JOIN input i USING (n) JOIN made ON made.id = i.id
-), noted AS (
+    SELECT DISTINCT i.id, d.id, d.condition FROM named d JOIN input i USING (n) JOIN created ON created.id = i.id
+), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
-    SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i JOIN made USING (id)
-), keyed AS (
-    INSERT INTO idempotency_keys (scope, key, asked, session_id)
-    SELECT i.scope, i.key, i.asked, i.id FROM input i JOIN made USING (id) WHERE i.key IS NOT NULL
+    SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i JOIN created USING (id)
+), keys_added AS (
+    INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
+    SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT made.created_at, made.deadline_at, g.name IS NOT NULL AS group_known, s.n IS NOT NULL AS seen,
-       EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS limited,
-       w.at AS wrong_at, w.why AS wrong_why, w.project AS wrong_project,
-       c.scope AS crowded_scope, c.name AS crowded_name, c.pending AS crowded_limit,
+SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AS group_known, r.n IS NOT NULL AS repeated,
+       EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
+       w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
+       c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,
        CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
-FROM input i LEFT JOIN made USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
-LEFT JOIN seen s USING (n) LEFT JOIN wrong w USING (n) LEFT JOIN crowded c USING (n)
+FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
+LEFT JOIN repeated r USING (n) LEFT JOIN invalid w USING (n) LEFT JOIN over_quota c USING (n)
 ORDER BY i.n

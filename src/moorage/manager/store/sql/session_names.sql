@@ -1,2 +1,2 @@
--- What these sessions ($1) are called, and where they are, for words about those that wait for them.
+-- Name and status of these sessions ($1), for messages about the sessions that depend on them.
 SELECT id, name, status FROM sessions WHERE id = ANY ($1::uuid[])

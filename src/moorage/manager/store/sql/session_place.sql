@@ -1,16 +1,15 @@
--- PENDING -> SCHEDULED: the session, its kernel (`subs`: and the others of a cluster, each on its agent), their slots and
--- devices, and the history, or nothing at all.
--- Only under the leader's term. The counters' CHECK (used <= capacity) refuses the statement when the
--- snapshot was stale; the caller then sends its sessions in halves, down to one by one. They are locked in one
--- order, as in allocation_release.sql, so that the two cannot wait for each other.
+-- PENDING -> SCHEDULED under the leader's term: the session, its main kernel (`subs`: and its sub kernels, each on its own
+-- agent), their allocations and the history, or nothing at all. The CHECK (used <= capacity) of the counters rejects the
+-- statement if the snapshot was stale; the batch writer then retries halves, down to single sessions. Counters are locked
+-- in the same order as in allocation_release.sql, so that the two cannot deadlock.
 --
--- Quotas are not asked again: only the leader places, one statement after the other, and counts what it placed. The
--- lease is locked for that (FOR SHARE): nobody becomes leader, and begins to count, while this is under way.
+-- Quotas are not checked again: only the leader places, one statement after the other, and counts what it placed. The lease
+-- is locked FOR SHARE: no other manager can become leader, and begin to count, until this commits.
 WITH term AS (
     SELECT 1 FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now() FOR SHARE
 ), input AS MATERIALIZED (
-    -- The old status stands here, where the planner does not see it: it would else compare everybody who waits
-    -- (index sessions_pending) with everybody who is placed.
+    -- The old status comes from this MATERIALIZED part, so that Postgres does not see it as a constant. With the constant
+    -- it would use the index sessions_pending, and compare every pending session with every placement.
     SELECT i.*, 'PENDING' AS old FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::float8[], $14::text[])
     AS i(id, revision, kernel_id, agent_id, deadline_s, places)
 ), takes AS (
@@ -29,10 +28,10 @@ WITH term AS (
     RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places
 ), placed AS (
     SELECT kernel_id, agent_id FROM moved UNION ALL SELECT u.kernel_id, u.agent_id FROM subs u JOIN moved USING (id)
-), noted AS (
+), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || places FROM moved
-), kerneled AS (
+), kernels_placed AS (
     UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now()
     FROM placed m WHERE k.id = m.kernel_id
 ), taken AS (

@@ -1,6 +1,6 @@
--- Minutes of kernels that have ended ($1: the agent, $2: its incarnation, $3: the kernel, $4: the beginning in unix
--- seconds, $5: how many samples, then means and peaks in pairs). The same minute again changes nothing; one that is
--- far from now by this database's clock is not taken.
+-- Write usage of kernels by the minute ($1 agent, $2 its incarnation, $3 kernel, $4 start in Unix seconds, $5 number of
+-- samples, then pairs of mean and peak). A repeated minute changes nothing. A minute far from the present by the clock of
+-- the database is ignored.
 INSERT INTO kernel_usage_spans (kernel_id, seconds, at, samples, cpu, cpu_peak, memory, memory_peak, rx, rx_peak,
                                 tx, tx_peak, gpu, gpu_peak, gpu_memory, gpu_memory_peak)
 SELECT k.id, 60, to_timestamp(i.at), i.samples, i.cpu, i.cpu_peak, i.memory, i.memory_peak, i.rx, i.rx_peak,

@@ -1,4 +1,4 @@
--- Agents ($1; null: all) with what their nodes and devices use, and what they offer.
+-- Agents ($1; NULL: all) with the usage of their nodes and devices, and what they offer.
 SELECT a.id, a.status, a.resource_group, u.at, u.cpu, u.memory, coalesce(u.devices, '[]') AS devices,
        (SELECT coalesce(jsonb_agg(jsonb_build_object('slot', c.slot, 'device_id', c.device_id, 'model', c.model,
                    'memory_bytes', c.memory_bytes, 'capacity', c.offered) ORDER BY c.slot, c.device_id), '[]')

@@ -1,14 +1,14 @@
--- The newest values of agents ($1, with their incarnations $2, node's cpu $3, memory $4 and devices $5) and of their
--- kernels ($6: the agent; $7: the kernel; $8..$13). Each agent and kernel comes once. Who is not (any more) the agent,
--- or names kernels that are not there or not its own, changes nothing of them.
-WITH speaking AS (
+-- Write the newest usage of agents ($1, with their incarnations $2, CPU $3, memory $4 and devices $5) and of their kernels
+-- ($6 agent, $7 kernel, $8 to $13 values). Each agent and each kernel occurs once. Rows of an outdated incarnation, and of
+-- kernels that do not exist or belong to another agent, are ignored.
+WITH reporting AS (
     SELECT a.id, i.cpu, i.memory, i.devices::jsonb AS devices
     FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[])
          AS i(id, incarnation, cpu, memory, devices)
     JOIN agents a ON a.id = i.id AND a.incarnation = i.incarnation
 ), node AS (
     INSERT INTO agent_usage AS u (agent_id, at, cpu, memory, devices)
-    SELECT id, now(), cpu, memory, devices FROM speaking ORDER BY id
+    SELECT id, now(), cpu, memory, devices FROM reporting ORDER BY id
     ON CONFLICT (agent_id) DO UPDATE
     SET at = excluded.at, cpu = excluded.cpu, memory = excluded.memory, devices = excluded.devices
 )
@@ -16,7 +16,7 @@ INSERT INTO kernel_usage AS u (kernel_id, at, cpu, memory, rx, tx, gpu, gpu_memo
 SELECT k.id, now(), i.cpu, i.memory, i.rx, i.tx, i.gpu, i.gpu_memory
 FROM unnest($6::text[], $7::uuid[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
      AS i(agent_id, kernel_id, cpu, memory, rx, tx, gpu, gpu_memory)
-JOIN speaking s ON s.id = i.agent_id
+JOIN reporting s ON s.id = i.agent_id
 JOIN kernels k ON k.id = i.kernel_id AND k.agent_id = i.agent_id
 ORDER BY k.id
 ON CONFLICT (kernel_id) DO UPDATE

@@ -1,9 +1,9 @@
--- Minutes from before the hour that ended $1 seconds ago become hours, at most $2 of them at a time, the oldest first
--- (index kernel_usage_spans_age). An hour that is there already is joined with what comes to it.
+-- Roll up to $2 minutes, from before the hour that ended $1 seconds ago, into hours (index kernel_usage_spans_age). Minutes
+-- of an hour that exists already are merged into it.
 WITH old AS (
     SELECT kernel_id, seconds, at FROM kernel_usage_spans
     WHERE seconds = 60 AND at < date_bin('1 hour', now() - make_interval(secs => $1), 'epoch') LIMIT $2
-), gone AS (
+), removed AS (
     DELETE FROM kernel_usage_spans s USING old o
     WHERE (s.kernel_id, s.seconds, s.at) = (o.kernel_id, o.seconds, o.at) RETURNING s.*
 ), put AS (
@@ -15,7 +15,7 @@ WITH old AS (
            sum(tx * samples) / sum(samples) FILTER (WHERE tx IS NOT NULL), max(tx_peak),
            sum(gpu * samples) / sum(samples) FILTER (WHERE gpu IS NOT NULL), max(gpu_peak),
            sum(gpu_memory * samples) / sum(samples) FILTER (WHERE gpu_memory IS NOT NULL), max(gpu_memory_peak)
-    FROM gone GROUP BY kernel_id, date_bin('1 hour', at, 'epoch')
+    FROM removed GROUP BY kernel_id, date_bin('1 hour', at, 'epoch')
     ON CONFLICT (kernel_id, seconds, at) DO UPDATE SET
         samples = h.samples + excluded.samples,
         cpu = (h.cpu * h.samples + excluded.cpu * excluded.samples) / (h.samples + excluded.samples),
@@ -31,4 +31,4 @@ WITH old AS (
         gpu_peak = greatest(h.gpu_peak, excluded.gpu_peak),
         gpu_memory_peak = greatest(h.gpu_memory_peak, excluded.gpu_memory_peak)
 )
-SELECT count(*) AS rolled FROM gone
+SELECT count(*) AS rolled FROM removed

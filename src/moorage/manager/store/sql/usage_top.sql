@@ -1,5 +1,5 @@
--- Sessions that run something, with the sum of what their kernels use: the $2 that use most of $1 (cpu, memory, rx, tx,
--- gpu, gpu_memory), else the newest. $3: only those of that project.
+-- The $2 sessions whose kernels together use most of $1 (cpu, memory, rx, tx, gpu, gpu_memory), else the newest. $3: only
+-- in this project.
 WITH used AS (
     SELECT k.session_id, string_agg(DISTINCT k.agent_id, ',') AS agents, max(u.at) AS at, count(u.kernel_id) AS kernels,
            sum(u.cpu)::bigint AS cpu, sum(u.memory)::bigint AS memory, sum(u.rx)::bigint AS rx, sum(u.tx)::bigint AS tx,

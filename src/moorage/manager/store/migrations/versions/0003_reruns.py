@@ -1,7 +1,8 @@
-"""Programs of batch sessions that failed are run again after a pause.
+"""Requeueing of failed batch sessions, after a backoff.
 
-``reruns`` counts them, apart from attempts to start; ``rerun_from`` is the last attempt of the run before, so
-that what happened to earlier runs is not held against agents; ``not_before`` is the end of the pause.
+``reruns`` counts requeues, separately from attempts to start. ``rerun_from`` is the last attempt of the
+previous run, so that failures in earlier runs do not exclude agents. ``not_before`` is the end of the
+backoff.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
-"""Requests to create that may be sent again: the key under which each was made, and what was asked.
+"""Idempotency keys: the key and the digest of each request that created a session.
 
-The row is written by the statement that makes the session, so a manager that dies between commit and answer
-leaves both or neither. The primary key refuses a second session for one key, whoever asks for it.
+The row is written by the statement that creates the session, so a manager that dies between commit and
+response leaves both or neither. The primary key prevents a second session for one key.
 """
 
 from alembic import op
@@ -15,9 +15,9 @@ depends_on = None
 def upgrade() -> None:
     op.execute(
         "CREATE TABLE idempotency_keys ("
-        "scope text NOT NULL, "  # whose key it is: the id of an API key
+        "scope text NOT NULL, "  # the id of the API key that the request used
         "key text NOT NULL CHECK (key <> ''), "
-        "asked text NOT NULL CHECK (asked ~ '^[0-9a-f]{64}$'), "  # SHA-256 of what was asked for
+        "asked text NOT NULL CHECK (asked ~ '^[0-9a-f]{64}$'), "  # SHA-256 of the request
         "session_id uuid NOT NULL REFERENCES sessions ON DELETE CASCADE, "
         "created_at timestamptz NOT NULL DEFAULT now(), "
         "PRIMARY KEY (scope, key))"

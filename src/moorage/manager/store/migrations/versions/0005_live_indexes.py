@@ -1,4 +1,4 @@
-"""Indexes that hold only what lives, so that looking at it costs the same however much has ended."""
+"""Partial indexes of live sessions, so that reading those costs the same however many have ended."""
 
 from alembic import op
 

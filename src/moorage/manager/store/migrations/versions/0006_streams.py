@@ -1,6 +1,6 @@
-"""Which agent an id belongs to, and the newest of its streams, so that all managers judge both alike.
+"""The identity of an agent and its newest stream, so that all managers accept the same reports.
 
-``stream`` is the agent's own count: see ``Report.stream``. 0 and '' are of agents that tell neither.
+``stream`` is counted by the agent: see ``Report.stream``. 0 and '' stand for agents that report neither.
 """
 
 from alembic import op

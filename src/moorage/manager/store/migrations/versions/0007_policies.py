@@ -1,7 +1,7 @@
-"""What the planner must remember between passes, so that the next leader goes on where the last one stopped.
+"""Planner state that must survive a change of the leader.
 
-``cursors``: the agent that round-robin chose last, by architecture. ``bypassed``: how often a session that is
-blocked was overtaken while it was the head.
+``cursors``: the agent that round-robin chose last, by architecture. ``bypassed``: how often a blocked session
+was overtaken while it was first in the queue.
 """
 
 from alembic import op

@@ -1,8 +1,8 @@
-"""Whose a session is, what it waits for, and how much each may have.
+"""Owners and projects of sessions, dependencies between sessions, and quotas.
 
-``owner`` and ``project`` come from the API key. A dependency outlives what it depends on being forgotten: the
-foreign key refuses to delete a session that another still names. ``dependency_state`` is the one place that
-says what an end means to those who wait for it. Limits: 0 is none allowed, absent is no limit.
+``owner`` and ``project`` come from the API key. The foreign key of a dependency prevents the deletion of a
+session that another one still names. ``dependency_state`` alone defines how the end of a session affects its
+dependents. In a quota, 0 allows none, and an absent value is no limit.
 """
 
 from alembic import op

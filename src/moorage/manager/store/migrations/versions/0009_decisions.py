@@ -1,7 +1,7 @@
-"""What the scheduler decided, and from what: segments of about a second, compressed, each group's in a row.
+"""The decision log: compressed segments of about a second, in sequence for each resource group.
 
-``whole``: it can be read without those before it. ``dropped``: so many passes before it are not kept. ``run``
-and ``number`` make a row that is sent twice the same row.
+``whole``: the segment can be decoded without earlier ones. ``dropped``: the number of passes before it that
+are missing. ``run`` and ``number`` identify a segment, so a repeated insert stores nothing.
 """
 
 from alembic import op

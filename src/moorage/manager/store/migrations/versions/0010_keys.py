@@ -1,7 +1,7 @@
-"""Keys are made and revoked by the API: by whom, under which name, and when one was last used.
+"""Management of API keys: who created or revoked a key, and when it was last used.
 
-Of one name there is one key that is not revoked. Where SQL made several, the younger ones get their id behind
-the name.
+A name belongs to at most one key that is not revoked. Where SQL inserted several, the younger ones get
+their id appended to the name.
 """
 
 from alembic import op

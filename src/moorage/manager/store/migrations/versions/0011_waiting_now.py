@@ -1,8 +1,9 @@
-"""Who waits is counted by one at a time where there is a limit.
+"""Serialized counting of pending sessions where a quota limits them.
 
-A statement sees what was there when it began, so two managers that counted at the same moment both found
-room, and together made too many. ``waiting_now`` takes a lock for each limit, in one order for all, until the
-sessions that its caller makes are there; and being volatile it counts what is there once it has the locks.
+A statement sees the rows of its start, so two managers that counted at the same moment both found capacity
+and together exceeded the quota. ``waiting_now`` takes one advisory lock per quota, always in the same
+order, and holds it until the caller's sessions are committed. It is VOLATILE, so that it counts what is
+committed after it got the locks.
 """
 
 from alembic import op

@@ -1,4 +1,4 @@
-"""Which devices lie near each other: what the planner keeps together."""
+"""Topology of devices, which the planner uses to keep the devices of a kernel together."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""How many kernels an agent runs at a time, and into which parts it breaks its devices."""
+"""Limits of agents: the number of live kernels, and the shares into which devices are divided."""
 
 from alembic import op
 

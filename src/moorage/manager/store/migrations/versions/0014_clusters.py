@@ -1,7 +1,7 @@
-"""Sessions of several kernels, each with a host name of its own; and the key pair that they share.
+"""Clusters: sessions of several kernels, each with its own host name, and their shared SSH key pair.
 
-What was the role, ``main1``, was a host name all the time: it is called so now. The key pair lies apart from
-the session, so that nothing which lists sessions can show it.
+The former ``role`` (``main1``) always was a host name and is renamed. Key pairs have a table of their own, so
+that no listing of sessions can expose them.
 """
 
 from alembic import op
@@ -18,7 +18,7 @@ def upgrade() -> None:
         "ALTER TABLE kernels "
         "ADD COLUMN cluster_role text NOT NULL DEFAULT 'main' CHECK (cluster_role IN ('main', 'sub')), "
         "ADD COLUMN cluster_index integer NOT NULL DEFAULT 1 CHECK (cluster_index >= 1), "
-        # With the unique host name of an attempt: one main1, and each sub once.
+        # Host names are unique within an attempt, so there is one main1, and each sub exists once.
         "ADD CONSTRAINT one_main CHECK (cluster_role = 'sub' OR cluster_index = 1), "
         "ADD CONSTRAINT named_by_role CHECK (hostname = cluster_role || cluster_index::text)"
     )

@@ -1,8 +1,8 @@
-"""What kernels and agents use: the newest of each, and minutes and hours of kernels.
+"""Resource usage of kernels and agents: the newest values, and minutes and hours of kernels.
 
-The newest values are written every few seconds and worth nothing after a crash: their tables are not logged,
-have room on each page for the next version of a row, and no index beside their key, so that an update touches
-the row alone (HOT). A kernel's rows go with the kernel.
+The newest values are written every few seconds and are worthless after a crash. Their tables are therefore
+unlogged. They leave room on each page for the next version of a row and have no index but the key, so that an
+update touches only the row (HOT). Rows of a kernel are deleted with the kernel.
 """
 
 from alembic import op
@@ -40,5 +40,5 @@ def upgrade() -> None:
         " CHECK (seconds IN (60, 3600)), CHECK (extract(epoch FROM at)::bigint % seconds = 0),"
         " CHECK (cpu_peak >= cpu AND memory_peak >= memory))"
     )
-    # What the sweeper looks for.
+    # For roll-up and garbage collection by age.
     op.execute("CREATE INDEX kernel_usage_spans_age ON kernel_usage_spans (seconds, at)")

@@ -1,7 +1,7 @@
-"""Who may speak on the links: the CA, join tokens, and what joined by them.
+"""Registration of peers: the certificate authority of the links, join tokens, and the members that joined.
 
-A token is used at most as often as it may be, and of one name there is one member that is not revoked: both
-are for Postgres to refuse, however many managers are asked at once.
+Postgres enforces the number of uses of a token, and that a name belongs to at most one member that is not
+revoked, however many managers receive requests at once.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
-"""Agents that an administrator takes out of service, by whom, and what else was done to an agent.
+"""Cordoned and drained agents, and the history of administrative changes of agents.
 
-``draining`` stays what planning reads: nothing new comes there, as the agent says so itself (``leaving``),
-or as somebody cordoned it.
+``draining`` stays the column that planning reads: no new kernels there, because the agent reported it
+(``leaving``) or an administrator cordoned it.
 """
 
 from alembic import op

@@ -1,4 +1,4 @@
-"""Why a device is not healthy, in its agent's words."""
+"""The reason for which a device is unhealthy, as its agent reports it."""
 
 from alembic import op
 

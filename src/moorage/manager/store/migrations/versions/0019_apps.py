@@ -1,8 +1,8 @@
-"""Service ports of kernels, and permits to them.
+"""Service ports of kernels, and permits that open them.
 
-A port of an agent is one kernel's at a time: that is the primary key, so no table of routes can lead somebody
-to the program of another. A row stays when its kernel has ended, until the next live kernel takes it over:
-nothing has to be done for kernels without service ports, ever.
+A port of an agent belongs to one kernel at a time. The primary key enforces this, so no route table can
+lead to another kernel's program. The row of an ended kernel stays until a live kernel takes the port over,
+so kernels without service ports never cost a statement.
 """
 
 from alembic import op

@@ -1,8 +1,8 @@
 """Rename tables, columns and stored values to the terms of the field.
 
-``link_members`` become peers, ``permits`` become access tokens, and a program that runs again was requeued.
-The codes of reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in format 1
-hold the old codes inside compressed text. They are deleted, as retention would do within a week.
+``link_members`` are renamed to peers, ``permits`` to access tokens, and reruns to requeues. The codes of
+reasons, events and results follow Slurm and Kubernetes. Segments of the decision log in format 1 hold the
+old codes inside compressed text. They are deleted, as retention would do within a week.
 """
 
 from alembic import op
@@ -43,6 +43,9 @@ UPDATE sessions SET result = 'FAILED' WHERE result = 'FAILURE'
 ALTER TABLE sessions ADD CONSTRAINT sessions_result_check CHECK (result IN ('UNDEFINED', 'SUCCESS', 'FAILED'))
 ALTER TABLE agent_slots RENAME COLUMN trouble TO unhealthy_reason
 ALTER TABLE agent_slots RENAME COLUMN island TO nvlink_domain
+ALTER TABLE idempotency_keys RENAME COLUMN asked TO request_digest
+ALTER TABLE idempotency_keys RENAME CONSTRAINT idempotency_keys_asked_check TO request_digest_is_sha256
+ALTER FUNCTION waiting_now(text[], text[]) RENAME TO lock_pending_quotas
 DELETE FROM decisions WHERE format = 1
 """.strip().splitlines()
 

@@ -1,0 +1,26 @@
+-- Record that agents are alive whose information is unchanged ($1, with their incarnations $2 and streams $3), and read
+-- in the same round trip the kernels that may have to change: live ones (index kernels_live_by_agent), and ended ones
+-- that still hold allocations (index allocations_held). One row for an agent without kernels. No row for an agent that is
+-- new, silent, or known through another stream: agent_upsert.sql handles those.
+WITH input AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, stream)
+), locked AS (
+    SELECT a.id FROM agents a JOIN input i ON a.id = i.id
+    WHERE a.incarnation = i.incarnation AND a.stream = i.stream AND a.status = 'ALIVE' ORDER BY a.id FOR NO KEY UPDATE OF a
+), touched AS (
+    UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
+), live AS MATERIALIZED (
+    SELECT k.agent_id, k.id, k.session_id, k.status,
+        CASE WHEN k.status IN ('PREPARING', 'CREATING') THEN k.detail END AS start_detail
+    FROM kernels k WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+), held AS MATERIALIZED (
+    -- Subtract the live kernels first, so that only the few ended ones are looked up by key.
+    SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($1) AND released_at IS NULL
+    EXCEPT SELECT id FROM live
+), kernels_of AS (
+    SELECT * FROM live
+    UNION ALL
+    SELECT k.agent_id, k.id, k.session_id, k.status, NULL FROM held JOIN kernels k USING (id)
+    WHERE k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+)
+SELECT t.id AS agent_id, k.id, k.session_id, k.status, k.start_detail FROM touched t LEFT JOIN kernels_of k ON k.agent_id = t.id

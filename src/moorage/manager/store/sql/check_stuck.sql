@@ -1,0 +1,26 @@
+-- Sessions that could stay in their status for ever: without the deadline that the status needs, past their deadline for
+-- more than $1 seconds, or without a kernel to wait for.
+SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail FROM sessions s
+WHERE s.deadline_at IS NULL AND (
+    s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+    OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL)
+    OR (s.status = 'RUNNING' AND coalesce(s.spec ->> 'timeout_s', s.spec ->> 'max_lifetime_s') IS NOT NULL))
+UNION ALL
+SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.deadline_at FROM sessions s
+WHERE s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+UNION ALL
+SELECT s.id::text, 'it is ' || s.status || ' without a kernel' FROM sessions s
+WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+  AND NOT EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt)
+UNION ALL
+SELECT s.id::text, 'it is ' || s.status || ', but its kernel ' || k.id || ' is ' || k.status || ' since ' || k.status_since
+FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+WHERE s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')
+  AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < now() - make_interval(secs => $1)
+  AND NOT (s.status = 'TERMINATING' AND EXISTS (
+      SELECT FROM kernels o WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.status = 'TERMINATING'))
+  -- A cluster continues without sub kernels that have finished, or that its spec allows it to lose.
+  AND NOT (s.spec ? 'cluster' AND k.hostname <> 'main1' AND (
+      (s.type = 'batch' AND k.reason = 'exit-zero')
+      OR (s.status = 'RUNNING' AND s.spec #>> '{cluster,on_kernel_loss}' = 'degrade')))
+ORDER BY 1 LIMIT 1000

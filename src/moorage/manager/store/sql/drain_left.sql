@@ -1,8 +1,0 @@
--- What still runs on agents whose drain has come to its deadline, by whom it was asked, and where.
-SELECT DISTINCT ON (k.session_id) k.session_id, a.id AS agent_id, a.cordoned_by
-FROM agents a
-JOIN kernels k ON k.agent_id = a.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING')
-JOIN sessions s ON s.id = k.session_id AND s.attempt = k.attempt
-    AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING')
-WHERE a.cordon = 'drain' AND a.stop_at <= now()
-ORDER BY k.session_id, a.id

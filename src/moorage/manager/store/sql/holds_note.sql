@@ -1,7 +1,0 @@
--- Why sessions were not placed. Written only where it says something new; `retries` counts capacity refusals,
--- `bypassed` how often one was overtaken while it was the head.
-UPDATE sessions s SET hold = i.hold::jsonb, retries = s.retries + i.counts, bypassed = greatest(s.bypassed, i.bypassed)
-FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[], $5::int[]) AS i(id, revision, hold, counts, bypassed)
-WHERE s.id = i.id AND s.status = 'PENDING' AND s.revision = i.revision
-  AND (s.hold IS NULL OR s.hold - 'at' - 'attempts' <> i.hold::jsonb - 'at' - 'attempts' OR (i.counts > 0 AND s.retries < 1000)
-       OR s.bypassed < i.bypassed)

@@ -1,2 +1,0 @@
--- Forget keys that are older than $1 hours (index idempotency_keys_age).
-DELETE FROM idempotency_keys WHERE created_at < now() - make_interval(hours => $1)

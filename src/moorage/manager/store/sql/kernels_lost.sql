@@ -1,7 +1,0 @@
--- The kernels of lost agents are given up; their allocations stay taken (fenced) until the agent is heard.
-UPDATE kernels k SET status = CASE WHEN k.status = 'TERMINATING' THEN 'TERMINATED' ELSE 'ERROR' END,
-    status_since = now(), observed = 'UNKNOWN', reason = 'agent-lost',
-    detail = 'agent ' || k.agent_id || ' has been silent for too long'
-FROM agents a
-WHERE a.id = k.agent_id AND a.status = 'LOST' AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
-RETURNING k.session_id

@@ -1,0 +1,24 @@
+-- The sessions among these ($1) that are pending, of any group, with their main kernel. Sessions in backoff, or with a begin
+-- time in the future, are left out.
+-- `avoid`: the agents on which this run could not be started (of a cluster: those on which a kernel failed). `subs`: the
+-- sub kernels of a cluster. `unmet_dependencies`: the dependencies that are not met, each with whether it still can be.
+SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
+       s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
+       ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
+             WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.requeued_from
+               AND p.agent_id IS NOT NULL AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')) AS avoid,
+       s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
+       nullif(s.spec -> 'agents', '[]') AS agents,
+       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,
+       (s.spec ->> 'stop_grace_s')::float8 AS stop_s,
+       CASE WHEN s.spec ? 'cluster' THEN s.spec::text END AS cluster_spec,
+       CASE WHEN s.spec ? 'cluster' THEN (
+           SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o
+           WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.cluster_role = 'sub') END AS subs,
+       CASE WHEN s.dependencies > 0 THEN (
+           SELECT jsonb_agg(jsonb_build_array(u.id, dependency_state(d.condition, u.status, u.result)) ORDER BY u.id)
+           FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
+           WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) <> 'met') END AS unmet_dependencies
+FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
+WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING' AND (s.not_before IS NULL OR s.not_before <= now())
+  AND (s.starts_at IS NULL OR s.starts_at <= now())

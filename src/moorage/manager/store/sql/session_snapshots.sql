@@ -1,0 +1,38 @@
+-- Those of these sessions ($1) that are live, with the kernels of their current attempt, to be reconciled. The other agents
+-- are counted only for sessions whose next transition may depend on them: pending ones, late ones, and ones whose start
+-- failed.
+WITH present AS (
+    SELECT resource_group, count(*) FILTER (WHERE status = 'ALIVE') AS alive, count(*) AS there
+    FROM agents WHERE status <> 'LOST' AND NOT draining GROUP BY 1
+), found AS MATERIALIZED (
+    SELECT s.*, s.status = 'PENDING' OR s.deadline_at <= now() OR (
+               s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
+               AND EXISTS (SELECT FROM kernels f WHERE f.session_id = s.id AND f.attempt = s.attempt
+                             AND f.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))) AS needs_agents
+    FROM unnest($1::uuid[]) AS requested(id) JOIN sessions s USING (id)
+)
+SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec, s.reason, s.detail,
+       s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
+       k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, now() AS now,
+       CASE WHEN s.needs_agents THEN coalesce((SELECT alive FROM present g WHERE g.resource_group = s.resource_group), 0) - (
+           SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
+             AND NOT a.draining
+             AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
+                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
+                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
+       END AS other_agents,
+       CASE WHEN s.needs_agents THEN coalesce((SELECT there FROM present g WHERE g.resource_group = s.resource_group), 0) - (
+           SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status <> 'LOST'
+             AND NOT a.draining
+             AND a.id = ANY (ARRAY(SELECT p.agent_id FROM kernels p WHERE p.session_id = s.id
+                                     AND p.attempt > s.requeued_from AND p.agent_id IS NOT NULL
+                                     AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
+       END AS untried_agents,
+       CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
+           SELECT string_agg(format('%s (%s) ended %s, needed was %s', u.name, u.id, concat_ws(' ', u.status,
+                      nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
+           FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
+           WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS failed_dependencies
+FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+ORDER BY s.id, k.cluster_role, k.cluster_index
