@@ -39,9 +39,9 @@ try:
     written = "written"
 except OSError as error:
     written = error.strerror
-told = {"caps": [status["CapEff"], status["CapBnd"]], "nnp": status["NoNewPrivs"]}
-told |= {"ids": [os.getuid(), os.getgid()], "pid": os.getpid(), "env": dict(os.environ)}
-print(json.dumps(told | {"write": written, "data": open("/data/file").read()}))
+result = {"caps": [status["CapEff"], status["CapBnd"]], "nnp": status["NoNewPrivs"]}
+result |= {"ids": [os.getuid(), os.getgid()], "pid": os.getpid(), "env": dict(os.environ)}
+print(json.dumps(result | {"write": written, "data": open("/data/file").read()}))
 """
 
 

@@ -78,7 +78,7 @@ where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if os.environ["MOORAGE_CLUSTER_ROLE"] == "main":
     with socket.create_server(("0.0.0.0", where[1])) as server:
         with server.accept()[0] as other:
-            print("main1 heard", other.recv(100).decode(), "at", where[0], flush=True)
+            print("main1 received", other.recv(100).decode(), "at", where[0], flush=True)
 while True:
     try:
         with socket.create_connection(where) as main:
@@ -101,7 +101,7 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
     assert code == 0, err
 
     async def met() -> bool:
-        return (await run(platform, "logs", "meet"))[1] == "main1 heard sub1 at main1\n"
+        return (await run(platform, "logs", "meet"))[1] == "main1 received sub1 at main1\n"
 
     await until("the kernels are connected", met)
     async with platform.client() as client:

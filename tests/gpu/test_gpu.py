@@ -159,9 +159,9 @@ async def test_memory_of_kernels_on_a_shared_device_does_not_block(
 
 
 def test_healthy_device_has_no_fault(devices: DeviceManager) -> None:
-    asked = {o.device_id: o.parent for o in devices.offers()}
-    assert devices.unhealthy(asked) == {}
-    assert devices.unhealthy(asked) == {}
+    parents = {o.device_id: o.parent for o in devices.offers()}
+    assert devices.unhealthy(parents) == {}
+    assert devices.unhealthy(parents) == {}
     assert (
         set(devices.unhealthy({DeviceId("GPU-00000000-0000-0000-0000-000000000000"): DeviceId("")})) == set()
     )
@@ -175,8 +175,8 @@ async def test_session_with_a_gpu_end_to_end(reachable_dir: Path, offer: SlotOff
     platform.start("up", "--set", "agent.docker=off", "--set", "agent.stats_interval_s=0.5")
     try:
         await until("it is up", lambda: asyncio.to_thread((home / "connection.json").exists))
-        words = [sys.executable, str(PROGRAM), str(GIB)]
-        run = ["run", "--no-wait", "--name", "job", "--gpus", "1", "--", *words]
+        command = [sys.executable, str(PROGRAM), str(GIB)]
+        run = ["run", "--no-wait", "--name", "job", "--gpus", "1", "--", *command]
         done = await asyncio.to_thread(platform.run, *run)
         assert done.returncode == 0, done.stderr
         async with platform.client() as client:

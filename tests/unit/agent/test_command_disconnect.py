@@ -1,4 +1,4 @@
-"""A user's disconnect is noticed in several ways at once; the command is disconnected exactly once."""
+"""Disconnect of a user, which the agent detects in several ways at once: the command is disconnected once."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def manager() -> Iterator[FakeManager]:
 
 @pytest.fixture
 def moorage(manager: FakeManager, tmp_path: Path) -> Run:
-    """``moorage("ps", "-o", "json")``, connected by the environment; fails on any traceback."""
+    """Run a command line: ``moorage("ps", "-o", "json")``. The environment configures the connection."""
     env = {
         "MOORAGE_HOME": str(tmp_path / "home"),
         "MOORAGE_URL": manager.url,
@@ -34,8 +34,8 @@ def moorage(manager: FakeManager, tmp_path: Path) -> Run:
         "FORCE_COLOR": None,
     }
 
-    def call(*words: str, stdin: str = "", **more: str | None) -> Result:
-        result = CliRunner().invoke(app, list(words), env=env | more, input=stdin, catch_exceptions=False)
+    def call(*args: str, stdin: str = "", **variables: str | None) -> Result:
+        result = CliRunner().invoke(app, list(args), env=env | variables, input=stdin, catch_exceptions=False)
         assert "Traceback" not in result.stderr
         return result
 

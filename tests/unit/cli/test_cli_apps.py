@@ -35,7 +35,7 @@ def test_open_prints_an_address_with_a_new_access_token(manager: FakeManager, mo
     assert answer["url"].startswith(base)
 
 
-def test_open_warns_when_the_session_does_not_run_yet(manager: FakeManager, moorage: Run) -> None:
+def test_open_warns_about_a_session_that_is_not_running(manager: FakeManager, moorage: Run) -> None:
     add_lab(manager, JUPYTER, status=Status.PENDING)
     result = moorage("open", "lab")
     assert result.exit_code == 0
@@ -43,7 +43,7 @@ def test_open_warns_when_the_session_does_not_run_yet(manager: FakeManager, moor
 
 
 @pytest.mark.parametrize(
-    ("ports", "words", "expected"),
+    ("ports", "args", "expected"),
     [
         ([], ["lab"], "has no service port"),
         ([JUPYTER], ["lab", "other"], "it has: jupyter"),
@@ -52,21 +52,21 @@ def test_open_warns_when_the_session_does_not_run_yet(manager: FakeManager, moor
     ],
 )
 def test_open_refuses_and_creates_no_access_token(
-    manager: FakeManager, moorage: Run, ports: list[Port], words: list[str], expected: str
+    manager: FakeManager, moorage: Run, ports: list[Port], args: list[str], expected: str
 ) -> None:
     add_lab(manager, *ports)
-    result = moorage("open", *words)
+    result = moorage("open", *args)
     assert result.exit_code != 0
     assert expected in result.stderr
     assert manager.store.access_tokens.views == {}
 
 
-def test_a_taken_local_port_leaves_no_access_token(manager: FakeManager, moorage: Run) -> None:
+def test_occupied_local_port_leaves_no_access_token(manager: FakeManager, moorage: Run) -> None:
     add_lab(manager, DB)
-    taken = manager.url.rpartition(":")[2]
-    result = moorage("port-forward", "lab", "db", taken)
+    port = manager.url.rpartition(":")[2]
+    result = moorage("port-forward", "lab", "db", port)
     assert result.exit_code != 0
-    assert f"cannot listen on local port {taken}" in result.stderr
+    assert f"cannot listen on local port {port}" in result.stderr
     assert manager.store.access_tokens.views == {}
 
 
@@ -78,8 +78,8 @@ def test_start_prints_the_commands_for_its_ports(manager: FakeManager, moorage: 
 
 @pytest.mark.parametrize("verb", ["start", "run"])
 def test_ports_are_declared_in_the_spec(manager: FakeManager, moorage: Run, verb: str) -> None:
-    words = ["--port", "jupyter+path+key", "--port", "db/tcp", "--no-wait", "--", "x"]
-    assert moorage(verb, *words).exit_code == 0
+    args = ["--port", "jupyter+path+key", "--port", "db/tcp", "--no-wait", "--", "x"]
+    assert moorage(verb, *args).exit_code == 0
     (one,) = manager.sessions
     jupyter, db = one.spec.ports
     assert (jupyter.name, jupyter.protocol, jupyter.base_path, jupyter.guarded) == (

@@ -17,10 +17,10 @@ from moorage.cli.commands.cp import remote_path
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.mode = kind, link, mode
-    made.size = len(data) if kind == tarfile.REGTYPE else 0
-    return made, data if kind == tarfile.REGTYPE else None
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode = kind, link, mode
+    info.size = len(data) if kind == tarfile.REGTYPE else 0
+    return info, data if kind == tarfile.REGTYPE else None
 
 
 DIR, LINK, HARD, FIFO = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
@@ -29,13 +29,13 @@ DIR, LINK, HARD, FIFO = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfi
 def tar_of(*entries: tuple[tarfile.TarInfo, bytes | None]) -> io.BytesIO:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
-        for made, data in entries:
-            tar.addfile(made, io.BytesIO(data) if data is not None else None)
+        for info, data in entries:
+            tar.addfile(info, io.BytesIO(data) if data is not None else None)
     file.seek(0)
     return file
 
 
-def nothing(_: int) -> None:
+def ignore_progress(_: int) -> None:
     pass
 
 
@@ -45,7 +45,7 @@ def nothing(_: int) -> None:
 )
 def test_unpack_refuses_entries_outside_the_copy(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive):
-        unpack(tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", nothing)
+        unpack(tar_of(entry("top", DIR), entry(name)), tmp_path / "it", "top", ignore_progress)
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["it"], [])
     assert not (tmp_path.parent / "x").exists()
 
@@ -65,12 +65,12 @@ def test_entry_names_stay_below_the_copy_or_are_refused(name: str) -> None:
     st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3).map(tuple),
     st.lists(st.sampled_from(["a", "..", ".", "", "c"]), max_size=6).map("/".join),
 )
-def test_links_judged_inside_point_inside(parts: tuple[str, ...], target: str) -> None:
+def test_accepted_links_point_inside_the_copy(parts: tuple[str, ...], target: str) -> None:
     inside = stays_inside(parts, target)
-    meant = os.path.normpath(os.path.join("/copy", *parts[:-1], target))
+    expected = os.path.normpath(os.path.join("/copy", *parts[:-1], target))
     if inside:
-        assert f"{meant}/".startswith("/copy/")
-    # By its text alone, without what its own way there goes through.
+        assert f"{expected}/".startswith("/copy/")
+    # Resolved by its text alone, without the links on the path to it.
     assert inside or target.startswith("/") or ".." in target.split("/")
 
 
@@ -87,12 +87,12 @@ def test_unpack_leaves_out_links_that_point_outside(tmp_path: Path) -> None:
         entry("top/again", HARD, "top/sub/file"),
         entry("top/pipe", FIFO),
     )
-    copied = unpack(sent, tmp_path / "it", "top", nothing)
-    made = tmp_path / "it"
-    assert sorted(path.name for path in made.iterdir()) == ["again", "fine", "sub"]
-    assert (made / "fine").read_bytes() == (made / "again").read_bytes() == b"data"
-    assert (made / "sub/file").stat().st_mode & 0o7777 == 0o755, "nobody's program runs as somebody else"
-    assert made.stat().st_mode & 0o777 == 0o555
+    copied = unpack(sent, tmp_path / "it", "top", ignore_progress)
+    unpacked = tmp_path / "it"
+    assert sorted(path.name for path in unpacked.iterdir()) == ["again", "fine", "sub"]
+    assert (unpacked / "fine").read_bytes() == (unpacked / "again").read_bytes() == b"data"
+    assert (unpacked / "sub/file").stat().st_mode & 0o7777 == 0o755, "the setuid bit was kept"
+    assert unpacked.stat().st_mode & 0o777 == 0o555
     assert (copied.files, copied.size) == (3, 4)
     assert [line.split()[0] for line in copied.left_out] == ["away", "up", "pipe"]
     assert list(outside.iterdir()) == []
@@ -115,23 +115,25 @@ def test_unpack_refuses_archives_that_write_through_links(
     outside.mkdir()
     (outside / "secret").write_text("s")
     with pytest.raises((OSError, UnsafeArchive)):
-        unpack(tar_of(*make(str(outside))), tmp_path / "it", "top", nothing)
+        unpack(tar_of(*make(str(outside))), tmp_path / "it", "top", ignore_progress)
     assert [path.name for path in outside.iterdir()] == ["secret"]
     assert (outside / "secret").stat().st_nlink == 1
 
 
 def test_unpack_accepts_any_single_top_name(tmp_path: Path) -> None:
-    unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", nothing)
+    unpack(tar_of(entry("./real", data=b"r")), tmp_path / "it", "", ignore_progress)
     assert (tmp_path / "it").read_bytes() == b"r"
     for names in (("a", "b"), ("..", "../x"), ("/etc", "/etc/x"), ("",)):
         with pytest.raises(UnsafeArchive):
-            unpack(tar_of(*(entry(name, DIR) for name in names)), tmp_path / names[0][:1], "", nothing)
+            unpack(
+                tar_of(*(entry(name, DIR) for name in names)), tmp_path / names[0][:1], "", ignore_progress
+            )
 
 
 def test_unpack_refuses_a_truncated_stream(tmp_path: Path) -> None:
-    whole = tar_of(entry("top", data=b"y" * 100_000)).getvalue()
+    complete = tar_of(entry("top", data=b"y" * 100_000)).getvalue()
     with pytest.raises(UnsafeArchive):
-        unpack(io.BytesIO(whole[:50_000]), tmp_path / "it", "top", nothing)
+        unpack(io.BytesIO(complete[:50_000]), tmp_path / "it", "top", ignore_progress)
 
 
 def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
@@ -142,13 +144,13 @@ def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
     (source / "empty").touch()
     (source / "link").symlink_to("sub/run")
     os.mkfifo(source / "pipe")
-    told: list[int] = []
+    sizes: list[int] = []
     stream = io.BytesIO()
-    copied = pack(source, stream, told.append)
-    assert (copied.files, copied.size, sum(told), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
+    copied = pack(source, stream, sizes.append)
+    assert (copied.files, copied.size, sum(sizes), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
     assert copied.left_out == ["pipe is not a file, directory or link"]
     stream.seek(0)
-    unpack(stream, tmp_path / "it", ROOT, nothing)
+    unpack(stream, tmp_path / "it", ROOT, ignore_progress)
     install(tmp_path / "it", tmp_path / "target")
     target = tmp_path / "target"
     assert (target / "sub/run").read_bytes() == b"#!\n" * 1000
@@ -159,23 +161,28 @@ def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
 
 
 def test_install_merges_directories_and_replaces_files(tmp_path: Path) -> None:
-    for name, text in (("made/a", "new"), ("made/d/b", "new"), ("target/a", "old"), ("target/d/c", "old")):
+    for name, text in (
+        ("source/a", "new"),
+        ("source/d/b", "new"),
+        ("target/a", "old"),
+        ("target/d/c", "old"),
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    install(tmp_path / "made", tmp_path / "target")
+    install(tmp_path / "source", tmp_path / "target")
     found = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*") if p.is_file()}
     assert found == {"target/a": "new", "target/d/b": "new", "target/d/c": "old"}
-    (tmp_path / "made").write_text("file")
+    (tmp_path / "source").write_text("file")
     with pytest.raises(OSError, match="irectory"):
-        install(tmp_path / "made", tmp_path / "target")
+        install(tmp_path / "source", tmp_path / "target")
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("dev:", ("dev", "")), ("dev:/a:b", ("dev", "/a:b")), ("org/dev:x", ("org/dev", "x")),
         ("file", None), ("./a:b", None), ("/a:b", None), ("~/a:b", None), (":x", None), ("", None),
     ],
 )  # fmt: skip
-def test_remote_path(text: str, meant: tuple[str, str] | None) -> None:
-    assert remote_path(text) == meant
+def test_remote_path(text: str, expected: tuple[str, str] | None) -> None:
+    assert remote_path(text) == expected

@@ -22,7 +22,7 @@ def serve(manager: FakeManager, *names: str) -> None:
 
 
 def test_chat_answers_one_question(manager: FakeManager, moorage: Run) -> None:
-    manager.openai.answer = [" the \x1b[2J sea", "."]
+    manager.openai.chunks = [" the \x1b[2J sea", "."]
     assert moorage("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \ufffd[2J sea.\n"
     assert moorage("chat", "tiny", stdin="From stdin\n").exit_code == 0
     answer = moorage("chat", "tiny", "Where?", "-o", "json").stdout
@@ -52,7 +52,7 @@ def test_chat_needs_no_name_when_one_model_is_ready(manager: FakeManager, moorag
 
 
 def test_chat_fails_on_an_error_in_mid_stream(manager: FakeManager, moorage: Run) -> None:
-    manager.openai.answer = [
+    manager.openai.chunks = [
         "half",
         {"error": {"message": "engine died", "code": 500, "type": "server_error"}},
     ]

@@ -31,7 +31,7 @@ def test_connection_refused_names_the_next_step(moorage: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("args", "code"),
     [
         (("describe", "nope"), 3),
         (("logs", "nope"), 3),
@@ -44,8 +44,8 @@ def test_connection_refused_names_the_next_step(moorage: Run) -> None:
         (("ps", "--key", "no\nkey"), 2),
     ],
 )
-def test_exit_codes(moorage: Run, words: tuple[str, ...], code: int) -> None:
-    result = moorage(*words)
+def test_exit_codes(moorage: Run, args: tuple[str, ...], code: int) -> None:
+    result = moorage(*args)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.startswith("moorage: ")
     assert result.stderr.count("\n") == 1
@@ -58,7 +58,7 @@ def test_errors_are_printed_without_control_characters(manager: FakeManager, moo
     assert "\x1b" not in result.stderr
 
 
-def test_connection_sources_have_an_order(tmp_path: Path) -> None:
+def test_precedence_of_connection_sources(tmp_path: Path) -> None:
     env = {"MOORAGE_HOME": str(tmp_path)}
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://127.0.0.1:8700", "http://127.0.0.1:8800/v1", "")
@@ -77,7 +77,7 @@ def test_connection_sources_have_an_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"url": 3}'])
-def test_an_invalid_connection_file_is_named(tmp_path: Path, content: str) -> None:
+def test_invalid_connection_file_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "connection.json").write_text(content)
     with pytest.raises(ConfigError, match=r"connection\.json is not a JSON object"):
         find_connection({"MOORAGE_HOME": str(tmp_path)})
@@ -87,16 +87,16 @@ def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"))
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
 
-    def shown(*words: str, **more: str) -> str:
+    def run(*args: str, **variables: str) -> str:
         done = subprocess.run(
-            [*CLI, *words], env=env | more, capture_output=True, text=True, timeout=30, check=True
+            [*CLI, *args], env=env | variables, capture_output=True, text=True, timeout=30, check=True
         )
         return done.stdout
 
-    assert "\x1b" not in shown("ps")
-    assert "\x1b[3" in shown("ps", FORCE_COLOR="1", TERM="xterm")
-    assert "\x1b[3" not in shown("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
-    assert "\x1b[3" not in shown("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b" not in run("ps")
+    assert "\x1b[3" in run("ps", FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b[3" not in run("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
+    assert "\x1b[3" not in run("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
 
 
 def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_path: Path) -> None:
@@ -111,20 +111,20 @@ def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_
             stderr=theirs,
             timeout=30,
         )
-        told = os.read(ours, 1 << 20).decode()
+        output = os.read(ours, 1 << 20).decode()
     finally:
         os.close(theirs)
         os.close(ours)
     assert json.loads(done.stdout)["endpoint"]["ready"] == 1
-    assert [told.count(f"s  big: {stage}") for stage in ("queued", "loading", "ready")] == [1, 1, 1]
-    assert "\x1b[?25l" in told  # the cursor was hidden,
-    assert "\x1b[?25h" in told  # and came back
+    assert [output.count(f"s  big: {stage}") for stage in ("queued", "loading", "ready")] == [1, 1, 1]
+    assert "\x1b[?25l" in output  # the cursor is hidden
+    assert "\x1b[?25h" in output  # and shown again
 
 
 def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_path: Path) -> None:
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
-    # A shell that runs tests in the background has them ignore Ctrl-C, and children inherit that.
+    # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
     hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     waits = subprocess.Popen(
         [*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True, preexec_fn=hearing
@@ -133,17 +133,17 @@ def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_pat
     try:
         assert "queued" in waits.stderr.readline()
         waits.send_signal(signal.SIGINT)
-        _, said = waits.communicate(timeout=30)
+        _, errors = waits.communicate(timeout=30)
     finally:
         waits.kill()
     assert waits.returncode == 130
-    assert "big keeps starting" in said
-    assert "moorage stop big" in said
-    assert "Traceback" not in said
+    assert "big keeps starting" in errors
+    assert "moorage stop big" in errors
+    assert "Traceback" not in errors
     assert "big" in manager.endpoints
 
 
-def test_a_closed_stdout_prints_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
+def test_closed_stdout_prints_no_traceback(manager: FakeManager, tmp_path: Path) -> None:
     for number in range(300):
         manager.add_session(batch(f"job-{number}"))
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
@@ -163,9 +163,9 @@ def test_help_of_every_command_has_an_example(moorage: Run) -> None:
     listed = moorage().stdout
     for name in ("serve", "run", "ps", "describe", "logs", "chat", "stop", "scale", "agents", "groups"):
         assert name in listed
-    for words in (("serve",), ("run",), ("ps",), ("describe",), ("logs",), ("chat",), ("stop",), ("scale",)):
-        shown = moorage(*words, "--help").stdout
-        assert f"\n    moorage {words[0]}" in shown
+    for args in (("serve",), ("run",), ("ps",), ("describe",), ("logs",), ("chat",), ("stop",), ("scale",)):
+        shown = moorage(*args, "--help").stdout
+        assert f"\n    moorage {args[0]}" in shown
         assert "--output" in shown
 
 
@@ -181,7 +181,7 @@ def test_version(moorage: Run) -> None:
         ("/models/my model (1)/", "my-model-1", "vllm"),
     ],
 )
-def test_guesses(model: str, name: str, engine: str) -> None:
+def test_guessed_names_and_engines(model: str, name: str, engine: str) -> None:
     assert (guess_name(model), guess_engine(model)) == (name, engine)
 
 

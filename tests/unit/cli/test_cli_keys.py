@@ -36,7 +36,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         ("create a --role user", "'admin' or 'member'"),
         ("create a --expires soon", "5m, 12h or 30d"),
@@ -45,10 +45,10 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> Non
         ("revoke nobody", "no key named 'nobody'"),
     ],
 )
-def test_keys_refuses_invalid_requests(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
-    refused = moorage("keys", *words.split())
+def test_keys_refuses_invalid_requests(manager: FakeManager, moorage: Run, args: str, message: str) -> None:
+    refused = moorage("keys", *args.split())
     assert refused.exit_code != 0
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert sorted(manager.store.keys.views) == ["ada", "root"]
 
 

@@ -51,10 +51,10 @@ def test_user_text_is_printed_without_markup_or_escapes(manager: FakeManager, mo
     nasty = "[bold]x[/bold] :smile: \x1b[2J\x07 \u202eabc " + "long " * 60 + "end"
     manager.next_session(**({"status": Status.ERROR, "script": [], "reason": Reason.OOM, "detail": nasty}))
     manager.add_session(batch("job"))
-    for words in (("ps", "-a", "-o", "wide"), ("describe", "job")):
-        shown = moorage(*words).stdout
+    for args in (("ps", "-a", "-o", "wide"), ("describe", "job")):
+        shown = moorage(*args).stdout
         assert "[bold]x[/bold] :smile: \ufffd[2J\ufffd \ufffdabc" in shown
-        assert "long end" in shown  # a pipe gets whole cells
+        assert "long end" in shown  # cells are not truncated in a pipe
         assert "\x1b" not in shown
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["session"]["detail"] == nasty
 
@@ -165,10 +165,10 @@ def test_groups(manager: FakeManager, moorage: Run) -> None:
 
 
 def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage: Run) -> None:
-    words = (
+    args = (
         "strategy=drf weights.ann=2 weights.bob/x=3 session_types=batch,inference exclusive=cuda+rocm,tpu+npu"
     )
-    assert moorage("groups", "set", "default", *words.split(), "preemption=on").exit_code == 0
+    assert moorage("groups", "set", "default", *args.split(), "preemption=on").exit_code == 0
     options = manager.store.groups.options["default"]
     assert (options.strategy, options.weights) == ("drf", {"ann": 2, "bob/x": 3})
     assert options.session_types == ["batch", "inference"]
@@ -179,14 +179,16 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
     options = manager.store.groups.options["default"]
     assert options.preemption == PreemptionOptions(how="end")
     assert (options.max_bypasses, options.weights, options.replicas) == (None, {"bob/x": 3}, "none")
-    assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), "what is not given stays"
+    assert (options.num_retries_to_skip, options.strategy) == (4, "drf"), (
+        "options that are not given must not change"
+    )
     shown = moorage("groups", "describe", "default").stdout
     for part in ("cuda+rocm,tpu+npu", "batch,inference", "bob/x=3", "how=end"):
         assert part in shown
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         ("hols=strict", ("'hols'", "hol", "weights")),
         ("hol=maybe", ("hol", "strict", "backfill")),
@@ -200,12 +202,12 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
     ],
 )
 def test_groups_set_names_the_allowed_options(
-    manager: FakeManager, moorage: Run, option: str, told: tuple[str, ...]
+    manager: FakeManager, moorage: Run, option: str, message: tuple[str, ...]
 ) -> None:
     before = manager.store.groups.options["default"]
     refused = moorage("groups", "set", "default", option)
     assert refused.exit_code == 2
-    assert all(part in refused.stderr for part in told), refused.stderr
+    assert all(part in refused.stderr for part in message), refused.stderr
     assert manager.store.groups.options["default"] == before
 
 
@@ -213,8 +215,8 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
     quotas = manager.store.quotas
     quotas.used, quotas.running, quotas.waiting = {"cpu": 1500}, 2, 3
     assert "there is no quota" in moorage("quotas", "list").stderr
-    words = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
-    assert moorage("quotas", "set", "user", "ann", *words.split()).exit_code == 0
+    args = "cpu=2.5 mem=1536MiB cuda.device=0 sessions=10 pending=0"
+    assert moorage("quotas", "set", "user", "ann", *args.split()).exit_code == 0
     quota = manager.store.quotas.views["user", "ann"]
     assert quota.slots == {"cpu": 2500, "mem": 1536 << 20, "cuda.device": 0}, "zero is a limit too"
     assert (quota.sessions, quota.pending) == (10, 0)
@@ -232,7 +234,7 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         ("team ann cpu=1", "user, project, group"),
         ("user ann", "no limit was given"),
@@ -243,8 +245,10 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
         ("user ann pending=many", "valid integer"),
     ],
 )
-def test_quotas_set_refuses_invalid_limits(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
-    refused = moorage("quotas", "set", *words.split())
+def test_quotas_set_refuses_invalid_limits(
+    manager: FakeManager, moorage: Run, args: str, message: str
+) -> None:
+    refused = moorage("quotas", "set", *args.split())
     assert refused.exit_code == 2
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not manager.store.quotas.views

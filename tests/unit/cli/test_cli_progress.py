@@ -12,7 +12,7 @@ from moorage.cli.summary import Stage
 
 def test_progress_prints_each_activity_once_without_a_terminal() -> None:
     out = io.StringIO()
-    told = [Stage("queued", 0.0), Stage("starting", 0.5)]
+    history = [Stage("queued", 0.0), Stage("starting", 0.5)]
     with Progress(Console(file=out, width=80), "job") as progress:
         for doing in (
             "",
@@ -22,6 +22,6 @@ def test_progress_prints_each_activity_once_without_a_terminal() -> None:
             "unpacking team/tool:1: 3 of 7 layers",
             "",
         ):
-            progress.show(told, "", doing)
+            progress.show(history, "", doing)
     lines = [line.strip() for line in out.getvalue().splitlines()]
     assert lines[2:] == ["job: pulling team/tool:1", "job: unpacking team/tool:1"]

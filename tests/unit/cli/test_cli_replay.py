@@ -1,4 +1,4 @@
-"""``moorage scheduler log`` and ``replay``: checks before a manager is asked."""
+"""``moorage scheduler log`` and ``replay``: option checks that need no manager."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -
 def test_run_exits_with_the_code_of_the_program(
     manager: FakeManager, moorage: Run, code: int | None, reason: Reason, exits: int
 ) -> None:
-    manager.next_session(**(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "said so"}))
+    manager.next_session(**(runs(1, reason) | {"exit_code": code, "log_tail": "boom\n", "detail": "failed"}))
     result = moorage("run", "--", "false")
     assert result.exit_code == exits
-    assert result.stdout == "boom\n"  # the log itself was gone: its kept tail is shown
+    assert result.stdout == "boom\n"  # the log itself is gone: its stored tail is shown
     assert ("did not succeed" in result.stderr) == (reason is not Reason.EXIT_NONZERO)
 
 
@@ -56,15 +56,15 @@ def test_run_without_waiting_prints_its_name(manager: FakeManager, moorage: Run)
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
 
 
-def test_run_makes_one_session_even_if_the_answer_is_lost(manager: FakeManager, moorage: Run) -> None:
-    manager.lost_answers = 1
+def test_run_creates_one_session_if_the_response_is_lost(manager: FakeManager, moorage: Run) -> None:
+    manager.lost_responses = 1
     assert moorage("run", "--no-wait", "--name", "job", "--", "true").stdout == "job\n"
     assert len(manager.sessions) == 1
     moorage("run", "--no-wait", "--", "true")
     assert len(manager.sessions) == 2, "each call has a key of its own"
 
 
-def test_run_survives_a_log_that_is_cut_off(manager: FakeManager, moorage: Run) -> None:
+def test_run_survives_an_interrupted_log(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}))
     result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
@@ -113,9 +113,9 @@ def test_scale(manager: FakeManager, moorage: Run) -> None:
 
 
 def test_run_passes_dependencies_and_placement(manager: FakeManager, moorage: Run) -> None:
-    words = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
+    args = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
     more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
-    assert moorage("run", *words.split(), *more.split()).exit_code == 0
+    assert moorage("run", *args.split(), *more.split()).exit_code == 0
     spec = next(iter(manager.sessions)).spec
     assert [(d.session, d.on) for d in spec.depends_on] == [("prep", "success"), ("a:b", "any")]
     assert spec.dependency_failed == "wait"
@@ -135,7 +135,7 @@ def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "message"),
     [
         ("--image -x", "image"),
         ("--starts-at 2026-12-24T18:00:00", "--starts-at '2026-12-24T18:00:00' is not a time"),
@@ -146,8 +146,8 @@ def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
         ("--priority 101", "--priority"),
     ],
 )
-def test_run_refuses_invalid_options(manager: FakeManager, moorage: Run, words: str, told: str) -> None:
-    refused = moorage("run", *words.split(), "--", "true")
+def test_run_refuses_invalid_options(manager: FakeManager, moorage: Run, args: str, message: str) -> None:
+    refused = moorage("run", *args.split(), "--", "true")
     assert refused.exit_code == 2
-    assert told in refused.stderr
+    assert message in refused.stderr
     assert not manager.sessions

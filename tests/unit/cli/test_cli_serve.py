@@ -28,8 +28,8 @@ def test_serve_shows_progress_and_prints_a_sample_request(
         {"A": "b"},
     )
     assert spec.resources == {"cpu": "2", "mem": "1GiB"}
-    told = [line.split(": ")[-1] for line in result.stderr.splitlines()]
-    assert told == ["queued", "scheduled", "starting", "loading", "ready"]
+    stages = [line.split(": ")[-1] for line in result.stderr.splitlines()]
+    assert stages == ["queued", "scheduled", "starting", "loading", "ready"]
     assert manager.openai_url in result.stdout
     assert '"Authorization: Bearer $MOORAGE_API_KEY"' in result.stdout
     assert "moorage chat tiny" in result.stdout
@@ -45,8 +45,8 @@ def test_serve_prints_only_json_or_name_to_stdout(manager: FakeManager, moorage:
 
 
 def test_serve_with_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
-    words = ("serve", "mine", "--probe", "/ok", "--", "python", "-m", "server", "--port", "{port}")
-    assert moorage(*words).exit_code == 0
+    args = ("serve", "mine", "--probe", "/ok", "--", "python", "-m", "server", "--port", "{port}")
+    assert moorage(*args).exit_code == 0
     spec = manager.endpoints["mine"]
     assert (spec.engine, spec.command[-1]) == ("custom", "{port}")
     assert spec.probe is not None
@@ -124,7 +124,7 @@ def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "message"),
     [
         (("serve",), "Missing argument"),
         (("serve", "m", "--engine", "nope"), "'llamacpp', 'vllm' or 'custom'"),
@@ -141,11 +141,11 @@ def test_serve_refuses_a_name_in_use(manager: FakeManager, moorage: Run) -> None
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(
-    manager: FakeManager, moorage: Run, words: tuple[str], said: str
+    manager: FakeManager, moorage: Run, args: tuple[str], message: str
 ) -> None:
-    result = moorage(*words)
+    result = moorage(*args)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stderr.startswith("moorage: ")
     assert result.stderr.count("\n") == 1
     assert manager.endpoints == {}

@@ -64,7 +64,7 @@ def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("args", "code", "message"),
     [
         (("cp", "here", "there"), 2, "one path must be in a session"),
         (("cp", "one:a", "two:b"), 2, "one path must be in a session"),
@@ -76,9 +76,9 @@ def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, 
     ],
 )
 def test_cp_and_exec_refuse_invalid_arguments(
-    moorage: Run, words: tuple[str, ...], code: int, told: str
+    moorage: Run, args: tuple[str, ...], code: int, message: str
 ) -> None:
-    result = moorage(*words)
+    result = moorage(*args)
     assert result.exit_code == code, result.stderr
-    assert told in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""

@@ -75,8 +75,8 @@ def test_agents_sort_by_usage(sort: Sort, names: str) -> None:
 
 
 def test_describe_shows_current_usage(manager: FakeManager, moorage: Run) -> None:
-    made = manager.add_session(batch("job"), status=Status.RUNNING, script=[])
-    assert made.view().kernels
+    session = manager.add_session(batch("job"), status=Status.RUNNING, script=[])
+    assert session.view().kernels
     shown = moorage("describe", "job").stdout
     assert "uses          cpu 1.50, mem 2GiB, gpu 0.75, gpu mem 40GiB, network 2KiB/s in" in shown
     assert json.loads(moorage("describe", "job", "-o", "json").stdout)["stats"]["name"] == "job"
@@ -117,12 +117,12 @@ def test_top_refreshes_on_a_terminal_until_ctrl_c(manager: FakeManager, tmp_path
                 shown += os.read(own, 65536)
             except OSError:
                 break
-        _, said = top.communicate(timeout=10)
+        _, errors = top.communicate(timeout=10)
     finally:
         top.kill()
         top.wait()
         os.close(own)
     assert b"\x1b[?1049h" in shown
     assert b"\x1b[?1049l" in shown
-    assert b"Traceback" not in said
+    assert b"Traceback" not in errors
     assert top.returncode == 130

@@ -99,12 +99,12 @@ async def test_task_is_named_and_its_failure_logged() -> None:
         raise ValueError("bad weather")
 
     with structlog.testing.capture_logs() as logs:
-        task = spawn("doomed", fails())
+        task = spawn("failing", fails())
         with pytest.raises(ValueError, match="bad weather"):
             await task
         await asyncio.sleep(0)
-    assert task.get_name() == "doomed"
-    assert [(line["event"], line["task"]) for line in logs] == [("task failed", "doomed")]
+    assert task.get_name() == "failing"
+    assert [(line["event"], line["task"]) for line in logs] == [("task failed", "failing")]
 
 
 async def test_cancel_and_wait_waits_for_the_end() -> None:

@@ -24,7 +24,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "more", "words"),
+    ("cluster", "more", "message"),
     [
         ({"size": 0}, {}, "greater than or equal to 1"),
         ({"size": 129}, {}, "less than or equal to 128"),
@@ -44,6 +44,6 @@ def test_defaults() -> None:
         ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "lists 2"),
     ],
 )
-def test_invalid_clusters_are_refused(cluster: dict[str, Any], more: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+def test_invalid_clusters_are_refused(cluster: dict[str, Any], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         spec(cluster, **more)

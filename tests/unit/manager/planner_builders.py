@@ -48,10 +48,10 @@ def make_plan(agents: Sequence[AgentState], pending: Sequence[Pending], **option
     return plan(Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors)
 
 
-def where(answer: Plan) -> dict[str, list[str]]:
-    return {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in answer.places}
+def where(result: Plan) -> dict[str, list[str]]:
+    return {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in result.places}
 
 
-def hold(answer: Plan, name: str) -> Hold:
-    (found,) = (held for held in answer.holds if held.session_id == name)
+def hold(result: Plan, name: str) -> Hold:
+    (found,) = (held for held in result.holds if held.session_id == name)
     return found

@@ -1,4 +1,4 @@
-"""The planner cache: which differences between snapshots reach the planner."""
+"""Planner cache: differences between snapshots that it applies to the planner."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_removed_quota_limits_nobody() -> None:
     assert placed(planners, snapshot(1, agent=ROOMY)) == ["s1"]
 
 
-def test_clock_that_is_set_back_changes_nothing() -> None:
+def test_clock_set_back_has_no_effect() -> None:
     planners = PlannerCache()
     later = replace(pending(1), not_before=50)
     world = Snapshot("g", (ROOMY,), (later,))

@@ -1,4 +1,4 @@
-"""Many sessions of one shape share a hold as long as it is true of each; and the incremental planner."""
+"""Holds shared by sessions of one shape, and the incremental planner."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def test_quota_holds_report_the_use_when_the_session_was_tried() -> None:
     """ann's first two leave 1 of 4 cpus; the third asks for 2, the fourth for 1, the fifth for 2 again."""
     sizes = (2, 1, 2, 1, 2)
     pending = [session(f"s{n}", cpu, created=n, user="ann") for n, cpu in enumerate(sizes)]
-    answer = make_plan([node("a", 9)], pending, quotas=(Quota("user", "ann", {"cpu": 4000}),))
-    assert list(where(answer)) == ["s0", "s1", "s3"]
-    assert used_of(hold(answer, "s2")) == [3000]
-    assert used_of(hold(answer, "s4")) == [4000], "not the number of the third session"
+    result = make_plan([node("a", 9)], pending, quotas=(Quota("user", "ann", {"cpu": 4000}),))
+    assert list(where(result)) == ["s0", "s1", "s3"]
+    assert used_of(hold(result, "s2")) == [3000]
+    assert used_of(hold(result, "s4")) == [4000], "not the number of the third session"
 
 
 def test_place_of_one_owner_changes_no_hold_of_another() -> None:
     quotas = Quota("user", "ann", {"cpu": 1000}, {"cpu": 1000}), Quota("user", "bob", {"cpu": 3000})
     pending = [session(f"s{n}", 1, created=n, user=("ann", "bob")[n % 2]) for n in range(10)]
-    answer = make_plan([node("a", 9)], pending, quotas=quotas)
-    assert list(where(answer)) == ["s1", "s3", "s5"]
-    assert {name: used_of(hold(answer, name)) for name in ("s0", "s8", "s7", "s9")} == {
+    result = make_plan([node("a", 9)], pending, quotas=quotas)
+    assert list(where(result)) == ["s1", "s3", "s5"]
+    assert {name: used_of(hold(result, name)) for name in ("s0", "s8", "s7", "s9")} == {
         "s0": [1000], "s8": [1000], "s7": [3000], "s9": [3000],
     }  # fmt: skip
 
@@ -41,8 +41,8 @@ def test_place_of_one_owner_changes_no_hold_of_another() -> None:
 def test_used_up_quota_does_not_make_a_head() -> None:
     """The head is the first session within its quota that capacity refuses."""
     pending = [session("s0", 3, user="ann"), session("s1", 3, created=1, user="bob")]
-    answer = make_plan([node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),))
-    assert [(held.reason, held.capacity) for held in answer.holds] == [
+    result = make_plan([node("a", 4, free_cpu=2)], pending, quotas=(Quota("user", "ann", {}, {}, 0, 0),))
+    assert [(held.reason, held.capacity) for held in result.holds] == [
         (Reason.QUOTA, False),
         (Reason.INSUFFICIENT_RESOURCES, True),
     ]
@@ -52,17 +52,17 @@ def test_lifo_with_skip_holds_agents_for_an_overdue_session_of_a_refused_shape()
     """The younger one is refused first and is not overdue; the older was overtaken often enough."""
     young, old = session("young", 4, created=9), replace(session("old", 4, created=1), bypassed=5)
     options = {"strategy": "lifo", "hol": "skip", "max_bypasses": 5, "max_skip_age": None}
-    answer = make_plan([node("a", 4, free_cpu=2)], [young, old], **options)
-    assert [reservation.session_id for reservation in answer.reservations] == ["old"]
+    result = make_plan([node("a", 4, free_cpu=2)], [young, old], **options)
+    assert [reservation.session_id for reservation in result.reservations] == ["old"]
 
 
 def test_holds_behave_as_a_sequence() -> None:
-    answer = make_plan([node("a", 1)], [session(f"s{n}", 2, created=n) for n in range(4)])
-    holds = answer.holds
+    result = make_plan([node("a", 1)], [session(f"s{n}", 2, created=n) for n in range(4)])
+    holds = result.holds
     assert len(holds) == 4
     assert [held.session_id for held in holds] == ["s0", "s1", "s2", "s3"]
-    assert (holds[1], holds[-1]) == (hold(answer, "s1"), hold(answer, "s3"))
-    assert holds[1:3] == (hold(answer, "s1"), hold(answer, "s2"))
+    assert (holds[1], holds[-1]) == (hold(result, "s1"), hold(result, "s3"))
+    assert holds[1:3] == (hold(result, "s1"), hold(result, "s2"))
     assert holds == tuple(holds)
     assert holds != tuple(holds)[1:]
     assert holds == make_plan([node("a", 1)], [session(f"s{n}", 2, created=n) for n in range(4)]).holds
@@ -74,8 +74,8 @@ def test_sessions_behind_a_blocked_head_get_no_quota_hold() -> None:
         ((1, "ann"), (3, "bob"), (1, "ann"))
     )]  # fmt: skip
     quota = Quota("user", "ann", {}, {}, 0, 0)
-    answer = make_plan([node("a", 4, free_cpu=2)], pending, hol="strict", quotas=(quota,))
-    assert [(held.reason, held.blocked_by) for held in answer.holds] == [
+    result = make_plan([node("a", 4, free_cpu=2)], pending, hol="strict", quotas=(quota,))
+    assert [(held.reason, held.blocked_by) for held in result.holds] == [
         (Reason.QUOTA, None),
         (Reason.INSUFFICIENT_RESOURCES, None),
         (Reason.INSUFFICIENT_RESOURCES, "s1"),
@@ -85,8 +85,8 @@ def test_sessions_behind_a_blocked_head_get_no_quota_hold() -> None:
 def test_device_with_the_capacity_of_two_is_allocated_twice() -> None:
     device = DeviceState(DeviceId("0"), "cuda.device", 2000, 2000)
     pending = [session(f"s{n}", created=n, slots={"cuda.device": 1}) for n in range(3)]
-    answer = make_plan([node("a", 4, devices=(device,))], pending)
-    assert list(where(answer)) == ["s0", "s1"]
+    result = make_plan([node("a", 4, devices=(device,))], pending)
+    assert list(where(result)) == ["s0", "s1"]
 
 
 def test_fraction_that_fits_one_device_leaves_the_next_one() -> None:
@@ -94,8 +94,8 @@ def test_fraction_that_fits_one_device_leaves_the_next_one() -> None:
     pending = [
         session(f"s{n}", created=n, slots={"cuda.shares": part}) for n, part in enumerate((500, 300, 100))
     ]
-    answer = make_plan([node("a", 4, devices=devices)], pending)
-    assert list(where(answer)) == ["s0", "s1"]
+    result = make_plan([node("a", 4, devices=devices)], pending)
+    assert list(where(result)) == ["s0", "s1"]
 
 
 # --- the incremental planner
@@ -115,9 +115,9 @@ def queue(*users: str, cpu: int = 1) -> list[Pending]:
 def test_sessions_over_quota_get_one_hold_each() -> None:
     planner = planner_with(Quota("user", "ann", {}, {}, 0, 0))
     planner.update_sessions(queue("ann", "ann", "bob", "ann"))
-    answer = planner.plan(NOW)
-    assert [place.session_id for place in answer.places] == ["s2"]
-    assert {held.session_id: held.reason for held in answer.holds} == dict.fromkeys(
+    result = planner.plan(NOW)
+    assert [place.session_id for place in result.places] == ["s2"]
+    assert {held.session_id: held.reason for held in result.holds} == dict.fromkeys(
         ("s0", "s1", "s3"), Reason.QUOTA
     )
     planner.update_sessions((), [SessionId("s2")])
@@ -136,9 +136,9 @@ def test_raised_quota_starts_sessions_in_queue_order() -> None:
 def test_project_quota_holds_and_releases_its_sessions() -> None:
     planner = planner_with(Quota("project", "p", {}, {}, 0, 0))
     planner.update_sessions([session("s0", project="p", user="ann"), session("s1", created=1, project="q")])
-    answer = planner.plan(NOW)
-    assert [place.session_id for place in answer.places] == ["s1"]
-    assert hold(answer, "s0").reason is Reason.QUOTA
+    result = planner.plan(NOW)
+    assert [place.session_id for place in result.places] == ["s1"]
+    assert hold(result, "s0").reason is Reason.QUOTA
     planner.update_quotas([Quota("project", "p", {}, {}, 1, 0)])
     assert "s0" in where(planner.plan(NOW))
 
@@ -157,9 +157,9 @@ def test_sessions_that_exceed_the_quota_after_a_place_get_a_quota_hold() -> None
     planner.update_sessions(queue("ann", "ann", "ann"))
     assert {held.reason for held in planner.plan(NOW).holds} == {Reason.INSUFFICIENT_RESOURCES}
     planner.update_agents([node("a", 4)])
-    answer = planner.plan(NOW)
-    assert [place.session_id for place in answer.places] == ["s0"]
-    assert {held.session_id: held.reason for held in answer.holds} == {
+    result = planner.plan(NOW)
+    assert [place.session_id for place in result.places] == ["s0"]
+    assert {held.session_id: held.reason for held in result.holds} == {
         "s1": Reason.QUOTA, "s2": Reason.QUOTA,
     }  # fmt: skip
 
@@ -213,9 +213,9 @@ def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
     planner = planner_with(cpus=4)
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([session("s0", 2, time_limit=5), session("s1", 4, created=1)])
-    answer = planner.plan(NOW)
-    assert where(answer) == {"s0": ["a"]}
-    assert [(one.agents, one.starts_at) for one in answer.reservations] == [(("a",), NOW + 5)]
+    result = planner.plan(NOW)
+    assert where(result) == {"s0": ["a"]}
+    assert [(one.agents, one.starts_at) for one in result.reservations] == [(("a",), NOW + 5)]
 
 
 def _busy(name: str, *ends: int) -> AgentState:
@@ -234,9 +234,9 @@ def test_node_is_offered_when_its_reservation_ends() -> None:
     planner.update_agents([_busy("a", 5, 7), _busy("b", 90)])
     planner.update_agents([replace(_busy("a", 7), free={"cpu": 2000, "mem": 8192})])
     planner.update_sessions([session("s0", 3), session("s1", 2, created=1)])
-    answer = planner.plan(NOW)
-    assert [reservation.agents for reservation in answer.reservations] == [("a",)]
-    assert {held.session_id: held.reason for held in answer.holds} == {
+    result = planner.plan(NOW)
+    assert [reservation.agents for reservation in result.reservations] == [("a",)]
+    assert {held.session_id: held.reason for held in result.holds} == {
         "s0": Reason.INSUFFICIENT_RESOURCES, "s1": Reason.RESERVED,
     }  # fmt: skip
     planner.update_agents([node("b", 4, free_cpu=3)])

@@ -1,4 +1,4 @@
-"""Sessions whose kernel disappeared with its node: the returning agent reports the kernel as gone."""
+"""Rules that reconcile a session whose kernel is reported as gone after its node returned."""
 
 from __future__ import annotations
 

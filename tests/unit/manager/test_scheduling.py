@@ -63,12 +63,12 @@ def run(agents: list[AgentState], pending: list[Pending], **policy: Any) -> Plan
     return plan(Snapshot("default", tuple(agents), tuple(pending)), Policy(**policy))
 
 
-def where(answer: Plan) -> dict[str, str]:
-    return {place.session_id: place.agent_id for place in answer.places}
+def where(result: Plan) -> dict[str, str]:
+    return {place.session_id: place.agent_id for place in result.places}
 
 
-def hold_of(answer: Plan, name: str) -> Hold:
-    (hold,) = (hold for hold in answer.holds if hold.session_id == name)
+def hold_of(result: Plan, name: str) -> Hold:
+    (hold,) = (hold for hold in result.holds if hold.session_id == name)
     return hold
 
 
@@ -189,8 +189,8 @@ def test_used_devices_do_not_add_up_to_a_whole_one(gpus: tuple[int, ...], slots:
 
 def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
     sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
-    answer = run([agent("a", devices=sick)], [ask("s", {"cuda.device": 1})])
-    assert answer.holds == (
+    result = run([agent("a", devices=sick)], [ask("s", {"cuda.device": 1})])
+    assert result.holds == (
         Hold(
             SessionId("s"),
             Reason.INSUFFICIENT_RESOURCES,
@@ -201,10 +201,10 @@ def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
 
 
 def test_place_lists_all_allocations_and_the_revision() -> None:
-    answer = run(
+    result = run(
         [agent("a", gpus=(1000,))], [ask("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)]
     )
-    (place,) = answer.places
+    (place,) = result.places
     assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == ("s", "k-s", 7, "a")
     assert [(t.slot, t.device_id, t.amount) for t in place.allocations] == [
         ("cuda.device", "0", 1000),
@@ -215,9 +215,9 @@ def test_place_lists_all_allocations_and_the_revision() -> None:
 
 def test_sessions_of_one_pass_see_each_others_allocations() -> None:
     pending = [ask(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
-    answer = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
-    assert where(answer) == {"s0": "b", "s1": "a", "s2": "a"}
-    assert hold_of(answer, "s3").refusals == (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),)
+    result = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
+    assert where(result) == {"s0": "b", "s1": "a", "s2": "a"}
+    assert hold_of(result, "s3").refusals == (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),)
 
 
 BIG, SMALL = {"cpu": 4000}, {"cpu": 1000}
@@ -240,12 +240,12 @@ def test_blocked_head(
         ask("big", BIG, created=2),
         ask("small", SMALL, created=3),
     ]
-    answer = run([agent("a", cpu=4)], pending, **policy)
-    assert list(where(answer)) == placed
-    assert [hold.session_id for hold in answer.holds if not hold.attempted] == untried
-    assert [hold.session_id for hold in answer.holds if hold.capacity] == charged
+    result = run([agent("a", cpu=4)], pending, **policy)
+    assert list(where(result)) == placed
+    assert [hold.session_id for hold in result.holds if not hold.attempted] == untried
+    assert [hold.session_id for hold in result.holds if hold.capacity] == charged
     assert all(
-        hold.blocked_by == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in answer.holds[1:]
+        hold.blocked_by == "big" and hold.reason is Reason.INSUFFICIENT_RESOURCES for hold in result.holds[1:]
     )
 
 
@@ -263,9 +263,9 @@ def test_blocked_head(
 def test_refusals_other_than_capacity_block_nobody_and_count_no_retry(
     policy: dict[str, Any], head: Pending, reason: Reason
 ) -> None:
-    answer = run([agent("a", cpu=4)], [head, ask("next", SMALL, created=1)], **policy)
-    assert where(answer) == {"next": "a"}
-    assert (answer.holds[0].reason, answer.holds[0].attempted, answer.holds[0].capacity) == (
+    result = run([agent("a", cpu=4)], [head, ask("next", SMALL, created=1)], **policy)
+    assert where(result) == {"next": "a"}
+    assert (result.holds[0].reason, result.holds[0].attempted, result.holds[0].capacity) == (
         reason,
         True,
         False,
@@ -277,7 +277,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
 
 
 @pytest.mark.parametrize(
-    ("agents", "item", "reason", "said"),
+    ("agents", "item", "reason", "messages"),
     [
         ([], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"]),
         ([HUGE_SILENT], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["1 agent: silent or lost: no new work"]),
@@ -339,10 +339,12 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
         ),
     ],
 )
-def test_refusal_messages(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
+def test_refusal_messages(
+    agents: list[AgentState], item: Pending, reason: Reason, messages: list[str]
+) -> None:
     (hold,) = run(agents, [item]).holds
     assert hold.reason is reason
-    assert [refusal_message(refusal) for refusal in hold.refusals] == said
+    assert [refusal_message(refusal) for refusal in hold.refusals] == messages
     assert hold.capacity == (reason is Reason.INSUFFICIENT_RESOURCES)
 
 
@@ -352,32 +354,32 @@ def test_larger_request_than_a_refused_one_gets_its_own_numbers_and_reason() -> 
         ask(name, {"cpu": cpus * 1000}, created=cpus)
         for name, cpus in [("two", 2), ("four", 4), ("nine", 9), ("ten", 10), ("too-many", 65)]
     ]
-    answer = run(agents, pending)
-    assert {hold.session_id: hold.reason for hold in answer.holds} == {
+    result = run(agents, pending)
+    assert {hold.session_id: hold.reason for hold in result.holds} == {
         "two": Reason.INSUFFICIENT_RESOURCES,
         "four": Reason.INSUFFICIENT_RESOURCES,
         "nine": Reason.NO_ELIGIBLE_AGENT,
         "ten": Reason.NO_ELIGIBLE_AGENT,
         "too-many": Reason.INFEASIBLE,
     }
-    four = hold_of(answer, "four").refusals
+    four = hold_of(result, "four").refusals
     assert [refusal_message(refusal) for refusal in four][:1] == ["1 agent: needs 4 cpu, 1 free"]
 
 
 def test_ten_thousand_sessions_that_do_not_fit_examine_each_agent_once() -> None:
-    """Counts how often an agent is asked for its runtimes."""
-    asked = 0
+    """Counts how often the planner reads the runtimes of an agent."""
+    reads = 0
 
     class Counting(frozenset[str]):
         def __contains__(self, runtime: object) -> bool:
-            nonlocal asked
-            asked += 1
+            nonlocal reads
+            reads += 1
             return super().__contains__(runtime)
 
     agents = [agent(f"a{i:03}", cpu=64, used_cpu=63, runtimes=Counting({"process"})) for i in range(200)]
     pending = [ask(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
-    answer = run(agents, pending)
-    assert len(answer.holds) == 10_000
+    result = run(agents, pending)
+    assert len(result.holds) == 10_000
     # Once for all sessions with these constraints; the 49 larger shapes share the first refusal.
-    assert asked == len(agents)
-    assert {hold.refusals[0].requested for hold in answer.holds} == set(range(2000, 2050))
+    assert reads == len(agents)
+    assert {hold.refusals[0].requested for hold in result.holds} == set(range(2000, 2050))

@@ -69,7 +69,7 @@ def test_agent_selection(
 
 
 @pytest.mark.parametrize(
-    ("agents", "item", "reason", "said"),
+    ("agents", "item", "reason", "messages"),
     [
         pytest.param(
             [INTEL],
@@ -111,19 +111,21 @@ def test_agent_selection(
         ),
     ],
 )  # fmt: skip
-def test_refusal_messages(agents: list[AgentState], item: Pending, reason: Reason, said: list[str]) -> None:
+def test_refusal_messages(
+    agents: list[AgentState], item: Pending, reason: Reason, messages: list[str]
+) -> None:
     held = hold(make_plan(agents, [item]), "s")
     assert held.reason is reason
-    assert [refusal_message(refusal) for refusal in held.refusals] == said
+    assert [refusal_message(refusal) for refusal in held.refusals] == messages
 
 
 def test_container_image_provides_the_engine() -> None:
     bare = replace(node("bare"), runtimes=frozenset({"docker", "process"}))
     by_image = replace(session("by-image"), runtime="docker", engine="vllm")
     on_the_node = replace(session("on-the-node"), engine="vllm")
-    answer = make_plan([bare, node("without-docker")], [by_image, on_the_node])
-    assert where(answer) == {"by-image": ["bare"]}
-    assert hold(answer, "on-the-node").reason is Reason.NO_ELIGIBLE_AGENT
+    result = make_plan([bare, node("without-docker")], [by_image, on_the_node])
+    assert where(result) == {"by-image": ["bare"]}
+    assert hold(result, "on-the-node").reason is Reason.NO_ELIGIBLE_AGENT
 
 
 def round_robin(agents: list[AgentState], count: int, cpu: int, mem: int = 0) -> list[str | None]:
@@ -147,8 +149,8 @@ def test_c15_round_robin_skips_full_agents() -> None:
 
 def test_round_robin_continues_at_its_cursor_for_each_architecture() -> None:
     options: dict[str, Any] = {"agent_selection": "round-robin", "cursors": {"": AgentId("i-004")}}
-    answer = make_plan(MANY, [session("s")], **options)
-    assert (where(answer), answer.cursors) == ({"s": ["i-005"]}, {"": "i-005"})
+    result = make_plan(MANY, [session("s")], **options)
+    assert (where(result), result.cursors) == ({"s": ["i-005"]}, {"": "i-005"})
     assert make_plan(MANY, [session("s", 64)], **options).cursors == {}  # C15: nothing fits, nothing moves
     arch = [node("a", arch="arm"), node("b", arch="arm")]
     assert make_plan(arch, [session("s", arch="arm")], **options).cursors == {"arm": "a"}
@@ -183,8 +185,8 @@ def test_replicas_of_an_endpoint(counts: tuple[int, ...], rule: str, expected: s
 
 def test_d10_spreading_is_a_preference_and_counts_places_of_this_pass() -> None:
     pending = [session(f"s{n}", 1, 512, created=n, endpoint_id=EndpointId("e")) for n in range(5)]
-    answer = make_plan(replicas(1, 0, 0), pending)
-    assert [found[0] for found in where(answer).values()] == ["i-002", "i-003", "i-001", "i-002", "i-003"]
+    result = make_plan(replicas(1, 0, 0), pending)
+    assert [found[0] for found in where(result).values()] == ["i-002", "i-003", "i-001", "i-002", "i-003"]
 
 
 def test_c21_sessions_go_to_agents_with_their_devices() -> None:
@@ -195,8 +197,8 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
         session("plain", created=2),
     ]
     for strategy in ("fifo", "lifo"):
-        answer = make_plan(agents, pending, agent_selection="dispersed", strategy=strategy)
-        assert where(answer) == {"cuda": ["gpu"], "plain": ["cpu"]}
+        result = make_plan(agents, pending, agent_selection="dispersed", strategy=strategy)
+        assert where(result) == {"cuda": ["gpu"], "plain": ["cpu"]}
 
 
 @pytest.mark.parametrize(
@@ -228,17 +230,17 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
     ],
 )
 def test_clusters(agents: list[AgentState], item: Pending, expected: list[str] | None) -> None:
-    answer = make_plan(agents, [item, session("after", 1, created=1)])
-    assert where(answer).get("s") == expected
+    result = make_plan(agents, [item, session("after", 1, created=1)])
+    assert where(result).get("s") == expected
     # D7: a failed attempt leaves no allocation behind.
-    assert "after" in where(answer) or expected
+    assert "after" in where(result) or expected
 
 
 def test_cluster_hold_says_that_its_kernels_do_not_fit_at_once() -> None:
     agents = [node("a", 4), node("b", 4, free_cpu=0)]
-    answer = make_plan(agents, [cluster("s", 2, 2, mode="multi-node")])
-    assert hold(answer, "s").reason is Reason.INSUFFICIENT_RESOURCES
-    assert [refusal_message(refusal) for refusal in hold(answer, "s").refusals] == [
+    result = make_plan(agents, [cluster("s", 2, 2, mode="multi-node")])
+    assert hold(result, "s").reason is Reason.INSUFFICIENT_RESOURCES
+    assert [refusal_message(refusal) for refusal in hold(result, "s").refusals] == [
         "1 agent: needs 2 cpu, 0 free",
         "1 agent: some of the 2 kernels fit, but not all at once",
     ]

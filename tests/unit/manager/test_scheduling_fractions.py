@@ -21,5 +21,5 @@ def test_fraction_splits_no_device_that_another_kernel_needs_whole(fraction: str
         sub_kernels=(KernelRequest(KernelId("k-1"), {"cuda.shares": 1500}),), mode="single-node",
     )  # fmt: skip
     (place,) = plan(Snapshot("g", (agent,), (item,)), Policy(fraction=fraction), 1).places  # type: ignore[arg-type]
-    taken = sorted((t.device_id, t.amount) for kernel in place.kernels for t in kernel.allocations)
-    assert taken == [("g0", 500), ("g1", 1000), ("g2", 1000)]
+    allocated = sorted((t.device_id, t.amount) for kernel in place.kernels for t in kernel.allocations)
+    assert allocated == [("g0", 500), ("g1", 1000), ("g2", 1000)]

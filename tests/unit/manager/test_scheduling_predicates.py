@@ -26,7 +26,7 @@ CPU10 = {"limits": {"cpu": 10_000}}
 
 
 @pytest.mark.parametrize(
-    ("quotas", "item", "said"),
+    ("quotas", "item", "messages"),
     [
         pytest.param(
             [limits(**CPU10, used={"cpu": 7000})], session("s", 4),
@@ -84,19 +84,19 @@ CPU10 = {"limits": {"cpu": 10_000}}
         ),
     ],
 )  # fmt: skip
-def test_predicates(quotas: list[Quota], item: Pending, said: list[str]) -> None:
+def test_predicates(quotas: list[Quota], item: Pending, messages: list[str]) -> None:
     mine = replace(item, user="ann", project="p")
-    answer = make_plan([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
-    assert [unmet_message(unmet) for held in answer.holds for unmet in held.unmet] == said
-    assert bool(answer.places) == (not said)
+    result = make_plan([node("a", cpu=64, gpus=2)], [mine], quotas=tuple(quotas))
+    assert [unmet_message(unmet) for held in result.holds for unmet in held.unmet] == messages
+    assert bool(result.places) == (not messages)
 
 
 def test_mutually_exclusive_device_families() -> None:
     slots = {"cuda.device": 1, "mig.device": 1}
-    answer = make_plan(
+    result = make_plan(
         [node("a", gpus=2)], [session("s", slots=slots)], exclusive=(frozenset({"cuda", "mig"}),)
     )
-    assert [unmet_message(u) for u in hold(answer, "s").unmet] == [
+    assert [unmet_message(u) for u in hold(result, "s").unmet] == [
         "requests cuda, mig, but a session may request only one of them"
     ]
 
@@ -144,12 +144,12 @@ def full(*running: Running) -> AgentState:
 )
 def test_preemption(running: list[Running], item: Pending, expected: list[str]) -> None:
     rules = Preemption("end", 7, "oldest", min_runtime=10)
-    answer = make_plan([full(*running)], [replace(item, priority=5)], preemption=rules)
-    assert [found.session_id for found in answer.victims] == expected
-    assert {(found.for_session, found.how, found.grace) for found in answer.victims} <= {("s", "end", 7)}
-    assert not answer.places
+    result = make_plan([full(*running)], [replace(item, priority=5)], preemption=rules)
+    assert [found.session_id for found in result.victims] == expected
+    assert {(found.for_session, found.how, found.grace) for found in result.victims} <= {("s", "end", 7)}
+    assert not result.places
     if expected:
-        (reservation,) = answer.reservations
+        (reservation,) = result.reservations
         assert (reservation.session_id, reservation.starts_at, reservation.basis) == (
             "s",
             NOW + 7,
@@ -161,10 +161,10 @@ def test_capacity_of_victims_is_reserved_for_the_preempting_session() -> None:
     running = victim("v", 2, terminating=True, ends_at=NOW + 5)
     agent = node("a", cpu=8, free_cpu=1, running=(running,))
     pending = [session("s", 3, priority=50), session("thief", 1, priority=1)]
-    answer = make_plan([agent], pending, preemption=Preemption())
-    assert (answer.places, answer.victims) == ((), ())
-    assert hold(answer, "thief").reason is Reason.RESERVED
-    assert hold(answer, "thief").blocked_by == "s"
+    result = make_plan([agent], pending, preemption=Preemption())
+    assert (result.places, result.victims) == ((), ())
+    assert hold(result, "thief").reason is Reason.RESERVED
+    assert hold(result, "thief").blocked_by == "s"
 
 
 def test_nothing_is_preempted_without_the_option() -> None:
@@ -183,7 +183,7 @@ def broken(how: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "messages"),
     [
         ("raises", "mine raised ValueError: no idea"),
         ("loops", "mine executed more than 200000 lines without a choice"),
@@ -192,20 +192,20 @@ def broken(how: str) -> Any:
         ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),
     ],
 )
-def test_failing_custom_selector_refuses_the_session(how: str, said: str) -> None:
+def test_failing_custom_selector_refuses_the_session(how: str, messages: str) -> None:
     selectors = {} if how == "missing" else {"mine": broken(how)}
-    answer = make_plan(
+    result = make_plan(
         [node("a"), node("b")], [session("s")], agent_selection="custom:mine", selectors=selectors
     )
-    held = hold(answer, "s")
+    held = hold(result, "s")
     assert (held.reason, held.capacity) == (Reason.SELECTOR_FAILED, False)
-    assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [(RefusalKind.SELECTOR, said)]
+    assert [(refusal.kind, refusal.slot) for refusal in held.refusals] == [(RefusalKind.SELECTOR, messages)]
 
 
 def test_custom_selector_chooses_the_agent() -> None:
     pending = [session("s"), cluster("c", 1, 1, mode="multi-node", created=1)]
-    answer = make_plan(
+    result = make_plan(
         [node("a"), node("b")], pending, agent_selection="custom:mine", selectors={"mine": broken("good")}
     )
-    assert where(answer)["s"] == ["b"]
-    assert sorted(where(answer)["c"]) == ["a", "b"]
+    assert where(result)["s"] == ["b"]
+    assert sorted(where(result)["c"]) == ["a", "b"]

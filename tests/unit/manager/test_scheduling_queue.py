@@ -64,12 +64,12 @@ def tried(*retries: int) -> list[Pending]:
 def test_queue_order(pending: list[Pending], options: dict[str, Any], expected: list[str]) -> None:
     policy = Policy(**({"hol": "skip"} | options))
     assert [item.session_id for item in sort_pending(pending, policy, NOW)] == expected
-    answer = make_plan([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
-    assert [place.session_id for place in answer.places] == expected
+    result = make_plan([node("a", cpu=64)], pending, **({"hol": "skip"} | options))
+    assert [place.session_id for place in result.places] == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         pytest.param({"num_retries_to_skip": -1}, ["num_retries_to_skip = -1", "0 or more"], id="A8"),
         pytest.param({"strategy": "fair"}, ["'fair'", "fifo, lifo, drf"], id="A15"),
@@ -86,18 +86,20 @@ def test_queue_order(pending: list[Pending], options: dict[str, Any], expected: 
         pytest.param({"share_by": "team"}, ["'team'", "user, project"], id="share_by"),
     ],
 )
-def test_invalid_option_is_refused_with_the_allowed_values(options: dict[str, Any], said: list[str]) -> None:
+def test_invalid_option_is_refused_with_the_allowed_values(
+    options: dict[str, Any], expected: list[str]
+) -> None:
     with pytest.raises(InvalidInput) as refused:
         Policy(**options)
-    assert all(words in str(refused.value) for words in said)
+    assert all(part in str(refused.value) for part in expected)
 
 
 def test_a18_session_that_never_fits_blocks_no_priority() -> None:
     for hol in ("strict", "skip", "backfill"):
         pending = [session("giant", 64, priority=20), session("small", 1, priority=10)]
-        answer = make_plan([node("a")], pending, hol=hol)
-        assert where(answer) == {"small": ["a"]}
-        assert hold(answer, "giant").reason is Reason.INFEASIBLE
+        result = make_plan([node("a")], pending, hol=hol)
+        assert where(result) == {"small": ["a"]}
+        assert hold(result, "giant").reason is Reason.INFEASIBLE
 
 
 @pytest.mark.parametrize(
@@ -123,28 +125,28 @@ def test_drf(used: dict[str, dict[str, int]], weights: dict[str, int], expected:
         session("light-1", 4, created=3, user="light"),
         session("light-2", 4, created=4, user="light"),
     ]
-    answer = make_plan([node("a", cpu=100)], pending, strategy="drf", usage=used, weights=weights)
-    assert [place.session_id for place in answer.places] == expected
+    result = make_plan([node("a", cpu=100)], pending, strategy="drf", usage=used, weights=weights)
+    assert [place.session_id for place in result.places] == expected
 
 
 def test_b3_dominant_share_is_the_largest_over_all_slots() -> None:
     usage = {"a": {"cpu": 60_000, "mem": 10_000}, "b": {"cpu": 10_000, "mem": 40_000}}
     pending = [session("of-a", created=0, user="a"), session("of-b", created=1, user="b")]
-    answer = make_plan([node("n", cpu=100, mem=100_000)], pending, strategy="drf", usage=usage)
-    assert [place.session_id for place in answer.places] == ["of-b", "of-a"]
+    result = make_plan([node("n", cpu=100, mem=100_000)], pending, strategy="drf", usage=usage)
+    assert [place.session_id for place in result.places] == ["of-b", "of-a"]
 
 
 def test_drf_counts_running_work_without_explicit_usage() -> None:
     running = Running(SessionId("r"), KernelId("r"), (Allocation("cpu", DeviceId(""), 3000),), user="ann")
     pending = [session("of-ann", created=0, user="ann"), session("of-bob", created=1, user="bob")]
-    answer = make_plan([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
-    assert [place.session_id for place in answer.places] == ["of-bob", "of-ann"]
+    result = make_plan([node("n", cpu=8, free_cpu=5, running=(running,))], pending, strategy="drf")
+    assert [place.session_id for place in result.places] == ["of-bob", "of-ann"]
 
 
 def test_e1_e2_pass_sees_its_own_places() -> None:
-    answer = make_plan([node("a")], [session("first", 3, created=0), session("second", 3, created=1)])
-    assert where(answer) == {"first": ["a"]}
-    assert hold(answer, "second").reason is Reason.INSUFFICIENT_RESOURCES
+    result = make_plan([node("a")], [session("first", 3, created=0), session("second", 3, created=1)])
+    assert where(result) == {"first": ["a"]}
+    assert hold(result, "second").reason is Reason.INSUFFICIENT_RESOURCES
 
 
 @pytest.mark.parametrize(
@@ -159,21 +161,21 @@ def test_e3_blocked_head_and_a_session_that_would_fit(
     hol: str, started: Mapping[str, list[str]], attempted: bool
 ) -> None:
     pending = [session("big", 4, priority=10), session("small", 1, priority=1)]
-    answer = make_plan([node("a", free_cpu=3)], pending, hol=hol)
-    assert where(answer) == started
-    assert [held.attempted for held in answer.holds if held.session_id == "small"] == [attempted] * (
+    result = make_plan([node("a", free_cpu=3)], pending, hol=hol)
+    assert where(result) == started
+    assert [held.attempted for held in result.holds if held.session_id == "small"] == [attempted] * (
         not started
     )
 
 
 def test_e4_agent_with_a_limit_of_no_kernels_never_fits() -> None:
-    answer = make_plan([node("a", max_kernels=0)], [session("first"), session("second", created=1)])
-    assert [held.reason for held in answer.holds] == [Reason.INFEASIBLE] * 2
+    result = make_plan([node("a", max_kernels=0)], [session("first"), session("second", created=1)])
+    assert [held.reason for held in result.holds] == [Reason.INFEASIBLE] * 2
 
 
 def test_e6_without_agents_all_sessions_are_held_and_none_blocks() -> None:
-    answer = make_plan([], [session("first"), session("second", created=1)], hol="strict")
-    assert [(held.reason, held.attempted) for held in answer.holds] == [(Reason.NO_ELIGIBLE_AGENT, True)] * 2
+    result = make_plan([], [session("first"), session("second", created=1)], hol="strict")
+    assert [(held.reason, held.attempted) for held in result.holds] == [(Reason.NO_ELIGIBLE_AGENT, True)] * 2
 
 
 @pytest.mark.parametrize(
@@ -191,23 +193,23 @@ def test_e6_without_agents_all_sessions_are_held_and_none_blocks() -> None:
 )
 def test_e7_e8_unmet_conditions_block_nobody(head: Pending, reason: Reason) -> None:
     quota = Quota("user", "ann", {"cpu": 4000})
-    answer = make_plan(
+    result = make_plan(
         [node("a", cpu=8)],
         [head, session("next", created=1, session_type="batch")],
         hol="strict",
         quotas=(quota,),
         session_types=frozenset({"batch"}),
     )
-    assert where(answer) == {"next": ["a"]}
-    held = hold(answer, "head")
+    assert where(result) == {"next": ["a"]}
+    held = hold(result, "head")
     assert (held.reason, held.capacity, held.attempted) == (reason, False, True)
     assert held.unmet
 
 
 def test_e11_small_sessions_run_while_a_large_one_waits() -> None:
-    answer = make_plan(
+    result = make_plan(
         [node("a", free_cpu=2)], [session("large", 4), session("small", 1, created=1)], hol="skip"
     )
-    assert where(answer) == {"small": ["a"]}
-    assert hold(answer, "large").reason is Reason.INSUFFICIENT_RESOURCES
-    assert answer.bypasses == {"large": 1}
+    assert where(result) == {"small": ["a"]}
+    assert hold(result, "large").reason is Reason.INSUFFICIENT_RESOURCES
+    assert result.bypasses == {"large": 1}

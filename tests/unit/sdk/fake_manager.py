@@ -1,7 +1,7 @@
-"""A manager for tests of the SDK and the command line: the real API over the in-memory store.
+"""Fake manager for tests of the SDK and the command line: the real API over the in-memory store.
 
 It runs on a loop of its own in a thread, so that tests and subprocesses can call it. Faults are injected in
-front of the API: canned answers, and creations whose answer is lost.
+front of the API: canned responses, and creations whose response is lost.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KEY = ADMIN_KEY
 
 
 class FakeManager:
-    """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` answer.
+    """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` are served.
 
     Polling drives the scripts: reading a session or an endpoint advances it by one status.
-    ``canned``: answers in place of the API's, by method and path. ``lost_answers``: creations that happen but
-    are not answered. ``requests``: method and path of every request.
+    ``canned``: responses in place of the API's, by method and path. ``lost_responses``: creations that happen
+    without a response. ``requests``: method and path of every request.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class FakeManager:
         self.openai = FakeOpenAi()
         self.canned: dict[tuple[str, str], tuple[int, BaseModel | str]] = {}
         self.canned_times: Counter[tuple[str, str]] = Counter()
-        self.lost_answers = 0
+        self.lost_responses = 0
         self.requests: list[str] = []
         self.url = self.openai_url = ""
         self._services = ApiServices(
@@ -85,7 +85,7 @@ class FakeManager:
         self.store.agents.views = [view.model_copy(update=fields)]
 
     def can(self, method: str, path: str, status: int, body: BaseModel | str, times: int = 1_000) -> None:
-        """Answer that request so often with ``status`` and ``body``, in place of the API."""
+        """Respond to that request ``times`` times with ``status`` and ``body``, in place of the API."""
         self.canned[method, path], self.canned_times[method, path] = (status, body), times
 
     def __enter__(self) -> Self:
@@ -133,12 +133,12 @@ class FakeManager:
             return web.Response(status=status, text=body if isinstance(body, str) else body.model_dump_json())
         if request.method == "GET":
             self._advance(request)
-        answer: web.StreamResponse = await handler(request)
-        if place == ("POST", "/v1/sessions") and self.lost_answers:
-            self.lost_answers -= 1
+        response: web.StreamResponse = await handler(request)
+        if place == ("POST", "/v1/sessions") and self.lost_responses:
+            self.lost_responses -= 1
             assert request.transport is not None
             request.transport.abort()
-        return answer
+        return response
 
     def _advance(self, request: web.Request) -> None:
         resource = request.match_info.route.resource

@@ -1,4 +1,4 @@
-"""A fake OpenAI API: answers every chat with the same pieces, in events that are cut at odd places."""
+"""Fake OpenAI API: sends the same chunks in every chat, with arbitrary boundaries between events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from aiohttp import web
 
 
 class FakeOpenAi:
-    """``answer``: pieces of text, or objects sent as they are. ``sends_done``: the stream ends properly.
-
-    ``requests``: the bodies that were received.
+    """``chunks``: the response, as pieces of text, or objects that are sent as they are. ``sends_done``: the
+    stream ends with ``[DONE]``. ``requests``: bodies of the requests received.
     """
 
     def __init__(self) -> None:
-        self.answer: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
+        self.chunks: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
         self.sends_done = True
         self.requests: list[Any] = []
 
@@ -24,12 +23,12 @@ class FakeOpenAi:
         body = await request.json()
         self.requests.append(body)
         if not body["stream"]:
-            content = "".join(piece for piece in self.answer if isinstance(piece, str))
+            content = "".join(piece for piece in self.chunks if isinstance(piece, str))
             return web.json_response({"choices": [{"message": {"role": "assistant", "content": content}}]})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b": ping\r\n\r\n" + _event({"choices": [{"delta": {"role": "assistant"}}]}))
-        for piece in self.answer:
+        for piece in self.chunks:
             event = _event({"choices": [{"delta": {"content": piece}}]} if isinstance(piece, str) else piece)
             for half in (event[:9], event[9:]):
                 await response.write(half)

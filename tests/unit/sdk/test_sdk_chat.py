@@ -1,4 +1,4 @@
-"""Chat over an HTTP stream that is cut at odd places."""
+"""Chat over an HTTP stream with arbitrary chunk boundaries."""
 
 from typing import Any
 
@@ -11,21 +11,21 @@ from moorage.sdk.chat import EventReader
 ASK: list[Message] = [{"role": "user", "content": "Hello"}]
 
 
-async def answer(manager: FakeManager, key: str = KEY, **options: Any) -> list[str]:
+async def ask(manager: FakeManager, key: str = KEY, **options: Any) -> list[str]:
     return [text async for text in chat(manager.openai_url, key, "tiny", ASK, **options)]
 
 
-async def test_chat_streamed_and_whole(manager: FakeManager) -> None:
-    manager.openai.answer = ["Ünï", " 🚢", "."]
-    assert await answer(manager) == ["Ünï", " 🚢", "."]
-    assert await answer(manager, stream=False) == ["Ünï 🚢."]
-    assert await answer(manager, max_tokens=3) == ["Ünï", " 🚢", "."]
+async def test_chat_with_and_without_streaming(manager: FakeManager) -> None:
+    manager.openai.chunks = ["Ünï", " 🚢", "."]
+    assert await ask(manager) == ["Ünï", " 🚢", "."]
+    assert await ask(manager, stream=False) == ["Ünï 🚢."]
+    assert await ask(manager, max_tokens=3) == ["Ünï", " 🚢", "."]
     assert [ask.get("max_tokens") for ask in manager.openai.requests] == [None, None, 3]
     assert manager.openai.requests[0] == {"model": "tiny", "messages": ASK, "stream": True}
 
 
-async def test_an_error_in_mid_stream(manager: FakeManager) -> None:
-    manager.openai.answer = [
+async def test_error_in_mid_stream(manager: FakeManager) -> None:
+    manager.openai.chunks = [
         "so far",
         {"error": {"message": "the engine died", "type": "server_error", "code": 500}},
     ]
@@ -37,7 +37,7 @@ async def test_an_error_in_mid_stream(manager: FakeManager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
         (
             404,
@@ -50,16 +50,16 @@ async def test_an_error_in_mid_stream(manager: FakeManager) -> None:
         (200, '{"error": null, "choices": []}', "not an OpenAI API"),
     ],
 )
-async def test_errors_of_all_shapes(manager: FakeManager, status: int, body: str, said: str) -> None:
+async def test_error_bodies(manager: FakeManager, status: int, body: str, message: str) -> None:
     manager.can("POST", "/v1/chat/completions", status, body)
-    with pytest.raises(ApiError, match=said):
-        await answer(manager, stream=False)
+    with pytest.raises(ApiError, match=message):
+        await ask(manager, stream=False)
 
 
-async def test_a_stream_without_its_end_is_an_error(manager: FakeManager) -> None:
+async def test_stream_without_its_end_is_an_error(manager: FakeManager) -> None:
     manager.openai.sends_done = False
     with pytest.raises(Unreachable, match="was cut off"):
-        await answer(manager)
+        await ask(manager)
 
 
 async def test_unreachable_proxy() -> None:
@@ -68,7 +68,7 @@ async def test_unreachable_proxy() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_event_reader_accepts_pieces_of_any_size(size: int) -> None:
+def test_event_reader_accepts_chunks_of_any_size(size: int) -> None:
     raw = b": hi\n\ndata: a\r\ndata: b\r\n\r\n"
     raw += b"event: error\ndata:c\n\nid: 7\ndata: \xc3\xbc\n\ndata: unfinished\n"
     reader, found = EventReader(), []

@@ -19,22 +19,22 @@ def endpoint(name: str) -> EndpointSpec:
 
 async def test_create_get_stop_and_history_of_a_session(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
-        made = await client.create_session(batch("train/1"))
-        assert (made.name, made.status) == ("train/1", Status.PENDING)
-        assert (await client.get_session("train/1")).id == made.id
-        stopped = await client.stop_session(made.id)
+        created = await client.create_session(batch("train/1"))
+        assert (created.name, created.status) == ("train/1", Status.PENDING)
+        assert (await client.get_session("train/1")).id == created.id
+        stopped = await client.stop_session(created.id)
         assert stopped.status is Status.TERMINATING
-        story = await client.history(made.id)
-        assert [e.to_status for e in story] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
+        history = await client.history(created.id)
+        assert [e.to_status for e in history] == [Status.PENDING, Status.SCHEDULED, Status.TERMINATING]
 
 
-async def test_a_create_with_a_lost_answer_can_be_repeated(manager: FakeManager) -> None:
-    manager.lost_answers = 1
+async def test_create_with_a_lost_response_can_be_repeated(manager: FakeManager) -> None:
+    manager.lost_responses = 1
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable):
             await client.create_session(batch("job"), idempotency_key="once")
-        made = await client.create_session(batch("job"), idempotency_key="once")
-    assert [made.id] == [session.id for session in manager.sessions]
+        created = await client.create_session(batch("job"), idempotency_key="once")
+    assert [created.id] == [session.id for session in manager.sessions]
 
 
 async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> None:
@@ -50,7 +50,7 @@ async def test_list_sessions_continues_at_the_cursor(manager: FakeManager) -> No
 
 
 @pytest.mark.parametrize("name", ["org/model", "a/../b", "a:b", "x/stop"])
-async def test_names_with_any_allowed_letters_reach_their_endpoint(manager: FakeManager, name: str) -> None:
+async def test_endpoint_names_are_escaped(manager: FakeManager, name: str) -> None:
     async with Client(manager.url, KEY) as client:
         await client.create_endpoint(endpoint(name))
         assert (await client.get_endpoint(name)).name == name
@@ -80,14 +80,14 @@ async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
         assert caught.value.status == 404
 
 
-async def test_a_log_that_is_cut_off_raises(manager: FakeManager) -> None:
+async def test_interrupted_log_raises(manager: FakeManager) -> None:
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=True)
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
             _ = [p async for p in client.logs("job", follow=True)]
 
 
-async def test_a_refusal_keeps_its_problem(manager: FakeManager) -> None:
+async def test_error_carries_the_problem_document(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         await client.create_endpoint(endpoint("tiny"))
         with pytest.raises(ApiError) as caught:
@@ -97,7 +97,7 @@ async def test_a_refusal_keeps_its_problem(manager: FakeManager) -> None:
     assert (caught.value.problem.code, caught.value.next_step) == ("conflict", "choose another name")
 
 
-async def test_a_wrong_key_is_401(manager: FakeManager) -> None:
+async def test_invalid_key_is_unauthenticated(manager: FakeManager) -> None:
     async with Client(manager.url, "wrong") as client:
         with pytest.raises(ApiError) as caught:
             await client.list_agents()
@@ -113,14 +113,14 @@ async def test_another_server_at_the_address_is_reported(manager: FakeManager, s
 
 
 async def test_unreachable_manager() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
-        async with Client(f"http://127.0.0.1:{taken.getsockname()[1]}", KEY) as client:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        async with Client(f"http://127.0.0.1:{unused.getsockname()[1]}", KEY) as client:
             with pytest.raises(Unreachable, match=r"no manager answers.*moorage up"):
                 await client.list_agents()
 
 
-async def test_a_silent_server_times_out() -> None:
+async def test_unresponsive_server_times_out() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -141,7 +141,7 @@ def test_invalid_keys_are_refused(key: str) -> None:
         Client("http://127.0.0.1:1", key)
 
 
-async def test_an_empty_name_sends_no_request(manager: FakeManager) -> None:
+async def test_empty_name_sends_no_request(manager: FakeManager) -> None:
     async with Client(manager.url, KEY) as client:
         with pytest.raises(InvalidInput, match="empty"):
             await client.get_session("")

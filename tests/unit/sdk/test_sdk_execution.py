@@ -18,14 +18,14 @@ from moorage.sdk.execution import run_command
 SPEC = ExecSpec(command=["yes"], stdin=True)
 
 
-class Deaf:
-    """After its first message a user is not read from, and told something all the time."""
+class UnresponsiveManager:
+    """Manager that stops reading after the first message and writes output all the time."""
 
     def __init__(self) -> None:
-        self.left = asyncio.Event()
+        self.disconnected = asyncio.Event()
         self.url = URL()
 
-    async def talk(self, request: web.Request) -> web.WebSocketResponse:
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
         ws = web.WebSocketResponse(protocols=(PROTOCOL,))
         await ws.prepare(request)
         await ws.receive()
@@ -34,34 +34,36 @@ class Deaf:
                 await ws.send_bytes(frame(Channel.STDOUT, b"y"))
                 await asyncio.sleep(0.05)
         finally:
-            self.left.set()
+            self.disconnected.set()
 
 
 @pytest.fixture
-async def deaf() -> AsyncIterator[Deaf]:
-    app, playing = web.Application(), Deaf()
-    app.router.add_get("/exec", playing.talk)
+async def unresponsive_manager() -> AsyncIterator[UnresponsiveManager]:
+    app, server = web.Application(), UnresponsiveManager()
+    app.router.add_get("/exec", server.serve)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        playing.url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/exec")
-        yield playing
+        server.url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/exec")
+        yield server
     finally:
         await runner.cleanup()
 
 
-async def test_leaving_disconnects_beside_unread_input(deaf: Deaf) -> None:
-    """The goodbye stands behind the input, and each word of the command renews the wait for an answer."""
+async def test_exit_disconnects_despite_unread_input(unresponsive_manager: UnresponsiveManager) -> None:
+    """The close frame queues behind the input, and each output frame renews the wait for its reply."""
     async with aiohttp.ClientSession() as http, asyncio.timeout(30):
-        async with run_command(http, deaf.url, SPEC, timeout_s=10, unreachable=_unreachable) as command:
+        async with run_command(
+            http, unresponsive_manager.url, SPEC, timeout_s=10, unreachable=_unreachable
+        ) as command:
             assert await command.read() == (Channel.STDOUT, b"y")
             flooding = spawn("test.flood", _flood(command.send))
             done, _ = await asyncio.wait([flooding], timeout=1)
             assert not done
             await cancel_and_wait(flooding)
-            assert not deaf.left.is_set()
-        await deaf.left.wait()  # while this process, and its client, live on
+            assert not unresponsive_manager.disconnected.is_set()
+        await unresponsive_manager.disconnected.wait()  # before the client session closes
 
 
 async def _flood(send: Callable[[bytes], Awaitable[None]]) -> None:

@@ -106,7 +106,7 @@ def test_earlier_kernels_are_fixed_and_unfinished_sessions_run_until_the_end() -
     trace = build_trace(passes, runs, 60 * SECOND)
     assert trace is not None
     assert (len(trace.fixed), trace.unknown_run_times) == (1, 2)
-    # One GPU is taken until 20. a has the other, then b, which keeps it; so c never gets both.
+    # One GPU is in use until 20. a gets the other one, then b, which keeps it; c never gets both.
     assert starts(simulate(trace)) == {"a": 10, "b": 15, "c": None}
     statistics = summarize(simulate(trace))
     assert (statistics.unstarted, statistics.max_wait) == (1, 30), "until the end of the recording"
