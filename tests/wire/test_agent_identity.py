@@ -91,7 +91,7 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
                 assert await connected(client) == second, "the copies must not alternate"
                 await client.stop_session("job")
                 await until(client, "job", lambda v: v.status is Status.TERMINATED)
-    [fenced] = [e for e in logs if e["event"].startswith("another process attaches under the same agent id")]
+    [fenced] = [e for e in logs if e["event"].startswith("another process uses the same agent id")]
     assert "agent.id" in fenced["next_step"]
 
 
