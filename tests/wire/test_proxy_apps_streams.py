@@ -17,7 +17,7 @@ from proxy_harness import serving
 from tests.free_ports import free_port
 
 from moorage.common.aio.sockets import reset
-from moorage.sdk import ApiError, Unreachable, carry
+from moorage.sdk import ApiError, Unreachable, forward_connection
 
 MIB = 1024 * 1024
 
@@ -181,7 +181,7 @@ async def forwarded(url: str, access_token: str = ACCESS_TOKEN) -> AsyncIterator
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                await carry(http, url, access_token, reader, writer)
+                await forward_connection(http, url, access_token, reader, writer)
             except (ApiError, Unreachable) as error:
                 errors.append(error)
                 reset(writer.transport)

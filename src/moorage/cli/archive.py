@@ -13,7 +13,7 @@ from moorage.common.model.errors import MoorageError
 
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
-_PIECE = 256 * 1024
+_CHUNK_BYTES = 256 * 1024
 
 
 class UnsafeArchive(MoorageError):
@@ -24,11 +24,11 @@ class UnsafeArchive(MoorageError):
 
 @dataclass
 class CopyStats:
-    """``size`` in bytes. ``left_out``: one message per entry that was not copied."""
+    """``size`` in bytes. ``skipped``: one message per entry that was not copied."""
 
     files: int = 0
     size: int = 0
-    left_out: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 Report = Callable[[int], None]
@@ -58,7 +58,7 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            copied.left_out.append(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
+            copied.skipped.append(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
             return None
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
@@ -68,7 +68,7 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
             report(entry.size)
         return entry
 
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_PIECE) as tar:
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=_CHUNK_BYTES) as tar:
         tar.add(real, ROOT, filter=plain)
     return copied
 
@@ -110,7 +110,7 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report) -> CopyStats
     """
     copied, links, folders = CopyStats(), list[tuple[tuple[str, ...], str]](), list[tuple[Path, int]]()
     try:
-        with tarfile.open(fileobj=source, mode="r|", bufsize=_PIECE) as tar:
+        with tarfile.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES) as tar:
             for entry in tar:
                 top = top or entry.name.removeprefix("./").partition("/")[0]
                 parts = parts_of(entry.name, top)
@@ -129,8 +129,8 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report) -> CopyStats
                 elif entry.issym() and stays_inside(parts, entry.linkname):
                     links.append((parts, entry.linkname))
                 else:
-                    what = f"points to {entry.linkname}" if entry.issym() else "is not a file or directory"
-                    copied.left_out.append(f"{'/'.join(parts) or top} {what}")
+                    cause = f"points to {entry.linkname}" if entry.issym() else "is not a file or directory"
+                    copied.skipped.append(f"{'/'.join(parts) or top} {cause}")
     except tarfile.TarError as error:
         raise UnsafeArchive(f"the session sent an incomplete or invalid tar stream: {error}") from None
     for parts, target in links:
@@ -144,7 +144,7 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report) -> CopyStats
 def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(fd, "wb") as file:
-        while piece := data.read(_PIECE):
+        while piece := data.read(_CHUNK_BYTES):
             file.write(piece)
             report(len(piece))
         os.fchmod(fd, entry.mode & 0o777)

@@ -78,8 +78,8 @@ class Cli:
 
     @property
     def connection(self) -> Connection:
-        asked = {name: self._given.get(name) for name in ("url", "key", "openai_url")}
-        return find_connection(os.environ, **asked)
+        options = {name: self._given.get(name) for name in ("url", "key", "openai_url")}
+        return find_connection(os.environ, **options)
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run ``work`` with a connected client to its end."""
@@ -94,7 +94,7 @@ class Cli:
     def print_json(self, value: Any) -> None:
         print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
 
-    def say(self, line: str) -> None:
+    def note(self, line: str) -> None:
         """Print one line on stderr: progress and notes, never results."""
         self.err.print(line, soft_wrap=True)
 
@@ -110,7 +110,7 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
 
 
 def duration_option(
-    help: str, *names: str, min_s: float = 0.0, max_s: float | None = None, **more: Any
+    help: str, *names: str, min_s: float = 0.0, max_s: float | None = None, **settings: Any
 ) -> Any:
     """A typer option for seconds as ``float``, written as a duration between ``min_s`` and ``max_s``."""
 
@@ -123,7 +123,7 @@ def duration_option(
             raise ValueError(f"{value!r} is not allowed: {allowed}")
         return seconds
 
-    return typer.Option(*names, parser=parse, metavar="DURATION", help=help, **more)
+    return typer.Option(*names, parser=parse, metavar="DURATION", help=help, **settings)
 
 
 def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callable[..., None]:

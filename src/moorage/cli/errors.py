@@ -49,11 +49,11 @@ def exit_code(error: Exception) -> int:
 def one_line(error: MoorageError | ValidationError) -> str:
     """The error and its next step as one line without control characters."""
     if isinstance(error, ValidationError):
-        bad = [
+        problems = [
             ": ".join(part for part in (".".join(map(str, e["loc"])), e["msg"]) if part)
             for e in error.errors()
         ]
-        return printable("; ".join(bad), one_line=True)
+        return printable("; ".join(problems), one_line=True)
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
         step = "; give the API key with --key or MOORAGE_API_KEY"
@@ -75,11 +75,11 @@ class ErrorReportingGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        words = list(sys.argv[1:] if args is None else args) or ["--help"]
+        arguments = list(sys.argv[1:] if args is None else args) or ["--help"]
         if not standalone_mode:
-            return super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            return super().main(arguments, prog_name, complete_var, False, windows_expand_args, **extra)
         try:
-            code = super().main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+            code = super().main(arguments, prog_name, complete_var, False, windows_expand_args, **extra)
         except typer.TyperException as error:
             code = error.exit_code
             where = getattr(error, "ctx", None)

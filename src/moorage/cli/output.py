@@ -1,4 +1,4 @@
-"""Output for people: tables, facts, ages, and foreign text made safe for a terminal."""
+"""Output on a terminal: tables, facts, ages, and untrusted text without control characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """``text`` without anything a terminal would act on: escape sequences, bells, reversed direction."""
+    """``text`` without characters that control a terminal: escape sequences, bells, reversed direction."""
     if one_line:
         text = " ".join(text.split())
     return "".join(
@@ -42,7 +42,7 @@ def format_age(now: datetime, then: datetime) -> str:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Cells are cut to the width of a terminal; other outputs get them whole."""
+    """Cells are cut to the width of a terminal; other outputs get complete cells."""
     console.print(make_table(columns, rows), crop=console.is_terminal)
 
 

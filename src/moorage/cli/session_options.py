@@ -136,5 +136,5 @@ async def create_session(cli: Cli, client: Client, spec: SessionSpec, *, strict:
     except Unreachable:
         created = await client.create_session(spec, idempotency_key=key, strict=strict)
     for warning in created.warnings:
-        cli.say(printable(f"moorage: warning: {warning}", one_line=True))
+        cli.note(printable(f"moorage: warning: {warning}", one_line=True))
     return created

@@ -125,7 +125,7 @@ async def until_session(
 async def until_ended(
     client: Client, sessions: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
 ) -> list[SessionView]:
-    """The sessions when all have ended. ``timeout_s`` bounds the whole wait. Raises ``WaitTimeout``."""
+    """The sessions when all have ended. ``timeout_s`` bounds the total wait. Raises ``WaitTimeout``."""
     start, views = clock.monotonic(), []
     for session in sessions:
         remaining_s = None if timeout_s is None else max(timeout_s - (clock.monotonic() - start), 0)

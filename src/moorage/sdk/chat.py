@@ -1,4 +1,4 @@
-"""Chat over the OpenAI API: one question or a conversation, streamed or whole."""
+"""Chat over the OpenAI API: one question or a conversation, streamed or complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def chat(
         ):
             if answer.status != 200 or not stream:
                 body = await answer.read()
-                yield _whole(url, answer.status, body)
+                yield _complete_answer(url, answer.status, body)
                 return
             events = EventReader()
             async for piece in answer.content.iter_any():
@@ -89,7 +89,7 @@ class EventReader:
                 yield name, data
 
 
-def _whole(url: str, status: int, body: bytes) -> str:
+def _complete_answer(url: str, status: int, body: bytes) -> str:
     parsed = _parse(body)
     if status == 200 and not parsed.get("error"):
         try:
@@ -122,7 +122,7 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
         given = {"message": given}
     if not isinstance(given, dict) or not given.get("message"):
         start = " ".join(body[:120].decode(errors="replace").split())
-        given = {"message": f"what answers at {url} (HTTP {status}: {start!r}) is not an OpenAI API"}
+        given = {"message": f"the server at {url} (HTTP {status}: {start!r}) is not an OpenAI API"}
     code = given.get("code") or given.get("type") or "error"
     if isinstance(given.get("code"), int) and 400 <= given["code"] < 600:
         status, code = given["code"], given.get("type") or "error"

@@ -37,11 +37,11 @@ def not_moorage(url: str, status: int, body: bytes) -> Problem:
         title="Not a Moorage answer",
         status=status,
         code="not-moorage",
-        detail=f"what answers at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this version",
+        detail=f"the server at {url} (HTTP {status}: {start!r}) is not a Moorage manager of this version",
         next_step="check the address: --url or MOORAGE_URL",
     )
 
 
 def connection_error(error: Exception) -> str:
-    """A few words on a failed connection, from the operating system or aiohttp."""
+    """Short description of a failed connection, from the operating system or aiohttp."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -25,7 +25,7 @@ class GroupCalls(Transport):
         return await self.call(QuotaView, "GET", f"/v1/quotas/{scope}/{segment(name)}")
 
     async def set_quota(self, scope: Scope, name: str, limits: QuotaLimits) -> QuotaView:
-        """Replace the whole quota: a limit that ``limits`` leaves out is removed."""
+        """Replace the quota: a limit that ``limits`` omits is removed."""
         return await self.call(QuotaView, "PUT", f"/v1/quotas/{scope}/{segment(name)}", body=limits)
 
     async def delete_quota(self, scope: Scope, name: str) -> QuotaView:

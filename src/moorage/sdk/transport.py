@@ -33,7 +33,7 @@ class Transport:
             )
         if not all("!" <= letter <= "~" for letter in key):
             raise InvalidInput(
-                "the API key contains characters that no key has", next_step="copy the whole key again"
+                "the API key contains characters that no key has", next_step="copy the complete key again"
             )
         self.url, self.timeout = str(self._base), timeout
         self._headers = {"User-Agent": f"moorage/{moorage.__version__}"}
@@ -54,7 +54,7 @@ class Transport:
 
     async def health(self) -> Health:
         """State of the manager and its parts; needs no key. Does not raise while the manager is starting."""
-        return await self.call(Health, "GET", "/readyz", also=503)
+        return await self.call(Health, "GET", "/readyz", also_accept=503)
 
     async def call(
         self,
@@ -65,9 +65,9 @@ class Transport:
         query: Mapping[str, str | None] | None = None,
         body: BaseModel | None = None,
         idempotency_key: str | None = None,
-        also: int = 200,
+        also_accept: int = 200,
     ) -> M:
-        """One request, and its answer as ``answer_type``. ``also``: another status with such an answer.
+        """One request, and its answer as ``answer_type``. ``also_accept``: another status that has one.
 
         Raises ``ApiError`` and ``Unreachable``.
         """
@@ -82,7 +82,7 @@ class Transport:
                 status, raw = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from error
-        if not 200 <= status < 300 and status != also:
+        if not 200 <= status < 300 and status != also_accept:
             raise ApiError(status, problem_of(self.url, status, raw))
         try:
             return answer_type.model_validate_json(raw)

@@ -11,10 +11,10 @@ from moorage.common.model.service_ports import TUNNEL_EOF, TUNNEL_PROTOCOL
 from moorage.common.views.resources import Problem
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 
-_PIECE = 64 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
-async def carry(
+async def forward_connection(
     http: aiohttp.ClientSession,
     url: str,
     access_token: str,
@@ -53,7 +53,7 @@ async def carry(
 async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketResponse) -> bool:
     """False when the local connection broke; the remote one is then closed as broken too."""
     try:
-        while piece := await reader.read(_PIECE):
+        while piece := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(piece)
         await socket.send_str(TUNNEL_EOF)
     except ConnectionError:
@@ -76,5 +76,5 @@ async def _down(socket: aiohttp.ClientWebSocketResponse, writer: asyncio.StreamW
 
 def _refused(error: aiohttp.WSServerHandshakeError) -> ApiError:
     reason = error.headers.get("x-moorage-error", "") if error.headers else ""
-    message, code = reason or f"what answers there (HTTP {error.status}) is not a Moorage proxy", "refused"
+    message, code = reason or f"the server there (HTTP {error.status}) is not a Moorage proxy", "refused"
     return ApiError(error.status, Problem(title=code, status=error.status, detail=message, code=code))

@@ -94,7 +94,7 @@ def test_unpack_leaves_out_links_that_point_outside(tmp_path: Path) -> None:
     assert (unpacked / "sub/file").stat().st_mode & 0o7777 == 0o755, "the setuid bit was kept"
     assert unpacked.stat().st_mode & 0o777 == 0o555
     assert (copied.files, copied.size) == (3, 4)
-    assert [line.split()[0] for line in copied.left_out] == ["away", "up", "pipe"]
+    assert [line.split()[0] for line in copied.skipped] == ["away", "up", "pipe"]
     assert list(outside.iterdir()) == []
 
 
@@ -148,7 +148,7 @@ def test_pack_and_unpack_round_trip(tmp_path: Path) -> None:
     stream = io.BytesIO()
     copied = pack(source, stream, sizes.append)
     assert (copied.files, copied.size, sum(sizes), size_of(source)) == (3, 3000, 3000, 3000 + len("sub/run"))
-    assert copied.left_out == ["pipe is not a file, directory or link"]
+    assert copied.skipped == ["pipe is not a file, directory or link"]
     stream.seek(0)
     unpack(stream, tmp_path / "it", ROOT, ignore_progress)
     install(tmp_path / "it", tmp_path / "target")

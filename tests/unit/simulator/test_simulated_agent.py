@@ -79,7 +79,7 @@ class Harness:
 
     def order(self, *specs: KernelSpec) -> None:
         self.generation += 1
-        assert self.agent.take(Orders(self.generation, specs))
+        assert self.agent.apply_orders(Orders(self.generation, specs))
 
     def observation(self, kernel_id: str = "k") -> Observation | None:
         return next((k for k in self.agent.report().kernels if k.kernel_id == kernel_id), None)
@@ -167,7 +167,7 @@ def test_older_orders_are_refused() -> None:
     sim = Harness()
     sim.order(spec())
     sim.order(spec())
-    assert not sim.agent.take(Orders(1, ()))
+    assert not sim.agent.apply_orders(Orders(1, ()))
     assert sim.state() is S.CREATING
 
 
@@ -194,7 +194,7 @@ def test_agent_restart_keeps_kernels_under_a_new_incarnation() -> None:
     assert after.kernels == before.kernels
     sim.time.advance(5)
     assert sim.state("k1") is S.EXITED, "the kernels kept running"
-    assert not sim.agent.take(Orders(0, ())), "the checkpoint holds the newest generation"
+    assert not sim.agent.apply_orders(Orders(0, ())), "the checkpoint holds the newest generation"
 
 
 def test_rebooted_node_reports_its_kernels_as_gone() -> None:
@@ -258,9 +258,11 @@ def test_draining_agent_ends_its_kernels_and_starts_none() -> None:
 async def test_logs() -> None:
     sim = Harness()
     sim.order(spec())
-    assert [b"kernel k" in piece async for piece in sim.agent.logs(LogRequest("r", KernelId("k")))] == [True]
+    assert [b"kernel k" in piece async for piece in sim.agent.open_log(LogRequest("r", KernelId("k")))] == [
+        True
+    ]
     with pytest.raises(NotFound, match="no kernel other"):
-        [piece async for piece in sim.agent.logs(LogRequest("r", KernelId("other")))]
+        [piece async for piece in sim.agent.open_log(LogRequest("r", KernelId("other")))]
 
 
 def test_same_seed_gives_same_outcomes() -> None:

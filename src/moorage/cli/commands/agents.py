@@ -39,7 +39,7 @@ def list_agents(cli: Cli) -> None:
         for view in found:
             print(view.id)
     elif not found:
-        cli.say("no agent has connected yet; `moorage agent` starts one")
+        cli.note("no agent has connected yet; `moorage agent` starts one")
     else:
         columns = output.AGENT_COLUMNS + (output.AGENT_WIDE if cli.wide else ())
         output.print_table(cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found])
@@ -148,7 +148,7 @@ def _print_status(cli: Cli, view: AgentView) -> None:
         cli.print_json(view)
         return
     kernels = f"; kernels left: {view.kernels}" if view.cordon == "drain" else ""
-    cli.say(f"{view.id}: {output.agent_status(view)}{kernels}")
+    cli.note(f"{view.id}: {output.agent_status(view)}{kernels}")
     print(view.id)
 
 

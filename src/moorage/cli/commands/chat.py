@@ -87,7 +87,7 @@ def _print_answer(cli: Cli, model: str, messages: list[Message], max_tokens: int
 
 
 def _converse(cli: Cli, model: str, max_tokens: int | None) -> None:
-    cli.say(f"Talking to {printable(model, one_line=True)}. An empty line or Ctrl-D ends it.")
+    cli.note(f"Talking to {printable(model, one_line=True)}. An empty line or Ctrl-D ends it.")
     messages: list[Message] = []
     while True:
         try:

@@ -107,12 +107,12 @@ def cp(
             remote, local = (remote_source[0], path), _local_target(Path(target), top)
             copied = _run(cli, lambda client, report: _fetch(client, remote, local, top, report), source)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        cli.say("moorage: nothing was copied")
+        cli.note("moorage: nothing was copied")
         raise typer.Exit(INTERRUPTED) from None
-    for line in copied.left_out:
-        cli.say(printable(f"moorage: left out: {line}", one_line=True))
+    for line in copied.skipped:
+        cli.note(printable(f"moorage: skipped: {line}", one_line=True))
     if cli.json:
-        cli.print_json({"files": copied.files, "bytes": copied.size, "left_out": copied.left_out})
+        cli.print_json({"files": copied.files, "bytes": copied.size, "skipped": copied.skipped})
 
 
 def remote_path(text: str) -> tuple[str, str] | None:

@@ -63,7 +63,7 @@ def exec_(
         raise typer.Exit(FAILURE) from None
     if end.detail:
         line = "; ".join(part for part in (f"moorage: {end.detail}", end.next_step) if part)
-        cli.say(printable(line, one_line=True))
+        cli.note(printable(line, one_line=True))
     raise typer.Exit(exit_code(end))
 
 

@@ -47,7 +47,7 @@ def create(
         cli.print_json(created)
         return
     uses_text = f"{created.uses} uses" if created.uses > 1 else "one use"
-    cli.say(
+    cli.note(
         f"valid for {uses_text} until {created.expires_at:%Y-%m-%d %H:%M} UTC, shown only now; "
         f"on the {kind}'s host:\n"
         f"  moorage {kind} join {_remote_url(cli.connection.url)} TOKEN"

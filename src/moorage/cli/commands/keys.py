@@ -45,7 +45,7 @@ def create(
     if cli.json:
         cli.print_json(created)
     else:
-        cli.say(f"key of {created.user} in project {created.project}, shown only now:")
+        cli.note(f"key of {created.user} in project {created.project}, shown only now:")
         print(created.secret)
 
 

@@ -46,7 +46,7 @@ def ps(cli: Cli, all_: All = False) -> None:
         for view in (*endpoint_views, *(s for s in session_views if s.endpoint is None)):
             print(view.name)
     elif not endpoint_views and not session_views:
-        cli.say(_NOTHING)
+        cli.note(_NOTHING)
     else:
         if endpoint_views:
             _print_endpoints(cli, endpoint_views)
@@ -73,7 +73,7 @@ def list_sessions(cli: Cli, all_: All = False) -> None:
     elif found:
         _print_sessions(cli, found)
     else:
-        cli.say(_NOTHING)
+        cli.note(_NOTHING)
 
 
 @list_command(endpoints)
@@ -88,7 +88,7 @@ def list_endpoints(cli: Cli) -> None:
     elif found:
         _print_endpoints(cli, found)
     else:
-        cli.say("there is no endpoint; `moorage serve MODEL` creates one")
+        cli.note("there is no endpoint; `moorage serve MODEL` creates one")
 
 
 async def _sessions(client: Client, with_ended: bool) -> list[SessionView]:

@@ -44,7 +44,7 @@ def logs(
         ref = found.id
         if isinstance(found, EndpointView):
             replica = _newest(found)
-            cli.say(f"log of {replica[1]}, the newest replica of {found.name}")
+            cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
             ref = replica[0]
         async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
             sys.stdout.buffer.write(piece)

@@ -58,9 +58,9 @@ def open_app(
     else:
         print(url)
     if not view.ready:
-        cli.say(f"moorage: {session} does not run yet; the address works as soon as it does")
+        cli.note(f"moorage: {session} does not run yet; the address works as soon as it does")
     if browser and not webbrowser.open(url):
-        cli.say("moorage: no browser was found; open the address yourself")
+        cli.note("moorage: no browser was found; open the address yourself")
 
 
 def choose_app(apps: list[AppView], name: str | None, session: str) -> AppView:

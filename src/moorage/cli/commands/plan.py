@@ -10,7 +10,7 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.commands.run import batch_spec, run
-from moorage.cli.commands.why import print_outlook
+from moorage.cli.commands.why import print_explanation
 from moorage.cli.context import Cli, Output, command
 
 _Command = Annotated[list[str] | None, typer.Argument(help="After --: program and arguments; optional.")]
@@ -40,24 +40,24 @@ def plan(cli: Cli, **given: Any) -> None:
         ]
         output.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
         output.print_facts(cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows])
-        print_outlook(cli.out, view, cli.clock.now())
+        print_explanation(cli.out, view, cli.clock.now())
 
 
 def _copy_options_of_run() -> None:
     """Give ``plan`` the options of ``run``, except those about what follows the creation."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
-    left_out = ("strict", "wait")
+    excluded = ("strict", "wait")
     parameters = [
         parameter.replace(default=None) if name == "command" else parameter
         for name, parameter in inspect.signature(run).parameters.items()
-        if name not in left_out
+        if name not in excluded
     ]
     keyword = [
         parameter if parameter.name == "cli" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in parameters
     ]
     plan.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in left_out}
+    plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in excluded}
 
 
 _copy_options_of_run()

@@ -19,7 +19,7 @@ from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.common.views.access_tokens import AppView, NewAccessTokenView
-from moorage.sdk import ApiError, Client, carry
+from moorage.sdk import ApiError, Client, forward_connection
 
 _UNAUTHORIZED = 401
 
@@ -44,10 +44,10 @@ def port_forward(
 
     async def work(client: Client) -> None:
         view = choose_app(await client.list_apps(session), name, session)
-        async with PortForward(client, session, view, proxy_url(cli), cli.say) as forward:
+        async with PortForward(client, session, view, proxy_url(cli), cli.note) as forward:
             port = await forward.listen(local)
             print(f"127.0.0.1:{port}", flush=True)
-            cli.say(f"moorage: forwarding to {name} of {session}; Ctrl-C ends it")
+            cli.note(f"moorage: forwarding to {name} of {session}; Ctrl-C ends it")
             await asyncio.Event().wait()
 
     try:
@@ -105,7 +105,7 @@ class PortForward:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._carry(reader, writer)
+            await self._forward(reader, writer)
         except MoorageError as error:
             step = f"; {error.next_step}" if error.next_step else ""
             self._report(printable(f"moorage: {error.message}{step}", one_line=True))
@@ -114,15 +114,15 @@ class PortForward:
             self._connections.discard(task)
             writer.close()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert self._access_token is not None
         access_token = self._access_token
         try:
-            await carry(self._http, self._url, access_token.access_token, reader, writer)
+            await forward_connection(self._http, self._url, access_token.access_token, reader, writer)
         except ApiError as error:
             if error.status != _UNAUTHORIZED:
                 raise
             # It has expired. Another connection may have renewed it in the meantime.
             if self._access_token is access_token:
                 self._access_token = await self._client.create_access_token(self._session, self._view.name)
-            await carry(self._http, self._url, self._access_token.access_token, reader, writer)
+            await forward_connection(self._http, self._url, self._access_token.access_token, reader, writer)

@@ -103,7 +103,7 @@ def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:
         for view in found:
             print(f"{view.scope}/{view.name}")
     elif not found:
-        cli.say("there is no quota, so nothing is limited; `moorage quotas set` creates one")
+        cli.note("there is no quota, so nothing is limited; `moorage quotas set` creates one")
     else:
         rows = [
             (

@@ -123,7 +123,7 @@ def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
         view = cli.run(work)
     except KeyboardInterrupt:
         ref = created[0].name if created else "it"
-        cli.say(
+        cli.note(
             f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, `moorage stop {ref}` ends it"
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -150,7 +150,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             )
         for attempt in range(copied + 1, view.attempt):  # attempts that ended between two polls
             await _copy_log(cli, client, view, sink, attempt)
-            cli.say(f"moorage: {created.name} is retried after attempt {attempt}")
+            cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
         copied = view.attempt - 1
         if view.status in _BEFORE_RUNNING:
             continue
@@ -168,7 +168,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
                 sink.write(kernel.log_tail.encode())
                 sink.flush()
             return view
-        cli.say(f"moorage: {created.name} is retried after attempt {copied}")
+        cli.note(f"moorage: {created.name} is retried after attempt {copied}")
 
 
 async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO, attempt: int) -> bool:
@@ -181,7 +181,7 @@ async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO,
             shown = True
     except (ApiError, Unreachable) as error:
         if shown or (view.status in LIVE and attempt == view.attempt):
-            cli.say(
+            cli.note(
                 f"moorage: the log was cut off ({printable(str(error), one_line=True)}); waiting for the end"
             )
     return shown

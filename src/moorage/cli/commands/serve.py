@@ -87,11 +87,11 @@ def serve(
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
     if spec.engine == "llamacpp" and not Path(spec.model or "").exists():
-        cli.say(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
+        cli.note(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
     try:
         outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and replicas > 0, keep))
     except KeyboardInterrupt:
-        cli.say(
+        cli.note(
             f"moorage: {spec.name} keeps starting; `moorage ps` shows it, `moorage stop {spec.name}` ends it"
         )
         raise typer.Exit(INTERRUPTED) from None
@@ -142,7 +142,7 @@ async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaVi
         except (ApiError, Unreachable) as error:
             outcome = f"it could not be deleted ({error}); `moorage stop {name}` tries again"
     line = "; ".join(part for part in (f"moorage: {name} failed: {failure}", step, outcome) if part)
-    cli.say(printable(line, one_line=True))
+    cli.note(printable(line, one_line=True))
 
 
 def _print(cli: Cli, view: EndpointView) -> None:

@@ -90,7 +90,7 @@ def start(
         view = cli.run(work)
     except KeyboardInterrupt:
         ref = created[0].name if created else "it"
-        cli.say(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
+        cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
         raise typer.Exit(INTERRUPTED) from None
     if cli.json:
         cli.print_json(view)
@@ -101,7 +101,7 @@ def start(
         raise typer.Exit(FAILURE)
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
-            cli.say(f"{action + ':':<14}{step}")
+            cli.note(f"{action + ':':<14}{step}")
 
 
 async def _until_running(

@@ -48,7 +48,7 @@ def stop(
     try:
         view = cli.run(work)
     except KeyboardInterrupt:
-        cli.say("moorage: it keeps stopping; `moorage ps` shows it")
+        cli.note("moorage: it keeps stopping; `moorage ps` shows it")
         raise typer.Exit(INTERRUPTED) from None
     if cli.json:
         cli.print_json(view)

@@ -86,7 +86,7 @@ def top(
         for view in found:
             print(view.id if agents or devices else view.name)
     elif not found:
-        cli.say("no running session was measured yet; `moorage ps` lists sessions")
+        cli.note("no running session was measured yet; `moorage ps` lists sessions")
     else:
         print_table(cli.out, *rows(found, cli.clock.now()))
 

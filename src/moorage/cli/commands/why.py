@@ -33,11 +33,13 @@ def why(cli: Cli, session: Annotated[str, typer.Argument(help="Name or id of a s
         return
     since = output.format_age(cli.clock.now(), view.since)
     output.print_facts(cli.out, [("session", view.name), ("status", f"{view.status} for {since}")])
-    print_outlook(cli.out, view, cli.clock.now(), is_pending=view.status is Status.PENDING)
+    print_explanation(cli.out, view, cli.clock.now(), is_pending=view.status is Status.PENDING)
 
 
-def print_outlook(out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True) -> None:
-    """Print the conditions. ``is_pending``: whether the planner evaluated the session."""
+def print_explanation(
+    out: Console, view: PendingExplanation, now: datetime, *, is_pending: bool = True
+) -> None:
+    """Print why a session waits, or would wait. ``is_pending``: whether the planner evaluated it."""
     output.print_facts(out, [("why" if is_pending else "", view.text)])
     output.print_facts(
         out, [("met" if one.met else "NOT MET", f"{one.kind}: {one.text}") for one in view.conditions]
@@ -47,11 +49,11 @@ def print_outlook(out: Console, view: PendingExplanation, now: datetime, *, is_p
     queue = f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""
     starts = view.expected_start
     at = f"{starts:%Y-%m-%d %H:%M:%S} UTC" if starts is not None else ""
-    left = f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""
+    remaining = f" (in {output.format_age(starts, now)})" if starts is not None and starts > now else ""
     facts = [
         ("queue", queue),
         ("waits for", ", ".join(view.blockers)),
-        ("expected", f"{at}{left}"),
+        ("expected", f"{at}{remaining}"),
         ("basis", view.basis),
     ]
     output.print_facts(out, facts)

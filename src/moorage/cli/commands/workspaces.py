@@ -30,7 +30,7 @@ def list_workspaces(cli: Cli) -> None:
         for workspace in found.items:
             print(workspace.session_id)
     elif not found.items:
-        cli.say("there is no workspace; `run` and `start` keep one with --workspace keep")
+        cli.note("there is no workspace; `run` and `start` keep one with --workspace keep")
     else:
         now = cli.clock.now()
         columns = ("SESSION", "AGENT", "SIZE", "CHANGED", "IN USE", "ID")
@@ -76,4 +76,4 @@ def _line(workspace: WorkspaceView) -> str:
 def _warn_of_silent(cli: Cli, agents: list[str]) -> None:
     if agents:
         names = output.printable(", ".join(agents), one_line=True)
-        cli.say(f"moorage: these agents did not answer and may keep more: {names}")
+        cli.note(f"moorage: these agents did not answer and may keep more: {names}")

@@ -1,4 +1,4 @@
-"""App handler: serves requests for apps. Streams HTTP both ways, relays WebSockets, and opens TCP tunnels."""
+"""App handler: serves requests for apps. Streams HTTP, relays WebSockets, and opens TCP tunnels."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 _BUFFER_LIMIT = 256 * 1024
 
 
-class _Inbox:
+class _ReceiveBuffer:
     """Receive buffer for one connection, in place of aiohttp's HTTP parser.
 
     Has the methods that aiohttp's protocols call on a parser or payload. Pauses the sender while more than
@@ -70,7 +70,7 @@ async def relay_upgrade(
     await response.prepare(request)
     client: Any = request.protocol
     app: Any = connection.protocol
-    up, down = _Inbox(client), _Inbox(app)
+    up, down = _ReceiveBuffer(client), _ReceiveBuffer(app)
     app.set_parser(down, down)
     client.set_parser(up)
     to_app = StreamWriter(app, asyncio.get_running_loop())
@@ -79,7 +79,7 @@ async def relay_upgrade(
         spawn("proxy.upgrade.down", _copy(down, response)),
     ]
     try:
-        # A direction that ends has sent all that it read. Nobody is left to receive the other direction.
+        # A direction that ends has sent all that it read. The other direction has no receiver any more.
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         return response
     finally:
@@ -88,7 +88,7 @@ async def relay_upgrade(
             request.transport.close()
 
 
-async def _copy(source: _Inbox, sink: StreamWriter | web.StreamResponse) -> None:
+async def _copy(source: _ReceiveBuffer, sink: StreamWriter | web.StreamResponse) -> None:
     try:
         while chunk := await source.read():
             await sink.write(chunk)

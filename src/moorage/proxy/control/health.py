@@ -19,7 +19,7 @@ def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
         table = router.table
         checks = {
             "route_table": f"generation {table.generation}" if table is not None else "none received yet",
-            "manager_feed": "connected" if feed.connected else "away",
+            "manager_feed": "connected" if feed.connected else "disconnected",
         }
         # The feed does not count: without the manager, the proxy serves by its last table.
         is_ready = table is not None

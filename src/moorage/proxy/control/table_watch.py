@@ -1,7 +1,7 @@
 """Table watch: lets a request wait for a newer route table that may admit it.
 
-A proxy receives a change a moment after the manager has made it. Meanwhile a user may have been told that a
-model is ready, or may have got an access token, and uses it at once.
+A proxy receives a change a moment after the manager has made it. Meanwhile a user may already know that a
+model is ready, or have received an access token, and use it at once.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class UpstreamClient:
         if last.failure is Failure.KEY_REJECTED:
             return error_response.upstream_error(
                 "The replica rejected the proxy's own key. Your key is not the cause. "
-                "Retry, or tell the administrator."
+                "Retry, or contact the administrator."
             )
         is_unreachable = last.failure is Failure.CONNECT
         problem = "could not be reached" if is_unreachable else "closed the connection before it responded"

@@ -182,14 +182,14 @@ async def _run_until_stopped(
         gc.freeze_startup_objects()
         progress = Progress(statistics, started)
         while not stopped.is_set():
-            left_s = _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()
-            if left_s < 0.01:
+            remaining_s = _PROGRESS_EVERY_S if for_s is None else started + for_s - clock.monotonic()
+            if remaining_s < 0.01:
                 break
             try:
-                async with asyncio.timeout(min(left_s, _PROGRESS_EVERY_S)):
+                async with asyncio.timeout(min(remaining_s, _PROGRESS_EVERY_S)):
                     await stopped.wait()
             except TimeoutError:
-                if left_s >= _PROGRESS_EVERY_S:
+                if remaining_s >= _PROGRESS_EVERY_S:
                     print(progress.line(clock.monotonic()), file=sys.stderr, flush=True)
         seconds = clock.monotonic() - started
         # Before the simulation ends all kernels.

@@ -1,4 +1,4 @@
-"""Node diagnostics for ``moorage agent doctor``: measures what ``checks`` judges.
+"""Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
 
 Asks the manager, the operating system, NVML and the Docker Engine. Changes nothing on the node.
 """

@@ -1,9 +1,9 @@
 """Simulated agent: the real decisions of an agent over simulated kernels, driven by timers.
 
-Unlike a real agent it sees every change of a kernel at once and keeps memory and observation in one record
-per kernel: that is what makes thousands of agents fit into one process. The deterministic simulation in
-``tests/sim`` has an agent that is killed between deciding and starting and looks only now and then; both run
-``agent.kernel.reconcile`` and ``SimulatedKernel``.
+Unlike a real agent it observes every change of a kernel at once, and keeps checkpoint and observation in one
+record per kernel, so that thousands of agents fit into one process. The deterministic simulation in
+``tests/sim`` has an agent that observes its kernels only now and then, and can be killed between a decision
+and its execution. Both run ``agent.kernel.reconcile`` and ``SimulatedKernel``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SimulatedAgent:
         self._newest = self._applied = 0  # generations: the newest seen, and the last applied by this process
         self._orders: Orders | None = None
         self._kernels: dict[KernelId, _Kernel] = {}
-        self._unknown: dict[KernelId, _Kernel] = {}  # they run, and the checkpoint that named them was lost
+        self._orphans: dict[KernelId, _Kernel] = {}  # they run, but the checkpoint lost them
         self._report: Report | None = None  # of the current state; None: to be built
         self._reported: Report | None = None
         self._coalescing: Timer | None = None
@@ -91,7 +91,7 @@ class SimulatedAgent:
 
     # Called by the link.
 
-    def take(self, orders: Orders) -> bool:
+    def apply_orders(self, orders: Orders) -> bool:
         if not policy.accepts(self._newest, orders):
             return False
         self._applied = self._newest = orders.generation
@@ -101,13 +101,13 @@ class SimulatedAgent:
         return True
 
     def report(self) -> Report:
-        """The full state; or the report before it, when this one is to be lost."""
+        """The full state, or the previous report if this one is to be lost."""
         context, before = self._context, self._reported
         context.statistics.reports += 1
         if self._report is None:
             observations = [kernel.observation for kernel in self._kernels.values()]
-            # A kernel that is left out would count as gone.
-            observations += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._unknown]
+            # An omitted kernel would count as GONE.
+            observations += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._orphans]
             self._report = Report(
                 self.info, self.incarnation, self._applied, tuple(observations), self._draining
             )
@@ -119,7 +119,7 @@ class SimulatedAgent:
         self._reported = self._report
         return self._report
 
-    async def logs(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
+    async def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Raises ``NotFound`` for a kernel that the agent does not have, or no longer has."""
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
@@ -130,7 +130,7 @@ class SimulatedAgent:
     # Faults and shutdown.
 
     def die(self, *, reboot: bool = False, lose_checkpoint: bool = False) -> None:
-        """The agent's process ends, and a new one starts from the checkpoint.
+        """End the agent's process, and start a new one from the checkpoint.
 
         ``reboot``: the node's kernels end too. ``lose_checkpoint``: the kernels keep running, and the new
         process finds them without a record of them.
@@ -141,7 +141,7 @@ class SimulatedAgent:
             for kernel in self._kernels.values():
                 if not kernel.ended:
                     self._end(kernel, Outcome(GONE, None, Reason.KERNEL_GONE, "its node was restarted"))
-            for kernel_id in list(self._unknown):
+            for kernel_id in list(self._orphans):
                 self._destroy(kernel_id)
         elif lose_checkpoint:
             self._newest = 0
@@ -149,7 +149,7 @@ class SimulatedAgent:
                 if kernel.ended:
                     self._context.statistics.move(kernel.observation.state, None)
                 else:
-                    self._unknown[kernel_id] = kernel
+                    self._orphans[kernel_id] = kernel
             self._kernels.clear()
 
     def drain(self) -> None:
@@ -158,13 +158,13 @@ class SimulatedAgent:
         for kernel in self._kernels.values():
             if not kernel.ended:
                 self._end(kernel, _SHUTDOWN)
-        for kernel_id in list(self._unknown):
+        for kernel_id in list(self._orphans):
             self._destroy(kernel_id)
         self._note_change()
 
     def close(self) -> None:
         """Cancel all timers."""
-        for kernel in [*self._kernels.values(), *self._unknown.values()]:
+        for kernel in [*self._kernels.values(), *self._orphans.values()]:
             self._cancel_timer(kernel)
         if self._coalescing is not None:
             self._coalescing.cancel()
@@ -175,7 +175,7 @@ class SimulatedAgent:
         self._reconcile_due = False
         checkpoint = {kernel_id: kernel.spec for kernel_id, kernel in self._kernels.items()}
         observed = {kernel_id: kernel.observation.state for kernel_id, kernel in self._kernels.items()}
-        observed |= dict.fromkeys(self._unknown, ObservedState.UNKNOWN)
+        observed |= dict.fromkeys(self._orphans, ObservedState.UNKNOWN)
         for action in policy.reconcile(self._orders, checkpoint, observed):
             self._apply(action)
 
@@ -189,7 +189,7 @@ class SimulatedAgent:
                 self._context.statistics.move(self._kernels.pop(kernel_id).observation.state, None)
                 self._note_change(HOUSEKEEPING)
             case policy.Adopt(spec):
-                self._kernels[spec.kernel_id] = self._unknown.pop(spec.kernel_id)
+                self._kernels[spec.kernel_id] = self._orphans.pop(spec.kernel_id)
             case policy.Destroy(kernel_id):
                 self._destroy(kernel_id)
 
@@ -225,7 +225,7 @@ class SimulatedAgent:
         self._set_timer(kernel)
 
     def _destroy(self, kernel_id: KernelId) -> None:
-        kernel = self._unknown.pop(kernel_id)
+        kernel = self._orphans.pop(kernel_id)
         self._cancel_timer(kernel)
         if not kernel.ended:
             self._context.statistics.ended["destroyed"] += 1
@@ -248,14 +248,14 @@ class SimulatedAgent:
         """``now``: the time that the timer was set for; an event loop may call slightly before it."""
         kernel.simulated.advance(now)
         if not kernel.simulated.alive:
-            self._end(kernel, self._judge(kernel))
+            self._end(kernel, self._determine_outcome(kernel))
             return
         if kernel.observation.state is CREATING and kernel.simulated.state is RUNNING:
             self._context.statistics.ready += 1
             self._observe(kernel, _in_state(kernel.observation, RUNNING))
         self._set_timer(kernel)
 
-    def _judge(self, kernel: _Kernel) -> Outcome:
+    def _determine_outcome(self, kernel: _Kernel) -> Outcome:
         simulated, faults = kernel.simulated, self._context.statistics.faults
         stopped = kernel.observation.state is STOPPING
         if not stopped and simulated.script.refusal:

@@ -13,9 +13,9 @@ class Faults:
     a report with changes repeats the one before it.
 
     ``disconnect_every_s`` and ``die_every_s``: mean interval in seconds, over all agents, at which one agent
-    loses its connection or its process dies; 0: never. A dead agent is away for ``down_s``. With probability
-    ``reboot`` its kernels are gone with the node; otherwise, with probability ``lose_checkpoint``, the agent
-    comes back without memory of the kernels that still run.
+    loses its connection or its process dies; 0: never. A dead agent is down for ``down_s``. With probability
+    ``reboot`` its kernels end with the node; otherwise, with probability ``lose_checkpoint``, the agent
+    restarts without a record of the kernels that still run.
     """
 
     fail_start: float = 0.0

@@ -149,8 +149,8 @@ class FleetSimulation:
             interval_s=self._settings.report_interval_s,
             stream_numbers=agent.streams,
             make_report=agent.report,
-            apply_orders=agent.take,
-            open_log=agent.logs,
+            apply_orders=agent.apply_orders,
+            open_log=agent.open_log,
             on_connect=lambda: connected(True),
             on_disconnect=lambda: connected(False),
         )

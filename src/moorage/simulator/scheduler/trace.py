@@ -20,8 +20,8 @@ _GPU = "cuda.device"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session that waits since ``at``. ``runs``: how long it holds its allocation; None: it still held it
-    when the recording ended, or it never started. ``started``: when it started according to the recording."""
+    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation; None: it
+    still held it when the recording ended, or it never started. ``started``: its start in the recording."""
 
     item: Pending
     at: int

@@ -81,7 +81,7 @@ def show_log(
     columns = ("TIME", "DURATION", "PENDING", "PLACED", "IDLE PASSES BEFORE", "REASONS FOR WAITING")
     output.print_table(cli.out, columns, [_row(entry) for entry in newest])
     if not newest:
-        cli.say(f"no scheduling pass of group {group} had a result from {span.begin} to {span.end}")
+        cli.note(f"no scheduling pass of group {group} had a result from {span.begin} to {span.end}")
 
 
 def _to_json(entry: Decision | Gap) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _check_kept(cli: Cli, group: str, since: datetime, until: datetime, page: De
             next_step="choose a time span within that",
         )
     if kept_since > since:
-        cli.say(f"the log begins at {kept_since.astimezone().isoformat()}: earlier decisions are not kept")
+        cli.note(f"the log begins at {kept_since.astimezone().isoformat()}: earlier decisions are not kept")
 
 
 def to_datetime(unix_micros: int) -> datetime:

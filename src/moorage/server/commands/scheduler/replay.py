@@ -200,21 +200,23 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
     """Print the limits of the comparison, which the table does not show."""
     assert trace.end is not None
     span = f"{format_micros(trace.begin)} to {format_micros(trace.end)}"
-    cli.say(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")
+    cli.note(f"{len(trace.arrivals)} sessions from {span}; UTILIZATION is of {trace.slot}")
     if trace.unknown_run_times:
-        cli.say(f"{trace.unknown_run_times} sessions of unknown run time: simulated as running until the end")
+        cli.note(
+            f"{trace.unknown_run_times} sessions of unknown run time: simulated as running until the end"
+        )
     if trace.cancelled:
-        cli.say(f"{trace.cancelled} sessions left the queue without starting: not simulated")
+        cli.note(f"{trace.cancelled} sessions left the queue without starting: not simulated")
     if trace.unrecorded_starts:
         count = trace.unrecorded_starts
-        cli.say(f"{count} kernels started in passes that were not recorded: fixed where they ran")
+        cli.note(f"{count} kernels started in passes that were not recorded: fixed where they ran")
     if any(policy.preemption is not None for _, policy in trace.policies):
-        cli.say("the recorded policy preempts sessions; the simulation does not")
+        cli.note("the recorded policy preempts sessions; the simulation does not")
     if len(trace.policies) > 1:
         changes = len(trace.policies) - 1
-        cli.say(f"the group's options changed {changes} times: `{_RECORDED}` changes with them")
+        cli.note(f"the group's options changed {changes} times: `{_RECORDED}` changes with them")
     if gaps:
-        cli.say(f"{sum(gap.passes for gap in gaps)} passes in {len(gaps)} gaps were not recorded")
+        cli.note(f"{sum(gap.passes for gap in gaps)} passes in {len(gaps)} gaps were not recorded")
 
 
 def _verify(cli: Cli, span: LogSpan) -> int:
@@ -247,7 +249,7 @@ def _verify(cli: Cli, span: LogSpan) -> int:
             output.print_table(cli.out, ("TIME", "SESSION", "RECORDED", "PLANNED AGAIN"), rows)
         print(f"{passes} passes with {places} places planned again: {len(found) or 'no'} differences")
     if skipped:
-        cli.say(f"{skipped} passes skipped: their agent selector is not installed here")
+        cli.note(f"{skipped} passes skipped: their agent selector is not installed here")
     if not_recorded:
-        cli.say(f"{not_recorded} passes were not recorded")
+        cli.note(f"{not_recorded} passes were not recorded")
     return 1 if found else 0

@@ -78,7 +78,7 @@ def simulate(
         return
     print_comparison(cli, statistics, last_column="MAKESPAN")
     if unstarted := max(each.unstarted for each in statistics.values()):
-        cli.say(f"{unstarted} jobs never start: they need more than {agents} agents of {gpus} GPUs have")
+        cli.note(f"{unstarted} jobs never start: they need more than {agents} agents of {gpus} GPUs have")
 
 
 def _read(path: Path) -> tuple[Job, ...]:
