@@ -15,7 +15,7 @@ _PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
 def missing() -> str:
-    """Why the browser tests cannot run, "" if they can."""
+    """The first missing requirement of the browser tests; "" if there is none."""
     return "" if os.access(CHROMIUM, os.X_OK) else f"{CHROMIUM} not found: install Debian's package chromium"
 
 

@@ -51,7 +51,7 @@ def missing_requirement() -> str:
 
 
 class Machine:
-    """Must be closed."""
+    """The caller closes it."""
 
     def __init__(self, api: Any, folder: Path, settings: str) -> None:
         """``folder``: the build context. ``settings``: the content of /etc/moorage/moorage.toml."""

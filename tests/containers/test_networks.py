@@ -111,7 +111,7 @@ async def output(runtime: Runtime, handle: Handle, within_s: float = 40) -> str:
 
 
 async def address(runtime: DockerRuntime, engine: PrivateEngine, handle: Handle) -> str:
-    """Of a server that is up."""
+    """Address of a running server."""
     async with asyncio.timeout(20):
         async for data in runtime.logs(handle, follow=True):
             if b"up" in data:
@@ -121,7 +121,7 @@ async def address(runtime: DockerRuntime, engine: PrivateEngine, handle: Handle)
     return str(next(iter(found.values()))["IPAddress"])
 
 
-async def test_a_sub_reaches_main1_by_name_and_nobody_else_does(
+async def test_only_kernels_of_the_cluster_reach_main1(
     runtime: DockerRuntime, firewalled: PrivateEngine
 ) -> None:
     ours, theirs = group(), group()

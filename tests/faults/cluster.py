@@ -98,7 +98,7 @@ class Cluster:
         process.wait()
 
     def send_signal(self, component: str, number: signal.Signals) -> None:
-        """To every process of the component."""
+        """Send a signal to every process of the component."""
         for pid in self.pids(component):
             try:
                 os.kill(pid, number)
@@ -120,7 +120,7 @@ class Cluster:
         )
 
     def output(self, component: str) -> str:
-        """The end of its output."""
+        """Last part of the output of a component."""
         return (self.home / f"{component}.out").read_text()[-2000:]
 
     def exited(self) -> list[str]:

@@ -77,7 +77,7 @@ async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant
             [f"{kernel} x{n}" for kernel, n in Counter(started).items() if n > 1],
         ),
         Invariant(
-            "no kernel runs that is not wanted",
+            "no unordered kernel runs",
             len(started),
             [f"{pid}: {kernel}" for pid, kernel in running.items()],
         ),
@@ -86,7 +86,7 @@ async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant
         Invariant("results match the programs", len(requested), wrong),
         Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
-            "a streamed answer is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
+            "a streamed response is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
         ),
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)

@@ -56,7 +56,7 @@ class Load:
     async def create_endpoint(self) -> None:
         program = self._record_start + 'exec "$0" "$@"'
         spec = EndpointSpec(
-            name="words",
+            name="chat",
             command=["/bin/sh", "-c", program, sys.executable, str(ENGINE), "{port}", "{host}"],
             probe=Probe(path="/health"),
             resources={"cpu": 0.1, "mem": "64MiB", "cuda.device": 1},
@@ -67,7 +67,7 @@ class Load:
             await client.create_endpoint(spec)
 
     async def run(self, seconds: float) -> None:
-        """Create and stop sessions and stream answers until the time is up. A component that is down fails
+        """Create and stop sessions and stream responses until the time is up. A component that is down fails
         only the calls that need it."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -143,7 +143,7 @@ class Load:
         return Request(name, kind, code if scripted else None, options.get("retries", 0)), spec, stop_after_s
 
     async def _chat(self, end: float) -> None:
-        """Stream answers. An aborted answer is counted, and no violation: its replica may be gone."""
+        """Stream responses. An aborted response is counted but is no violation: its replica may be gone."""
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
         while loop.time() < end:
@@ -152,7 +152,7 @@ class Load:
                     pieces = [
                         piece
                         async for piece in chat(
-                            self.cluster.openai_url, self.cluster.key, "words", message, max_tokens=20
+                            self.cluster.openai_url, self.cluster.key, "chat", message, max_tokens=20
                         )
                     ]
                 complete = "".join(pieces).split() == [str(n) for n in range(20)]

@@ -11,7 +11,7 @@ import subprocess
 
 
 class NetworkFaultsUnavailable(Exception):
-    """No network namespace can be created on this machine; the text says why."""
+    """No network namespace can be created on this machine. The message gives the cause."""
 
 
 class NetworkLink:

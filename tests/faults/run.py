@@ -87,7 +87,7 @@ async def converge(cluster: Cluster, load: Load) -> None:
     await until("all agents are alive again", all_alive, CONVERGE_S)
     await until("every session has ended", all_ended, CONVERGE_S)
     async with cluster.client(30) as client:
-        await client.delete_endpoint("words")
+        await client.delete_endpoint("chat")
     await until("nothing runs and nothing is allocated", nothing_remains, CONVERGE_S)
 
 

@@ -66,7 +66,7 @@ def fill(disk: Path) -> None:
 
 
 class SessionClient:
-    """Creates sessions, and keeps the responses."""
+    """Creates sessions, and records the responses."""
 
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
@@ -88,7 +88,7 @@ class SessionClient:
             return all([(await client.get_session(name)).status is status for name in names])
 
     async def start_sessions(self) -> None:
-        """One that has ended, and one that will end while the disk is full."""
+        """Start a session that ends now, and one that ends while the disk is full."""
         self.platform.start("agent")
         await until("the manager accepts sessions", lambda: self.create("before", "exit 0"))
         assert await self.create("running", "sleep 5; exit 3")
@@ -111,7 +111,7 @@ class SessionClient:
             assert error.problem.code == "store-unavailable"
 
     async def check_recovery(self) -> None:
-        """After there is space again."""
+        """Check the sessions after space has been freed."""
         await until("it accepts sessions again on its own", lambda: self.create("after", "exit 0"))
         await until("all sessions end", lambda: self.has(Status.TERMINATED, "before", "running", "after"))
         async with self.platform.client() as client:

@@ -12,7 +12,7 @@ from .node import Node, Violation
 
 
 class Invariants:
-    """``lost_node``: a node that never comes back. ``acknowledged``: ids of the sessions whose creation was
+    """``lost_node``: a node that never returns. ``acknowledged``: ids of the sessions whose creation was
     confirmed."""
 
     postgres: Postgres
@@ -73,7 +73,7 @@ class Invariants:
                 raise Violation(f"kernel {kernel_id} is RUNNING, and runs on no node")
 
     async def check_sessions(self) -> None:
-        """After the faults: no session waits for what cannot happen, and every end has a reason."""
+        """After the faults: every pending session can still start, and every ended one has a reason."""
         rows = await self.postgres.fetch(
             "SELECT s.name, s.status, s.hold, s.reason, s.attempt, s.deadline_at FROM sessions s "
             "WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
@@ -91,7 +91,7 @@ class Invariants:
 
     async def check_nothing_remains(self) -> None:
         """After everything was stopped: no session is live and nothing is allocated. Allocations of an agent
-        that never comes back stay: it is fenced."""
+        that never returns remain: it is fenced."""
         live = await self.postgres.fetch(
             "SELECT name, status FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         )

@@ -66,7 +66,7 @@ class Node:
     on_start: Callable[[KernelId, str], None]
     up: bool = True
     faults: bool = True
-    unresponsive_until: float = 0.0  # the runtime does not answer
+    unresponsive_until: float = 0.0  # the runtime does not respond
     cpu: int = 8000
     incarnation: str = ""
     identity: str = ""
@@ -100,7 +100,7 @@ class Node:
         self.newest_generation = 0
 
     def lose_disk(self) -> None:
-        """The state directory is lost: the node comes back as another agent."""
+        """The state directory is lost: the node returns as another agent."""
         self.lose_checkpoint()
         self.identity, self.stream = self.new_id(), 0
 
@@ -119,7 +119,7 @@ class Node:
         self.unknown = self.runtime.keys() - self.checkpoint.keys()
 
     def end_faults(self) -> None:
-        """The runtime answers, and hung kernels react to stops and kills."""
+        """The runtime responds again, and hung kernels react to stops and kills."""
         self.faults, self.unresponsive_until = False, 0
         for kernel in self.runtime.values():
             kernel.simulated.hung = False
@@ -158,7 +158,7 @@ class Node:
     # Progress.
 
     def step(self) -> None:
-        """Time has passed: kernels advance, and the agent looks at them and reconciles."""
+        """Advance the kernels by the time passed; then the agent observes them and reconciles."""
         for kernel in self.runtime.values():
             kernel.simulated.advance(self.now())
         if not self.up:

@@ -25,7 +25,7 @@ FOREVER_S = 1e9
 
 
 class Simulation(Workload, Invariants):
-    """``log`` is the run in words: the same for the same seed."""
+    """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
         self.seed, self.postgres, self.rng = seed, postgres, random.Random(seed)

@@ -37,7 +37,7 @@ OPTIONS = [
 
 
 class FakeManager(agent_pb2_grpc.AgentLinkServicer):
-    """Sends only what a test tells it to, and keeps what agents report."""
+    """Sends only the messages that a test requests, and records all reports."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
@@ -211,7 +211,7 @@ async def wait_until_no_processes(kernel_id: str, timeout_s: float = 10) -> None
 
 
 async def wait_for_words(file: Path, at_least: int, timeout_s: float = 10) -> list[str]:
-    """The words of a file once there are ``at_least`` so many: a running kernel may not have written yet."""
+    """Words of a file, once it has ``at_least`` of them. A kernel may be RUNNING before it writes."""
     async with asyncio.timeout(timeout_s):
         while len(words := file.read_text().split() if file.exists() else []) < at_least:
             await asyncio.sleep(0.02)

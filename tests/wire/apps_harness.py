@@ -27,10 +27,10 @@ def grant(access_token: str = ACCESS_TOKEN, app: str = "lab", *, lasts_s: int = 
 
 
 def app_table(
-    port: int, *, generation: int = 1, app: str = "lab", protocol: str = "http", **more: Any
+    port: int, *, generation: int = 1, app: str = "lab", protocol: str = "http", **changes: Any
 ) -> RouteTable:
     fields = {"base_path": False, "host": "127.0.0.1", "port": port, "key": "", "user": "ann", "project": "p"}
-    route = AppRoute(SessionId(ID), app, protocol, **(fields | more))  # type: ignore[arg-type]
+    route = AppRoute(SessionId(ID), app, protocol, **(fields | changes))  # type: ignore[arg-type]
     return RouteTable(generation, (), (KEY_GRANT,), (route,), (grant(app=app),))
 
 

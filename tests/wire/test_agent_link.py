@@ -150,12 +150,12 @@ async def test_invalid_specs_end_with_their_reason(manager: h.FakeManager, tmp_p
 
 async def test_kernel_ends_when_no_port_is_free(manager: h.FakeManager, tmp_path: Path) -> None:
     sockets = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    taken = sockets.sockets[0].getsockname()[1]
+    port = sockets.sockets[0].getsockname()[1]
     spec = server()
-    async with sockets, h.make_agent(manager, tmp_path, port_range=f"{taken}-{taken}"):
+    async with sockets, h.make_agent(manager, tmp_path, port_range=f"{port}-{port}"):
         manager.order(spec)
         ended = await manager.wait_for_kernel(spec.kernel_id, S.EXITED)
-        assert (ended.reason, str(taken) in ended.detail) == (Reason.PORT_TAKEN, True)
+        assert (ended.reason, str(port) in ended.detail) == (Reason.PORT_TAKEN, True)
         await withdraw_all(manager)
 
 
@@ -365,7 +365,7 @@ async def test_llamacpp_engine_serves(manager: h.FakeManager, tmp_path: Path) ->
         answer = await asyncio.to_thread(lambda: urllib.request.urlopen(request).read())
         assert b'"completion_tokens":4' in answer
         arguments = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in h.processes(spec.kernel_id)]
-        assert not any(b"kernel-secret" in words for words in arguments)
+        assert not any(b"kernel-secret" in argv for argv in arguments)
         await withdraw_all(manager)
         assert list(h.processes(spec.kernel_id)) == []
 

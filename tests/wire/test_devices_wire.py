@@ -73,8 +73,8 @@ async def offers(client: Client) -> dict[str, OfferView]:
 
 
 def job(name: str) -> SessionSpec:
-    words = ["/bin/sh", "-c", "echo sees:$ACME_VISIBLE_DEVICES; sleep 600"]
-    return SessionSpec(name=name, command=words, resources={"acme.device": 1})
+    command = ["/bin/sh", "-c", "echo sees:$ACME_VISIBLE_DEVICES; sleep 600"]
+    return SessionSpec(name=name, command=command, resources={"acme.device": 1})
 
 
 async def until(client: Client, name: str, *statuses: Status) -> None:

@@ -87,7 +87,7 @@ Event = tuple[str, object]
 events = st.one_of(
     st.tuples(st.just("order"), st.frozensets(st.sampled_from(NAMES))),
     st.tuples(st.just("replay"), st.integers(0, 20)),
-    st.tuples(st.sampled_from(["exit", "lose", "orphan", "mute", "answer"]), st.sampled_from(NAMES)),
+    st.tuples(st.sampled_from(["exit", "lose", "orphan", "hang", "recover"]), st.sampled_from(NAMES)),
     st.tuples(st.just("restart"), st.none()),
     st.tuples(st.just("step"), st.none()),
 )
@@ -99,7 +99,7 @@ class World:
 
     alive: dict[KernelId, S] = field(default_factory=dict)
     checkpoint: dict[KernelId, KernelSpec] = field(default_factory=dict)
-    mute: set[KernelId] = field(default_factory=set)
+    unresponsive: set[KernelId] = field(default_factory=set)
     created: list[KernelId] = field(default_factory=list)
     sent: list[Orders] = field(default_factory=list)
     orders: Orders | None = None
@@ -107,7 +107,7 @@ class World:
 
     def observed(self) -> dict[KernelId, S]:
         states = {k: self.alive.get(k, S.GONE) for k in self.checkpoint} | self.alive
-        return {k: S.UNKNOWN if k in self.mute else state for k, state in states.items()}
+        return {k: S.UNKNOWN if k in self.unresponsive else state for k, state in states.items()}
 
     def apply(self, orders: Orders) -> None:
         if accepts(self.newest, orders):
@@ -142,8 +142,8 @@ class World:
         self.sent.append(Orders(len(self.sent) + 1, kernels))
         self.apply(self.sent[-1])
 
-    def apply_event(self, what: str, value: object, ids: dict[str, int]) -> None:
-        match what, value:
+    def apply_event(self, event: str, value: object, ids: dict[str, int]) -> None:
+        match event, value:
             case "order", frozenset() as names:
                 self.order(names, ids)
             case "replay", int(at):
@@ -154,32 +154,32 @@ class World:
             case "step", _:
                 self.step()
             case _, str(name):
-                self.apply_kernel_event(what, name, KernelId(f"{name}{ids.get(name, 0)}"))
+                self.apply_kernel_event(event, name, KernelId(f"{name}{ids.get(name, 0)}"))
 
-    def apply_kernel_event(self, what: str, name: str, kernel_id: KernelId) -> None:
-        match what:
+    def apply_kernel_event(self, event: str, name: str, kernel_id: KernelId) -> None:
+        match event:
             case "exit" if kernel_id in self.alive:
                 self.alive[kernel_id] = S.EXITED
             case "lose":
                 self.checkpoint.pop(kernel_id, None)
             case "orphan":
                 self.alive[KernelId(f"orphan-{name}")] = S.RUNNING
-            case "mute":
-                self.mute.add(kernel_id)
-            case "answer":
-                self.mute.discard(kernel_id)
+            case "hang":
+                self.unresponsive.add(kernel_id)
+            case "recover":
+                self.unresponsive.discard(kernel_id)
 
 
 @examples(300)
 @given(st.lists(events, max_size=30))
 def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> None:
     world, ids = World(), dict[str, int]()
-    for what, value in history:
-        world.apply_event(what, value, ids)
+    for event, value in history:
+        world.apply_event(event, value, ids)
         if world.orders is not None:
             assert world.orders.generation == max(o.generation for o in world.sent)
-    # Finally no more events: the runtimes answer, and the manager sends its orders once more.
-    world.mute.clear()
+    # At the end the runtimes respond, and the manager sends its orders again.
+    world.unresponsive.clear()
     orders = world.sent[-1] if world.sent else Orders(1, ())
     world.apply(orders)
     for _ in range(4):
@@ -187,6 +187,6 @@ def test_reconcile_converges_and_never_creates_twice(history: list[Event]) -> No
     assert world.step() == [], "it does not converge"
     assert set(world.checkpoint) == {k.kernel_id for k in orders.kernels}
     assert set(world.alive) <= set(world.checkpoint)
-    lost = {KernelId(f"{name}{ids[name]}") for what, name in history if what == "lose" and name in ids}  # type: ignore[index]
+    lost = {KernelId(f"{name}{ids[name]}") for event, name in history if event == "lose" and name in ids}  # type: ignore[index]
     for kernel_id in set(world.created) - lost:
         assert world.created.count(kernel_id) == 1

@@ -21,9 +21,13 @@ def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -
     result = moorage("run", "--env", "A=b=c", "--timeout", "1m", "--", "python", "-o", "x", "--name", "y")
     assert result.exit_code == 0
     assert result.stdout_bytes == b"\xffone\ntwo\n"
-    [played] = manager.sessions
-    assert played.spec.command == ["python", "-o", "x", "--name", "y"]
-    assert (played.spec.type, played.spec.env, played.spec.timeout_s) == (SessionType.BATCH, {"A": "b=c"}, 60)
+    [session] = manager.sessions
+    assert session.spec.command == ["python", "-o", "x", "--name", "y"]
+    assert (session.spec.type, session.spec.env, session.spec.timeout_s) == (
+        SessionType.BATCH,
+        {"A": "b=c"},
+        60,
+    )
 
 
 @pytest.mark.parametrize(

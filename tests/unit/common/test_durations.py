@@ -1,4 +1,4 @@
-"""Durations: what is accepted, and how they are printed."""
+"""Parsing and formatting of durations."""
 
 from __future__ import annotations
 

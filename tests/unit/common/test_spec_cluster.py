@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from moorage.common.model.spec import SessionSpec
 
 
-def spec(cluster: dict[str, Any], **more: Any) -> SessionSpec:
-    return SessionSpec.model_validate({"command": ["x"], "cluster": cluster} | more)
+def spec(cluster: dict[str, Any], **fields: Any) -> SessionSpec:
+    return SessionSpec.model_validate({"command": ["x"], "cluster": cluster} | fields)
 
 
 def test_defaults() -> None:
@@ -24,7 +24,7 @@ def test_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "more", "message"),
+    ("cluster", "fields", "message"),
     [
         ({"size": 0}, {}, "greater than or equal to 1"),
         ({"size": 129}, {}, "less than or equal to 128"),
@@ -44,6 +44,6 @@ def test_defaults() -> None:
         ({"size": 3, "mode": "multi-node"}, {"agents": ["a", "b"]}, "lists 2"),
     ],
 )
-def test_invalid_clusters_are_refused(cluster: dict[str, Any], more: dict[str, Any], message: str) -> None:
+def test_invalid_clusters_are_refused(cluster: dict[str, Any], fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        spec(cluster, **more)
+        spec(cluster, **fields)

@@ -13,10 +13,10 @@ NOW = 1_000_000
 
 
 def node(
-    name: str, cpu: int = 4, mem: int = 8192, gpus: int = 0, free_cpu: int | None = None, **more: Any
+    name: str, cpu: int = 4, mem: int = 8192, gpus: int = 0, free_cpu: int | None = None, **fields: Any
 ) -> AgentState:
     """``free_cpu``: of ``cpu``; ``mem``: all of it free."""
-    free = {"cpu": (cpu if free_cpu is None else free_cpu) * 1000, "mem": more.pop("free_mem", mem)}
+    free = {"cpu": (cpu if free_cpu is None else free_cpu) * 1000, "mem": fields.pop("free_mem", mem)}
     devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000) for n in range(gpus))
     return AgentState(
         AgentId(name),
@@ -24,22 +24,22 @@ def node(
         frozenset({"custom"}),
         free,
         {"cpu": cpu * 1000, "mem": mem},
-        more.pop("devices", devices),
-        **more,
+        fields.pop("devices", devices),
+        **fields,
     )
 
 
-def session(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **more: Any) -> Pending:
-    slots = {"cpu": cpu * 1000, "mem": mem} | more.pop("slots", {})
-    head = (SessionId(name), KernelId(f"k-{name}"), 1, more.pop("priority", 10), created)
-    return Pending(*head, more.pop("retries", 0), "process", "custom", slots, **more)
+def session(name: str, cpu: int = 1, mem: int = 0, created: int = 0, **fields: Any) -> Pending:
+    slots = {"cpu": cpu * 1000, "mem": mem} | fields.pop("slots", {})
+    head = (SessionId(name), KernelId(f"k-{name}"), 1, fields.pop("priority", 10), created)
+    return Pending(*head, fields.pop("retries", 0), "process", "custom", slots, **fields)
 
 
-def cluster(name: str, *cpus: int, mode: str, **more: Any) -> Pending:
+def cluster(name: str, *cpus: int, mode: str, **fields: Any) -> Pending:
     others = tuple(
         KernelRequest(KernelId(f"k-{name}-{n}"), {"cpu": cpu * 1000}) for n, cpu in enumerate(cpus[1:], 1)
     )
-    return session(name, cpus[0], sub_kernels=others, mode=mode, **more)
+    return session(name, cpus[0], sub_kernels=others, mode=mode, **fields)
 
 
 def make_plan(agents: Sequence[AgentState], pending: Sequence[Pending], **options: Any) -> Plan:
@@ -48,7 +48,7 @@ def make_plan(agents: Sequence[AgentState], pending: Sequence[Pending], **option
     return plan(Snapshot("g", tuple(agents), tuple(pending), **given), Policy(**options), NOW, selectors)
 
 
-def where(result: Plan) -> dict[str, list[str]]:
+def placements(result: Plan) -> dict[str, list[str]]:
     return {place.session_id: [kernel.agent_id for kernel in place.kernels] for place in result.places}
 
 

@@ -92,5 +92,5 @@ def test_holds_are_repeated_only_after_forget(again: bool) -> None:
     assert {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 1).holds} == {"s1", "s2"}
     if again:
         planners.forget("g")
-    told = {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 2).holds}
-    assert ("s2" in told) is again
+    held = {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 2).holds}
+    assert ("s2" in held) is again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner_builders import NOW, hold, make_plan, node, session, where
+from planner_builders import NOW, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -19,11 +19,11 @@ def used_of(held: Hold) -> list[int]:
 
 
 def test_quota_holds_report_the_use_when_the_session_was_tried() -> None:
-    """ann's first two leave 1 of 4 cpus; the third asks for 2, the fourth for 1, the fifth for 2 again."""
+    """ann's first two sessions leave 1 of 4 cpus. The third requests 2, the fourth 1, the fifth 2."""
     sizes = (2, 1, 2, 1, 2)
     pending = [session(f"s{n}", cpu, created=n, user="ann") for n, cpu in enumerate(sizes)]
     result = make_plan([node("a", 9)], pending, quotas=(Quota("user", "ann", {"cpu": 4000}),))
-    assert list(where(result)) == ["s0", "s1", "s3"]
+    assert list(placements(result)) == ["s0", "s1", "s3"]
     assert used_of(hold(result, "s2")) == [3000]
     assert used_of(hold(result, "s4")) == [4000], "not the number of the third session"
 
@@ -32,7 +32,7 @@ def test_place_of_one_owner_changes_no_hold_of_another() -> None:
     quotas = Quota("user", "ann", {"cpu": 1000}, {"cpu": 1000}), Quota("user", "bob", {"cpu": 3000})
     pending = [session(f"s{n}", 1, created=n, user=("ann", "bob")[n % 2]) for n in range(10)]
     result = make_plan([node("a", 9)], pending, quotas=quotas)
-    assert list(where(result)) == ["s1", "s3", "s5"]
+    assert list(placements(result)) == ["s1", "s3", "s5"]
     assert {name: used_of(hold(result, name)) for name in ("s0", "s8", "s7", "s9")} == {
         "s0": [1000], "s8": [1000], "s7": [3000], "s9": [3000],
     }  # fmt: skip
@@ -86,7 +86,7 @@ def test_device_with_the_capacity_of_two_is_allocated_twice() -> None:
     device = DeviceState(DeviceId("0"), "cuda.device", 2000, 2000)
     pending = [session(f"s{n}", created=n, slots={"cuda.device": 1}) for n in range(3)]
     result = make_plan([node("a", 4, devices=(device,))], pending)
-    assert list(where(result)) == ["s0", "s1"]
+    assert list(placements(result)) == ["s0", "s1"]
 
 
 def test_fraction_that_fits_one_device_leaves_the_next_one() -> None:
@@ -95,7 +95,7 @@ def test_fraction_that_fits_one_device_leaves_the_next_one() -> None:
         session(f"s{n}", created=n, slots={"cuda.shares": part}) for n, part in enumerate((500, 300, 100))
     ]
     result = make_plan([node("a", 4, devices=devices)], pending)
-    assert list(where(result)) == ["s0", "s1"]
+    assert list(placements(result)) == ["s0", "s1"]
 
 
 # --- the incremental planner
@@ -140,7 +140,7 @@ def test_project_quota_holds_and_releases_its_sessions() -> None:
     assert [place.session_id for place in result.places] == ["s1"]
     assert hold(result, "s0").reason is Reason.QUOTA
     planner.update_quotas([Quota("project", "p", {}, {}, 1, 0)])
-    assert "s0" in where(planner.plan(NOW))
+    assert "s0" in placements(planner.plan(NOW))
 
 
 def test_group_quota_holds_and_releases_all_sessions() -> None:
@@ -214,12 +214,12 @@ def test_reservation_counts_ends_of_sessions_placed_in_this_pass() -> None:
     planner.update_agents([_busy("b", 9, 9)])
     planner.update_sessions([session("s0", 2, time_limit=5), session("s1", 4, created=1)])
     result = planner.plan(NOW)
-    assert where(result) == {"s0": ["a"]}
+    assert placements(result) == {"s0": ["a"]}
     assert [(one.agents, one.starts_at) for one in result.reservations] == [(("a",), NOW + 5)]
 
 
 def _busy(name: str, *ends: int) -> AgentState:
-    """Four cpus: two for each kernel that ends after so many microseconds, the rest never ends."""
+    """Agent with four cpus: two for each kernel with a given end in microseconds; the others have no end."""
     two = (Allocation("cpu", DeviceId(""), 2000),)
     running = [
         Running(SessionId(f"r-{name}-{n}"), KernelId(f"k-{name}-{n}"), two, NOW + end)
@@ -240,7 +240,7 @@ def test_node_is_offered_when_its_reservation_ends() -> None:
         "s0": Reason.INSUFFICIENT_RESOURCES, "s1": Reason.RESERVED,
     }  # fmt: skip
     planner.update_agents([node("b", 4, free_cpu=3)])
-    assert where(planner.plan(NOW)) == {"s0": ["b"], "s1": ["a"]}
+    assert placements(planner.plan(NOW)) == {"s0": ["b"], "s1": ["a"]}
 
 
 def test_hold_names_the_new_head() -> None:
@@ -290,4 +290,4 @@ def test_new_agent_takes_pending_sessions() -> None:
     for _ in range(3):
         assert not planner.plan(NOW).places
     planner.update_agents([node("new", 1)])
-    assert where(planner.plan(NOW)) == {"s0": ["new"]}
+    assert placements(planner.plan(NOW)) == {"s0": ["new"]}

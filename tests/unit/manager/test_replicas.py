@@ -25,7 +25,7 @@ SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")
 
 
 def replica(
-    status: Status, age_s: float = 100, *, ended_s: float = 50, ready_s: float | None = None, **more: object
+    status: Status, age_s: float = 100, *, ended_s: float = 50, ready_s: float | None = None, **fields: object
 ) -> ReplicaSnapshot:
     """``age_s``, ``ended_s``, ``ready_s``: seconds since it was created, changed its status, became ready."""
 
@@ -33,7 +33,7 @@ def replica(
         return NOW - timedelta(seconds=seconds)
 
     ready = None if ready_s is None else ago(ready_s)
-    return ReplicaSnapshot(SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **more)  # type: ignore[arg-type]
+    return ReplicaSnapshot(SessionId(f"s{age_s}"), status, ago(age_s), ago(ended_s), ready, **fields)  # type: ignore[arg-type]
 
 
 def endpoint(

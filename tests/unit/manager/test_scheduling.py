@@ -29,33 +29,35 @@ def gpus_free(*free: int) -> tuple[DeviceState, ...]:
 
 
 def agent(
-    name: str, cpu: int = 8, mem: int = 32, gpus: tuple[int, ...] = (), used_cpu: int = 0, **more: Any
+    name: str, cpu: int = 8, mem: int = 32, gpus: tuple[int, ...] = (), used_cpu: int = 0, **fields: Any
 ) -> AgentState:
     """``gpus``: what is free of each, in 1/1000; ``cpu`` in cpus, ``mem`` in GiB."""
     capacity = {"cpu": cpu * 1000, "mem": mem * GIB}
     return AgentState(
         AgentId(name),
-        more.pop("runtimes", frozenset({"process"})),
-        more.pop("engines", frozenset({"custom", "vllm"})),
+        fields.pop("runtimes", frozenset({"process"})),
+        fields.pop("engines", frozenset({"custom", "vllm"})),
         free=capacity | {"cpu": (cpu - used_cpu) * 1000},
         capacity=capacity,
-        devices=more.pop("devices", gpus_free(*gpus)),
-        **more,
+        devices=fields.pop("devices", gpus_free(*gpus)),
+        **fields,
     )
 
 
-def ask(name: str, slots: Mapping[str, int] | None = None, created: int = 0, **more: Any) -> Pending:
+def pending_session(
+    name: str, slots: Mapping[str, int] | None = None, created: int = 0, **fields: Any
+) -> Pending:
     return Pending(
         SessionId(name),
         KernelId(f"k-{name}"),
-        more.pop("revision", 1),
-        more.pop("priority", 10),
+        fields.pop("revision", 1),
+        fields.pop("priority", 10),
         created,
-        more.pop("retries", 0),
-        more.pop("runtime", "process"),
-        more.pop("engine", "custom"),
+        fields.pop("retries", 0),
+        fields.pop("runtime", "process"),
+        fields.pop("engine", "custom"),
         slots if slots is not None else {"cpu": 1000},
-        **more,
+        **fields,
     )
 
 
@@ -63,7 +65,7 @@ def run(agents: list[AgentState], pending: list[Pending], **policy: Any) -> Plan
     return plan(Snapshot("default", tuple(agents), tuple(pending)), Policy(**policy))
 
 
-def where(result: Plan) -> dict[str, str]:
+def placements(result: Plan) -> dict[str, str]:
     return {place.session_id: place.agent_id for place in result.places}
 
 
@@ -81,12 +83,12 @@ def devices_of(place: Place) -> list[tuple[str, int]]:
 
 
 QUEUE = [
-    ask("young", created=3),
-    ask("old-tried", created=1, retries=2),
-    ask("old", created=2),
-    ask("urgent-tried", created=9, priority=50, retries=7),
-    ask("twin-b", created=2, priority=5),
-    ask("twin-a", created=2, priority=5),
+    pending_session("young", created=3),
+    pending_session("old-tried", created=1, retries=2),
+    pending_session("old", created=2),
+    pending_session("urgent-tried", created=9, priority=50, retries=7),
+    pending_session("twin-b", created=2, priority=5),
+    pending_session("twin-a", created=2, priority=5),
 ]
 
 
@@ -114,7 +116,7 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("dispersed", [CPU_LARGE, CPU_SMALL], {"cpu": 1000}, "a-large"),
         ("concentrated", [CPU_LARGE, CPU_SMALL], {"cpu": 8000}, "a-large"),
-        # Work without GPUs stays off GPU nodes if there is another, whatever the selection.
+        # With any selection, work without GPUs is placed on nodes without GPUs if one fits.
         ("concentrated", [GPU_NODE, CPU_LARGE], {"cpu": 1000}, "a-large"),
         ("dispersed", [GPU_NODE, CPU_SMALL], {"cpu": 1000}, "b-small"),
         ("concentrated", [GPU_NODE], {"cpu": 1000}, "a-gpu"),
@@ -132,12 +134,12 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
             {"cpu": 1000, "cuda.device": 1},
             "a",
         ),
-        # Equals: the smaller id, whatever the order of rows.
+        # Ties go to the smaller id, in any order of rows.
         ("concentrated", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
         ("dispersed", [agent("z"), agent("a"), agent("m")], {"cpu": 1000}, "a"),
         # A request of zero is satisfied where the slot is unknown.
         ("concentrated", [agent("a")], {"cpu": 1000, "cuda.device": 0, "rocm.shares": 0}, "a"),
-        # Capacity that shrank under running work hinders no request that needs none of it.
+        # Capacity that shrank below its use does not affect requests for other slots.
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {"mem": GIB}, "a"),
         ("concentrated", [agent("a", cpu=2, used_cpu=4)], {}, "a"),
     ],
@@ -145,8 +147,12 @@ GPU_NODE = agent("a-gpu", cpu=4, gpus=(1000, 1000))
 def test_agent_selection(
     selection: str, agents: list[AgentState], slots: dict[str, int], expected: str
 ) -> None:
-    assert where(run(agents, [ask("s", slots)], agent_selection=selection)) == {"s": expected}
-    assert where(run(agents[::-1], [ask("s", slots)], agent_selection=selection)) == {"s": expected}
+    assert placements(run(agents, [pending_session("s", slots)], agent_selection=selection)) == {
+        "s": expected
+    }
+    assert placements(run(agents[::-1], [pending_session("s", slots)], agent_selection=selection)) == {
+        "s": expected
+    }
 
 
 @pytest.mark.parametrize(
@@ -159,7 +165,7 @@ def test_agent_selection(
         ((1000, 500, 300), {"cuda.shares": 400}, [("1", 400)]),
         ((1000, 500, 300), {"cuda.shares": 600}, [("0", 600)]),
         ((1000, 1000), {"cuda.shares": 1000}, [("0", 1000)]),
-        # More shares than a device has: whole devices and a fraction of one more.
+        # More shares than a device has: whole devices and a fraction of one fields.
         ((1000, 1000, 600), {"cuda.shares": 1500}, [("0", 1000), ("2", 500)]),
         ((1000, 1000, 400), {"cuda.device": 1, "cuda.shares": 500}, [("0", 1000), ("1", 500)]),
         ((1000,) * 12, {"cuda.device": 11}, [(str(i), 1000) for i in range(11)]),
@@ -168,14 +174,14 @@ def test_agent_selection(
 def test_device_selection(
     gpus: tuple[int, ...], slots: dict[str, int], expected: list[tuple[str, int]]
 ) -> None:
-    (place,) = run([agent("a", gpus=gpus)], [ask("s", slots)]).places
+    (place,) = run([agent("a", gpus=gpus)], [pending_session("s", slots)]).places
     assert devices_of(place) == expected
 
 
 @pytest.mark.parametrize(
     ("gpus", "slots"),
     [
-        ((500, 500), {"cuda.device": 1}),  # two halves are no whole device
+        ((500, 500), {"cuda.device": 1}),  # two halves do not make a whole device
         ((500, 500), {"cuda.shares": 600}),
         ((1000, 400), {"cuda.shares": 1500}),
         ((1000, 1000), {"cuda.device": 2, "cuda.shares": 1}),
@@ -183,13 +189,14 @@ def test_device_selection(
 )
 def test_used_devices_do_not_add_up_to_a_whole_one(gpus: tuple[int, ...], slots: dict[str, int]) -> None:
     assert (
-        run([agent("a", gpus=(*gpus, 0))], [ask("s", slots)]).holds[0].reason is Reason.INSUFFICIENT_RESOURCES
+        run([agent("a", gpus=(*gpus, 0))], [pending_session("s", slots)]).holds[0].reason
+        is Reason.INSUFFICIENT_RESOURCES
     )
 
 
 def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
     sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
-    result = run([agent("a", devices=sick)], [ask("s", {"cuda.device": 1})])
+    result = run([agent("a", devices=sick)], [pending_session("s", {"cuda.device": 1})])
     assert result.holds == (
         Hold(
             SessionId("s"),
@@ -202,7 +209,8 @@ def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
 
 def test_place_lists_all_allocations_and_the_revision() -> None:
     result = run(
-        [agent("a", gpus=(1000,))], [ask("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)]
+        [agent("a", gpus=(1000,))],
+        [pending_session("s", {"mem": GIB, "cpu": 500, "cuda.device": 1}, revision=7)],
     )
     (place,) = result.places
     assert (place.session_id, place.kernel_id, place.revision, place.agent_id) == ("s", "k-s", 7, "a")
@@ -214,9 +222,9 @@ def test_place_lists_all_allocations_and_the_revision() -> None:
 
 
 def test_sessions_of_one_pass_see_each_others_allocations() -> None:
-    pending = [ask(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
+    pending = [pending_session(f"s{i}", {"cuda.device": 1}, created=i) for i in range(4)]
     result = run([agent("a", gpus=(1000, 1000)), agent("b", gpus=(1000,))], pending)
-    assert where(result) == {"s0": "b", "s1": "a", "s2": "a"}
+    assert placements(result) == {"s0": "b", "s1": "a", "s2": "a"}
     assert hold_of(result, "s3").refusals == (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0, agents=2),)
 
 
@@ -235,13 +243,13 @@ def test_blocked_head(
     policy: dict[str, Any], placed: list[str], untried: list[str], charged: list[str]
 ) -> None:
     pending = [
-        ask("low", SMALL, created=0, priority=1),
-        ask("first", {"cpu": 2000}, created=1),
-        ask("big", BIG, created=2),
-        ask("small", SMALL, created=3),
+        pending_session("low", SMALL, created=0, priority=1),
+        pending_session("first", {"cpu": 2000}, created=1),
+        pending_session("big", BIG, created=2),
+        pending_session("small", SMALL, created=3),
     ]
     result = run([agent("a", cpu=4)], pending, **policy)
-    assert list(where(result)) == placed
+    assert list(placements(result)) == placed
     assert [hold.session_id for hold in result.holds if not hold.attempted] == untried
     assert [hold.session_id for hold in result.holds if hold.capacity] == charged
     assert all(
@@ -253,18 +261,18 @@ def test_blocked_head(
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        (ask("head", {"cpu": 64_000}), Reason.INFEASIBLE),
-        (ask("head", {"rocm.device": 1}), Reason.INFEASIBLE),
-        (ask("head", runtime="docker"), Reason.NO_ELIGIBLE_AGENT),
-        (ask("head", engine="llamacpp"), Reason.NO_ELIGIBLE_AGENT),
-        (ask("head", avoid=frozenset({AgentId("a")})), Reason.NO_ELIGIBLE_AGENT),
+        (pending_session("head", {"cpu": 64_000}), Reason.INFEASIBLE),
+        (pending_session("head", {"rocm.device": 1}), Reason.INFEASIBLE),
+        (pending_session("head", runtime="docker"), Reason.NO_ELIGIBLE_AGENT),
+        (pending_session("head", engine="llamacpp"), Reason.NO_ELIGIBLE_AGENT),
+        (pending_session("head", avoid=frozenset({AgentId("a")})), Reason.NO_ELIGIBLE_AGENT),
     ],
 )
 def test_refusals_other_than_capacity_block_nobody_and_count_no_retry(
     policy: dict[str, Any], head: Pending, reason: Reason
 ) -> None:
-    result = run([agent("a", cpu=4)], [head, ask("next", SMALL, created=1)], **policy)
-    assert where(result) == {"next": "a"}
+    result = run([agent("a", cpu=4)], [head, pending_session("next", SMALL, created=1)], **policy)
+    assert placements(result) == {"next": "a"}
     assert (result.holds[0].reason, result.holds[0].attempted, result.holds[0].capacity) == (
         reason,
         True,
@@ -279,36 +287,41 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
 @pytest.mark.parametrize(
     ("agents", "item", "reason", "messages"),
     [
-        ([], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"]),
-        ([HUGE_SILENT], ask("s"), Reason.NO_ELIGIBLE_AGENT, ["1 agent: silent or lost: no new work"]),
+        ([], pending_session("s"), Reason.NO_ELIGIBLE_AGENT, ["the resource group has no agent"]),
+        (
+            [HUGE_SILENT],
+            pending_session("s"),
+            Reason.NO_ELIGIBLE_AGENT,
+            ["1 agent: silent or lost: no new work"],
+        ),
         (
             [SMALL_BUSY],
-            ask("s", {"cpu": 1500}),
+            pending_session("s", {"cpu": 1500}),
             Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1.5 cpu, 0 free"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],
-            ask("s"),
+            pending_session("s"),
             Reason.INSUFFICIENT_RESOURCES,
             ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or lost: no new work"],
         ),
-        # The silent agent could hold it one day: the session waits for an agent and does not fail.
+        # The disconnected agent could run it later: the session stays pending.
         (
             [SMALL_BUSY, HUGE_SILENT],
-            ask("s", {"cpu": 8000}),
+            pending_session("s", {"cpu": 8000}),
             Reason.NO_ELIGIBLE_AGENT,
             ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or lost: no new work"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],
-            ask("s", {"cpu": 65_000}),
+            pending_session("s", {"cpu": 65_000}),
             Reason.INFEASIBLE,
             ["2 agents: needs 65 cpu, has at most 64 even when empty"],
         ),
         (
             [SMALL_BUSY, agent("b", engines=frozenset({"vllm"})), agent("c", runtimes=frozenset({"fake"}))],
-            ask("s", {"mem": 64 * GIB}),
+            pending_session("s", {"mem": 64 * GIB}),
             Reason.INFEASIBLE,
             [
                 "1 agent: has no engine custom; install it there (`moorage doctor`)",
@@ -318,19 +331,19 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
         ),
         (
             [agent("a", gpus=(1000, 200)), agent("b", gpus=(300, 0)), agent("c", gpus=(0, 0))],
-            ask("s", {"cuda.device": 2}),
+            pending_session("s", {"cuda.device": 2}),
             Reason.INSUFFICIENT_RESOURCES,
             ["3 agents: needs 2 cuda.device, at most 1 free"],
         ),
         (
             [agent("a", gpus=(200,)), agent("b", gpus=(300,))],
-            ask("s", {"cuda.shares": 500}),
+            pending_session("s", {"cuda.shares": 500}),
             Reason.INSUFFICIENT_RESOURCES,
             ["2 agents: needs 0.5 cuda.shares, at most 0.3 free"],
         ),
         (
             [agent("a"), agent("b", cpu=1, used_cpu=1)],
-            ask("s", avoid=frozenset({AgentId("a")})),
+            pending_session("s", avoid=frozenset({AgentId("a")})),
             Reason.INSUFFICIENT_RESOURCES,
             [
                 "1 agent: avoided: an earlier start of this session failed there",
@@ -351,7 +364,7 @@ def test_refusal_messages(
 def test_larger_request_than_a_refused_one_gets_its_own_numbers_and_reason() -> None:
     agents = [agent("a", cpu=8, used_cpu=7), agent("b", cpu=64, available=False)]
     pending = [
-        ask(name, {"cpu": cpus * 1000}, created=cpus)
+        pending_session(name, {"cpu": cpus * 1000}, created=cpus)
         for name, cpus in [("two", 2), ("four", 4), ("nine", 9), ("ten", 10), ("too-many", 65)]
     ]
     result = run(agents, pending)
@@ -377,7 +390,7 @@ def test_ten_thousand_sessions_that_do_not_fit_examine_each_agent_once() -> None
             return super().__contains__(runtime)
 
     agents = [agent(f"a{i:03}", cpu=64, used_cpu=63, runtimes=Counting({"process"})) for i in range(200)]
-    pending = [ask(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
+    pending = [pending_session(f"s{i}", {"cpu": 2000 + i % 50}, created=i) for i in range(10_000)]
     result = run(agents, pending)
     assert len(result.holds) == 10_000
     # Once for all sessions with these constraints; the 49 larger shapes share the first refusal.

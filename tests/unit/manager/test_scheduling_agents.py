@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planner_builders import cluster, hold, make_plan, node, session, where
+from planner_builders import cluster, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -45,7 +45,7 @@ MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
         ),
         pytest.param(
             [node("a", cpu=2, mem=9000), node("b", cpu=4, mem=8000)], session("s"),
-            {"slot_priority": ("mem",)}, "b", id="C12 as the group says",
+            {"slot_priority": ("mem",)}, "b", id="C12 slot priority of the group",
         ),
         pytest.param([INTEL, ARM], session("s", arch="aarch64"), {}, "arm", id="C22"),
         pytest.param(F1, session("s", designated=frozenset({"high", "gone"})), {}, "high", id="C29"),
@@ -64,8 +64,8 @@ def test_agent_selection(
     agents: list[AgentState], item: Pending, options: dict[str, Any], expected: str
 ) -> None:
     for _ in range(3):  # C7: repeatable
-        assert where(make_plan(agents, [item], **options)) == {"s": [expected]}
-    assert where(make_plan(agents[::-1], [item], **options)) == {"s": [expected]}
+        assert placements(make_plan(agents, [item], **options)) == {"s": [expected]}
+    assert placements(make_plan(agents[::-1], [item], **options)) == {"s": [expected]}
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_container_image_provides_the_engine() -> None:
     by_image = replace(session("by-image"), runtime="docker", engine="vllm")
     on_the_node = replace(session("on-the-node"), engine="vllm")
     result = make_plan([bare, node("without-docker")], [by_image, on_the_node])
-    assert where(result) == {"by-image": ["bare"]}
+    assert placements(result) == {"by-image": ["bare"]}
     assert hold(result, "on-the-node").reason is Reason.NO_ELIGIBLE_AGENT
 
 
 def round_robin(agents: list[AgentState], count: int, cpu: int, mem: int = 0) -> list[str | None]:
     pending = [session(f"s{n:02}", cpu, mem, created=n) for n in range(count)]
-    placed = where(make_plan(agents, pending, agent_selection="round-robin", hol="skip"))
+    placed = placements(make_plan(agents, pending, agent_selection="round-robin", hol="skip"))
     return [placed[item.session_id][0] if item.session_id in placed else None for item in pending]
 
 
@@ -150,7 +150,7 @@ def test_c15_round_robin_skips_full_agents() -> None:
 def test_round_robin_continues_at_its_cursor_for_each_architecture() -> None:
     options: dict[str, Any] = {"agent_selection": "round-robin", "cursors": {"": AgentId("i-004")}}
     result = make_plan(MANY, [session("s")], **options)
-    assert (where(result), result.cursors) == ({"s": ["i-005"]}, {"": "i-005"})
+    assert (placements(result), result.cursors) == ({"s": ["i-005"]}, {"": "i-005"})
     assert make_plan(MANY, [session("s", 64)], **options).cursors == {}  # C15: nothing fits, nothing moves
     arch = [node("a", arch="arm"), node("b", arch="arm")]
     assert make_plan(arch, [session("s", arch="arm")], **options).cursors == {"arm": "a"}
@@ -174,19 +174,25 @@ def replicas(*counts: int) -> list[AgentState]:
         pytest.param((1, 1, 0), "spread", "i-003", id="C19"),
         pytest.param((2, 1, 2), "spread", "i-002", id="C20"),
         pytest.param((0, 0, 1), "pack", "i-003", id="pack"),
-        pytest.param((0, 0, 0), "pack", "i-001", id="D13 the first replica of a pack goes anywhere"),
+        pytest.param((0, 0, 0), "pack", "i-001", id="D13 the first replica of a pack is free"),
         pytest.param((1, 1, 0), "none", "i-001", id="D16"),
     ],
 )
 def test_replicas_of_an_endpoint(counts: tuple[int, ...], rule: str, expected: str) -> None:
     item = session("s", endpoint_id=EndpointId("e"))
-    assert where(make_plan(replicas(*counts), [item], replicas=rule)) == {"s": [expected]}
+    assert placements(make_plan(replicas(*counts), [item], replicas=rule)) == {"s": [expected]}
 
 
 def test_d10_spreading_is_a_preference_and_counts_places_of_this_pass() -> None:
     pending = [session(f"s{n}", 1, 512, created=n, endpoint_id=EndpointId("e")) for n in range(5)]
     result = make_plan(replicas(1, 0, 0), pending)
-    assert [found[0] for found in where(result).values()] == ["i-002", "i-003", "i-001", "i-002", "i-003"]
+    assert [found[0] for found in placements(result).values()] == [
+        "i-002",
+        "i-003",
+        "i-001",
+        "i-002",
+        "i-003",
+    ]
 
 
 def test_c21_sessions_go_to_agents_with_their_devices() -> None:
@@ -198,7 +204,7 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
     ]
     for strategy in ("fifo", "lifo"):
         result = make_plan(agents, pending, agent_selection="dispersed", strategy=strategy)
-        assert where(result) == {"cuda": ["gpu"], "plain": ["cpu"]}
+        assert placements(result) == {"cuda": ["gpu"], "plain": ["cpu"]}
 
 
 @pytest.mark.parametrize(
@@ -231,9 +237,9 @@ def test_c21_sessions_go_to_agents_with_their_devices() -> None:
 )
 def test_clusters(agents: list[AgentState], item: Pending, expected: list[str] | None) -> None:
     result = make_plan(agents, [item, session("after", 1, created=1)])
-    assert where(result).get("s") == expected
+    assert placements(result).get("s") == expected
     # D7: a failed attempt leaves no allocation behind.
-    assert "after" in where(result) or expected
+    assert "after" in placements(result) or expected
 
 
 def test_cluster_hold_says_that_its_kernels_do_not_fit_at_once() -> None:

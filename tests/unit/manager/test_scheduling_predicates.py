@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from planner_builders import NOW, cluster, hold, make_plan, node, session, where
+from planner_builders import NOW, cluster, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -18,8 +18,8 @@ from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import RefusalKind
 
 
-def limits(scope: str = "user", name: str = "ann", **more: Any) -> Quota:
-    return Quota(scope, name, **more)  # type: ignore[arg-type]
+def limits(scope: str = "user", name: str = "ann", **fields: Any) -> Quota:
+    return Quota(scope, name, **fields)  # type: ignore[arg-type]
 
 
 CPU10 = {"limits": {"cpu": 10_000}}
@@ -101,11 +101,11 @@ def test_mutually_exclusive_device_families() -> None:
     ]
 
 
-def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **more: Any) -> Running:
+def victim(name: str, cpu: int, priority: int = 1, started: int = 0, **fields: Any) -> Running:
     allocations = (Allocation("cpu", DeviceId(""), cpu * 1000),)
-    more = {"preemptible": True} | more
+    fields = {"preemptible": True} | fields
     return Running(
-        SessionId(name), KernelId(f"k-{name}"), allocations, started_at=started, priority=priority, **more
+        SessionId(name), KernelId(f"k-{name}"), allocations, started_at=started, priority=priority, **fields
     )
 
 
@@ -126,7 +126,7 @@ def full(*running: Running) -> AgentState:
         pytest.param([victim("v", 2), victim("w", 2)], session("s", 4), ["v", "w"], id="G6"),
         pytest.param([victim("v", 2, preemptible=False)], session("s", 2), [], id="not preemptible"),
         pytest.param([victim("v", 2, started=NOW)], session("s", 2), [], id="started just now"),
-        pytest.param([victim("v", 2)], session("s", 4), [], id="not enough: nobody is preempted in vain"),
+        pytest.param([victim("v", 2)], session("s", 4), [], id="not enough: no session is preempted"),
         pytest.param(
             [victim("small", 1, 1), victim("large", 4, 2)],
             session("s", 4),
@@ -137,7 +137,7 @@ def full(*running: Running) -> AgentState:
             [victim("v", 2), victim("w", 2, terminating=True)],
             session("s", 2),
             [],
-            id="one terminates already",
+            id="one is already terminating",
         ),
         pytest.param([victim("v", 8)], cluster("s", 2, 2, mode="single-node"), ["v"], id="G8"),
     ],
@@ -186,7 +186,7 @@ def broken(how: str) -> Any:
     ("how", "messages"),
     [
         ("raises", "mine raised ValueError: no idea"),
-        ("loops", "mine executed more than 200000 lines without a choice"),
+        ("loops", "mine executed fields than 200000 lines without a choice"),
         ("none", "mine chose none of 2 agents"),
         ("nonsense", "mine chose 17, which is not one of 2 candidates"),
         ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),
@@ -207,5 +207,5 @@ def test_custom_selector_chooses_the_agent() -> None:
     result = make_plan(
         [node("a"), node("b")], pending, agent_selection="custom:mine", selectors={"mine": broken("good")}
     )
-    assert where(result)["s"] == ["b"]
-    assert sorted(where(result)["c"]) == ["a", "b"]
+    assert placements(result)["s"] == ["b"]
+    assert sorted(placements(result)["c"]) == ["a", "b"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from planner_builders import NOW, hold, make_plan, node, session, where
+from planner_builders import NOW, hold, make_plan, node, placements, session
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, KernelId, SessionId
@@ -51,13 +51,13 @@ def tried(*retries: int) -> list[Pending]:
             [session("s", created=0, retries=9, bypassed=100), session("t", created=1)],
             {"num_retries_to_skip": 1},
             ["s", "t"],
-            id="overtaken often enough: keeps its position",
+            id="maximum bypasses: keeps its position",
         ),
         pytest.param(
             [session("s", created=0, retries=9), session("t", created=1)],
             {"num_retries_to_skip": 1, "max_skip_age": NOW},
             ["s", "t"],
-            id="skipped for long enough: keeps its position",
+            id="maximum skip age: keeps its position",
         ),
     ],
 )
@@ -78,7 +78,7 @@ def test_queue_order(pending: list[Pending], options: dict[str, Any], expected: 
             {"agent_selection": "random"}, ["'random'", "round-robin", "custom:NAME"], id="selection"
         ),
         pytest.param({"agent_selection": "custom:"}, ["'custom:'"], id="custom without a name"),
-        pytest.param({"weights": {"ann": 0}}, ["weights['ann'] = 0", "1 or more"], id="a weight of zero"),
+        pytest.param({"weights": {"ann": 0}}, ["weights['ann'] = 0", "1 or more"], id="zero weight"),
         pytest.param({"max_bypasses": -1}, ["max_bypasses = -1"], id="max_bypasses"),
         pytest.param({"max_skip_age": -5}, ["max_skip_age = -5"], id="max_skip_age"),
         pytest.param({"fraction": "odd"}, ["'odd'", "even, fill"], id="fraction"),
@@ -98,7 +98,7 @@ def test_a18_session_that_never_fits_blocks_no_priority() -> None:
     for hol in ("strict", "skip", "backfill"):
         pending = [session("giant", 64, priority=20), session("small", 1, priority=10)]
         result = make_plan([node("a")], pending, hol=hol)
-        assert where(result) == {"small": ["a"]}
+        assert placements(result) == {"small": ["a"]}
         assert hold(result, "giant").reason is Reason.INFEASIBLE
 
 
@@ -106,9 +106,9 @@ def test_a18_session_that_never_fits_blocks_no_priority() -> None:
     ("used", "weights", "expected"),
     [
         pytest.param({"heavy": {"cpu": 20_000}}, {}, ["light-1", "light-2", "heavy-1", "heavy-2"], id="B2"),
-        pytest.param({}, {}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="B4 equals take turns"),
+        pytest.param({}, {}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="B4 equal shares alternate"),
         pytest.param(
-            {}, {"heavy": 2}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="weight 2, equal turns"
+            {}, {"heavy": 2}, ["heavy-1", "light-1", "heavy-2", "light-2"], id="weight 2, alternating"
         ),
         pytest.param(
             {"heavy": {"cpu": 20_000}, "light": {"cpu": 10_000}},
@@ -145,7 +145,7 @@ def test_drf_counts_running_work_without_explicit_usage() -> None:
 
 def test_e1_e2_pass_sees_its_own_places() -> None:
     result = make_plan([node("a")], [session("first", 3, created=0), session("second", 3, created=1)])
-    assert where(result) == {"first": ["a"]}
+    assert placements(result) == {"first": ["a"]}
     assert hold(result, "second").reason is Reason.INSUFFICIENT_RESOURCES
 
 
@@ -162,7 +162,7 @@ def test_e3_blocked_head_and_a_session_that_would_fit(
 ) -> None:
     pending = [session("big", 4, priority=10), session("small", 1, priority=1)]
     result = make_plan([node("a", free_cpu=3)], pending, hol=hol)
-    assert where(result) == started
+    assert placements(result) == started
     assert [held.attempted for held in result.holds if held.session_id == "small"] == [attempted] * (
         not started
     )
@@ -200,7 +200,7 @@ def test_e7_e8_unmet_conditions_block_nobody(head: Pending, reason: Reason) -> N
         quotas=(quota,),
         session_types=frozenset({"batch"}),
     )
-    assert where(result) == {"next": ["a"]}
+    assert placements(result) == {"next": ["a"]}
     held = hold(result, "head")
     assert (held.reason, held.capacity, held.attempted) == (reason, False, True)
     assert held.unmet
@@ -210,6 +210,6 @@ def test_e11_small_sessions_run_while_a_large_one_waits() -> None:
     result = make_plan(
         [node("a", free_cpu=2)], [session("large", 4), session("small", 1, created=1)], hol="skip"
     )
-    assert where(result) == {"small": ["a"]}
+    assert placements(result) == {"small": ["a"]}
     assert hold(result, "large").reason is Reason.INSUFFICIENT_RESOURCES
     assert result.bypasses == {"large": 1}

@@ -25,7 +25,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def route(app: str = "lab", protocol: str = "http", **more: object) -> AppRoute:
+def route(app: str = "lab", protocol: str = "http", **changes: object) -> AppRoute:
     fields = {
         "base_path": False,
         "host": "127.0.0.1",
@@ -34,7 +34,7 @@ def route(app: str = "lab", protocol: str = "http", **more: object) -> AppRoute:
         "user": "ann",
         "project": "p",
     }
-    return AppRoute(SessionId(ID), app, protocol, **(fields | more))  # type: ignore[arg-type]
+    return AppRoute(SessionId(ID), app, protocol, **(fields | changes))  # type: ignore[arg-type]
 
 
 TABLE = IndexedTable(
@@ -192,8 +192,8 @@ def test_open_connections_last_until_the_credential_is_revoked() -> None:
         assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (), TABLE.source.apps)))
 
 
-def grant(source: str = "cookie", **more: object) -> AppGrant:
-    return AppGrant(route(**more), "good", sha("good"), source, int(NOW) + 60)  # type: ignore[arg-type]
+def grant(source: str = "cookie", **changes: object) -> AppGrant:
+    return AppGrant(route(**changes), "good", sha("good"), source, int(NOW) + 60)  # type: ignore[arg-type]
 
 
 BY_PATH = AppAddress(ID, "lab", f"/apps/{ID}/lab/x", "/x")

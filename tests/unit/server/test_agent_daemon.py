@@ -1,4 +1,4 @@
-"""Agent daemon: what it imports, how it receives settings, and how it fails to start."""
+"""Agent daemon: imports, settings and startup errors."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def run(name: str, taken_s: float, released_s: float | None, gpus: int = 1, **fi
 
 
 def starts(result: Result) -> dict[str, float | None]:
-    """In seconds."""
+    """Start times by session, in seconds."""
     return {o.session: None if o.started is None else o.started / SECOND for o in result.outcomes}
 
 

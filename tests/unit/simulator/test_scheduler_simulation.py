@@ -36,7 +36,7 @@ def run(jobs: Sequence[Job], fleet: Fleet, policy: str) -> Result:
 
 
 def starts(result: Result) -> dict[str, int | None]:
-    """In seconds."""
+    """Start times by session, in seconds."""
     return {o.session: None if o.started is None else o.started // SECOND for o in result.outcomes}
 
 
@@ -152,7 +152,7 @@ def test_same_seed_gives_same_statistics(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_made_up_work_has_its_shape(shape: str) -> None:
+def test_synthetic_trace_has_the_requested_shape(shape: str) -> None:
     kind = SHAPES[shape]
     jobs = generate_jobs(shape, 2000, 128, 0.8, "exact", Random(3))
     assert len(jobs) == 2000
