@@ -33,7 +33,7 @@ async def store(empty_database: str) -> AsyncIterator[Store]:
 
 @dataclass
 class FakeAgent:
-    """Speaks for an agent: ``see`` sets what it sees of a kernel, ``report`` sends the whole truth."""
+    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full state."""
 
     store: Store
     name: str = "node-1"
@@ -48,7 +48,7 @@ class FakeAgent:
     group: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
 
-    def whole(self) -> Report:
+    def full_report(self) -> Report:
         gpus = tuple(
             SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), "H100", 80 * GIB)
             for i in range(self.gpus)
@@ -61,8 +61,8 @@ class FakeAgent:
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)
 
-    def dial(self, store: Store) -> None:
-        """Go on through another stream, perhaps to another manager."""
+    def reconnect(self, store: Store) -> None:
+        """Continue through a new stream, perhaps to another manager."""
         self.store, self.stream, self.accepted = store, self.stream + 1, None
 
     def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
@@ -71,7 +71,7 @@ class FakeAgent:
         self.seen[KernelId(kernel_id)] = replace(base, state=state, **more)  # type: ignore[arg-type]
 
     async def report(self) -> int:
-        return await self.store.reports.apply(self.whole(), self.accepted)
+        return await self.store.reports.apply(self.full_report(), self.accepted)
 
 
 async def schedule(store: Store) -> int:
@@ -87,15 +87,15 @@ async def schedule(store: Store) -> int:
     return placed
 
 
-async def settle(store: Store) -> None:
-    """Judge until nothing more follows from what is known."""
+async def reconcile_all(store: Store) -> None:
+    """Reconcile until no session changes."""
     for _ in range(10):
         facts, now = await store.lifecycle.unsettled()
         moves = [m for f in facts if (m := reconcile_session(f, now, 120)) is not None]
         if not moves:
             return
         await store.lifecycle.apply_all(moves)
-    raise AssertionError("the sessions do not settle")
+    raise AssertionError("the sessions do not reconcile_all")
 
 
 async def stop(store: Store, ref: str, **options: Any) -> SessionView:

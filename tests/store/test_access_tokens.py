@@ -1,4 +1,4 @@
-"""Service ports of kernels and access tokens to them: written, led to, revoked, and what Postgres refuses."""
+"""Service ports of kernels and their access tokens: storage, routes, revocation and constraints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.access_tokens import AccessTokenSpec
 from moorage.manager.store import Store
 
-from .conftest import FakeAgent, schedule, settle, stop
+from .conftest import FakeAgent, reconcile_all, schedule, stop
 
 SPEC = SessionSpec(
     command=["x"], type="interactive", ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}]
@@ -25,7 +25,7 @@ DB = AppPort("db", 21002, "tcp", False, 21002)
 
 
 async def placed(store: Store, agent: FakeAgent, spec: SessionSpec = SPEC) -> tuple[str, str]:
-    """The ids of a new session and of its kernel, which its agent was told of."""
+    """The ids of a new session and of its kernel, which is in the agent's accepted orders."""
     made = await store.sessions.create(spec, actor="t")
     await agent.report()
     assert await schedule(store) == 1
@@ -36,10 +36,10 @@ async def placed(store: Store, agent: FakeAgent, spec: SessionSpec = SPEC) -> tu
 async def runs(store: Store, agent: FakeAgent, kernel: str, *apps: AppPort) -> None:
     agent.see(kernel, ObservedState.RUNNING, host="127.0.0.1", port=21000, apps=apps)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
 
 
-async def test_a_running_kernels_ports_are_led_to_and_a_stopped_ones_are_not(store: Store) -> None:
+async def test_routes_contain_ports_of_running_kernels_only(store: Store) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent)
     assert [(a.name, a.ready) for a in await store.access_tokens.service_ports(session)] == [
@@ -62,7 +62,7 @@ async def test_a_running_kernels_ports_are_led_to_and_a_stopped_ones_are_not(sto
     assert (await store.routes.table()).apps == ()
 
 
-async def test_what_an_image_adds_is_known_once_it_runs(store: Store) -> None:
+async def test_service_ports_of_the_image_appear_when_the_session_runs(store: Store) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent, SessionSpec(command=["x"], type="interactive"))
     with pytest.raises(NotFound, match="known once it runs"):
@@ -74,7 +74,7 @@ async def test_what_an_image_adds_is_known_once_it_runs(store: Store) -> None:
     await store.access_tokens.create(session, "lab", AccessTokenSpec(), actor="t")
 
 
-async def test_a_port_is_one_live_kernels_and_a_dead_one_makes_way(store: Store) -> None:
+async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_one(store: Store) -> None:
     agent = FakeAgent(store)
     first, one = await placed(store, agent)
     await runs(store, agent, one, JUPYTER)
@@ -89,13 +89,13 @@ async def test_a_port_is_one_live_kernels_and_a_dead_one_makes_way(store: Store)
         await store.database.fetch("INSERT INTO service_ports SELECT * FROM service_ports LIMIT 1")
     agent.see(one, ObservedState.EXITED, exit_code=0)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     third, last = await placed(store, agent)
     await runs(store, agent, last, JUPYTER)
     assert (third, "jupyter") in {(r.session_id, r.app) for r in (await store.routes.table()).apps}
 
 
-async def test_an_access_token_is_kept_as_a_hash_and_ends_when_revoked_or_with_its_session(
+async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_session(
     store: Store,
 ) -> None:
     agent = FakeAgent(store)
@@ -124,13 +124,13 @@ async def test_an_access_token_is_kept_as_a_hash_and_ends_when_revoked_or_with_i
     await stop(store, session, actor="t")
     agent.see(kernel, ObservedState.EXITED, exit_code=0)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.routes.table()).access_tokens == ()
     with pytest.raises(Conflict, match="has ended"):
         await store.access_tokens.create(session, "jupyter", AccessTokenSpec(), actor="t")
 
 
-async def test_an_expired_access_token_is_told_for_a_day_so_that_proxies_can_say_so(store: Store) -> None:
+async def test_expired_access_token_stays_in_routes_for_a_day(store: Store) -> None:
     agent = FakeAgent(store)
     session, _ = await placed(store, agent)
     await store.access_tokens.create(session, "jupyter", AccessTokenSpec(), actor="t")
@@ -143,13 +143,13 @@ async def test_an_expired_access_token_is_told_for_a_day_so_that_proxies_can_say
         assert await store.access_tokens.valid(session, "jupyter") == []
 
 
-async def test_only_apps_that_there_are(store: Store) -> None:
+async def test_access_token_for_unknown_app_is_rejected(store: Store) -> None:
     session, _ = await placed(store, FakeAgent(store))
     with pytest.raises(NotFound, match="has no service port 'lab': it has db, jupyter"):
         await store.access_tokens.create(session, "lab", AccessTokenSpec(), actor="t")
 
 
-async def test_what_a_key_opens_goes_with_it(store: Store) -> None:
+async def test_key_grants_contain_user_project_and_role(store: Store) -> None:
     await store.keys.create_first()
     (grant,) = (await store.routes.table()).keys
     assert (grant.user, grant.project, grant.admin) == ("admin", "default", True)

@@ -1,4 +1,4 @@
-"""What an agent says of how much it takes: so many kernels, and parts of devices of such a size."""
+"""Limits that an agent reports: its number of kernels, and the shares of its devices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.store import Store
 
-from .conftest import FakeAgent, schedule, settle
+from .conftest import FakeAgent, reconcile_all, schedule
 
 
 def limited(agent: FakeAgent, **limits: int) -> Report:
-    whole = agent.whole()
-    return replace(whole, info=replace(whole.info, **limits))  # type: ignore[arg-type]
+    report = agent.full_report()
+    return replace(report, info=replace(report.info, **limits))  # type: ignore[arg-type]
 
 
 async def add(store: Store, name: str, **resources: float) -> None:
@@ -28,7 +28,7 @@ async def placed(store: Store) -> set[str]:
     return {view.name for view in views.items}
 
 
-async def test_no_more_kernels_than_an_agent_takes(store: Store) -> None:
+async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
     agent = FakeAgent(store)
     await store.reports.apply(limited(agent, max_kernels=2), None)
     for name in ("a", "b", "c"):
@@ -43,12 +43,12 @@ async def test_no_more_kernels_than_an_agent_takes(store: Store) -> None:
     assert (view.kernels, view.max_kernels) == (2, 2)
     agent.see((await store.sessions.get("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)
     await store.reports.apply(limited(agent, max_kernels=2), None)
-    await settle(store)
+    await reconcile_all(store)
     assert await schedule(store) == 1
     assert await placed(store) == {"b", "c"}
 
 
-async def test_parts_of_devices_are_as_large_as_their_agent_says(store: Store) -> None:
+async def test_device_shares_respect_the_agents_quantum_and_minimum(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await store.reports.apply(limited(agent, share_quantum=250, share_minimum=500), None)
     for share in (0.3, 0.25, 0.75):

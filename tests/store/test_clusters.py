@@ -1,4 +1,4 @@
-"""Clusters in Postgres: all kernels or none, each with its devices; stopped and tried again together."""
+"""Clusters in Postgres: all kernels are placed, stopped and retried together, each with its own devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.manager.scheduling import Place, Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
+from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
 
 
 def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpec:
@@ -37,7 +37,7 @@ async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
 
 
 async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[str, str]:
-    """All kernels of its newest attempt run; their ids by host name."""
+    """Run all kernels of the newest attempt. Returns their ids by host name."""
     await schedule(store)
     view = await store.sessions.get(name)
     now = [kernel for kernel in view.kernels if kernel.attempt == view.attempt]
@@ -46,7 +46,7 @@ async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[s
         agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     for agent in agents:
         await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get(name)).status is Status.RUNNING
     return {kernel.hostname: kernel.id for kernel in now}
 
@@ -64,7 +64,7 @@ async def agents_on(store: Store, count: int, **more: object) -> list[FakeAgent]
     return made
 
 
-async def test_it_has_a_main_and_subs_and_asks_for_all_of_it(store: Store) -> None:
+async def test_cluster_has_main_and_subs_and_requests_slots_for_all(store: Store) -> None:
     kernels = await make(store, spec(3, sub={"resources": {"cpu": 2, "mem": "1GiB"}}))
     assert list(kernels) == ["main1", "sub1", "sub2"]
     view = await store.sessions.get("c")
@@ -74,7 +74,7 @@ async def test_it_has_a_main_and_subs_and_asks_for_all_of_it(store: Store) -> No
     ]  # fmt: skip
 
 
-async def test_one_kernel_is_no_cluster(store: Store) -> None:
+async def test_single_kernel_has_no_cluster_membership(store: Store) -> None:
     await make(store, spec(1))
     view = await store.sessions.get("c")
     assert view.spec.cluster is None
@@ -82,7 +82,7 @@ async def test_one_kernel_is_no_cluster(store: Store) -> None:
     assert await store.database.fetch("SELECT FROM session_keys") == []
 
 
-async def test_single_node_is_one_agent_and_all_its_devices(store: Store) -> None:
+async def test_single_node_cluster_is_placed_on_one_agent(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
     await make(store, spec(3, resources={"cuda.device": 1}))
     kernels = await runs([agent], store)
@@ -96,7 +96,7 @@ async def test_single_node_is_one_agent_and_all_its_devices(store: Store) -> Non
     assert await store.integrity.check() == []
 
 
-async def test_multi_node_is_each_its_own_or_nothing(store: Store) -> None:
+async def test_multi_node_cluster_is_placed_on_distinct_agents_or_not_at_all(store: Store) -> None:
     agents = await agents_on(store, 2)
     await make(store, spec(3, "multi-node", resources={"cuda.device": 2}))
     assert await schedule(store) == 0
@@ -114,7 +114,7 @@ async def test_multi_node_is_each_its_own_or_nothing(store: Store) -> None:
     assert await store.integrity.check() == []
 
 
-async def test_one_agent_that_is_gone_at_commit_places_nobody(store: Store) -> None:
+async def test_lost_agent_at_commit_rejects_the_whole_cluster(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(3, "multi-node"))
     term = await store.leases.acquire("test", 60)
@@ -131,7 +131,7 @@ async def test_one_agent_that_is_gone_at_commit_places_nobody(store: Store) -> N
     assert len(agents) == len({k.agent_id for k in (await store.sessions.get("c")).kernels})
 
 
-async def test_a_device_of_a_sub_that_was_taken_meanwhile_places_nobody(store: Store) -> None:
+async def test_allocated_device_of_a_sub_rejects_the_whole_cluster(store: Store) -> None:
     await agents_on(store, 2, gpus=1)
     await make(store, spec(2, "multi-node", resources={"cuda.device": 1}))
     term = await store.leases.acquire("test", 60)
@@ -150,7 +150,7 @@ async def test_a_device_of_a_sub_that_was_taken_meanwhile_places_nobody(store: S
     assert await store.integrity.check() == []
 
 
-async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
+async def test_orders_contain_peers_and_the_shared_key_pair(store: Store) -> None:
     agents = await agents_on(store, 2)
     await make(store, spec(2, "multi-node", env={"A": "1"}, sub={"command": ["y"], "env": {"B": "2"}}))
     await schedule(store)
@@ -182,7 +182,7 @@ async def test_orders_carry_the_others_and_one_key(store: Store) -> None:
     assert "PRIVATE KEY" not in view.model_dump_json()
 
 
-async def test_its_key_is_its_own_and_stays(store: Store) -> None:
+async def test_every_cluster_has_its_own_key_pair(store: Store) -> None:
     agents = await agents_on(store, 1)
     await make(store, spec(2, name="c"))
     await make(store, spec(2, name="d"))
@@ -194,25 +194,25 @@ async def test_its_key_is_its_own_and_stays(store: Store) -> None:
     assert len(agents) == 1
 
 
-async def test_one_dead_kernel_ends_it(store: Store) -> None:
+async def test_failed_kernel_ends_the_cluster(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3, type="interactive"))
     kernels = await runs([agent], store)
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert await status(store) == (Status.TERMINATING, Reason.EXIT_NONZERO)
     assert await store.orders.of(AgentId("node-1")) == ()
     agent.accepted = frozenset()
     agent.seen.clear()
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert await status(store) == (Status.ERROR, Reason.EXIT_NONZERO)
     assert (await store.sessions.get("c")).detail.startswith("sub2: ")
     assert await store.integrity.check() == []
 
 
-async def test_or_it_goes_on_without(store: Store) -> None:
+async def test_degradable_cluster_continues_without_a_sub(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3, on_kernel_loss="degrade", timeout_s=3600))
     kernels = await runs([agent], store)
@@ -220,7 +220,7 @@ async def test_or_it_goes_on_without(store: Store) -> None:
     before = (await store.sessions.get("c")).status_since
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("c")
     assert (view.status, view.reason, view.status_since) == (Status.RUNNING, Reason.EXIT_NONZERO, before)
     assert until is not None
@@ -231,11 +231,11 @@ async def test_or_it_goes_on_without(store: Store) -> None:
     assert ordered == {kernels["main1"], kernels["sub1"]}
     agent.see(kernels["main1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert await status(store) == (Status.TERMINATING, Reason.EXIT_ZERO)
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=-15, reason=Reason.KILLED)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("c")
     assert (view.status, view.result) == (Status.TERMINATED, Result.SUCCESS)
     assert [e.event for e in await store.sessions.history("c")] == [
@@ -244,7 +244,7 @@ async def test_or_it_goes_on_without(store: Store) -> None:
     assert await store.integrity.check() == []
 
 
-async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_failed(store: Store) -> None:
+async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
@@ -253,7 +253,7 @@ async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_faile
     (agent,) = (a for a in agents if a.name == bad)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("c")
     assert (view.status, view.attempt) == (Status.PENDING, 2)
     again = [k for k in view.kernels if k.attempt == 2]
@@ -265,13 +265,13 @@ async def test_a_failed_start_is_tried_with_new_kernels_away_from_where_it_faile
 
 
 @pytest.mark.parametrize("on_loss", ["end", "degrade"])
-async def test_a_sub_that_is_done_is_no_drift_and_one_that_is_lost_is(store: Store, on_loss: str) -> None:
+async def test_finished_sub_is_no_drift_but_lost_sub_is(store: Store, on_loss: str) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3, on_kernel_loss=on_loss))
     kernels = await runs([agent], store)
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("c")).status is Status.RUNNING
     assert await store.integrity.check(grace_s=0) == []
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
@@ -280,7 +280,7 @@ async def test_a_sub_that_is_done_is_no_drift_and_one_that_is_lost_is(store: Sto
     assert drifts == (["stuck"] if on_loss == "end" else [])
 
 
-async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:
+async def test_cluster_fails_when_too_few_agents_are_left(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
@@ -288,17 +288,17 @@ async def test_with_too_few_agents_left_it_is_given_up(store: Store) -> None:
     (agent,) = (a for a in agents if a.name == view.kernels[1].agent_id)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("c")).status is Status.PENDING
     away = next(a.name for a in agents if a is not agent)
     await store.database.fetch("UPDATE agents SET leaving = true WHERE id = $1", away)
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("c")
     assert (view.status, view.reason) == (Status.ERROR, Reason.IMAGE_MISSING)
     assert "too few agents are left to try" in view.detail
 
 
-async def test_quotas_count_all_kernels_and_preemption_takes_all(store: Store) -> None:
+async def test_quotas_count_all_kernels_and_preemption_stops_all(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
     await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 2}), actor="t")
     asked = spec(3, resources={"cuda.device": 1}, type="interactive")
@@ -332,7 +332,7 @@ async def test_plan_and_feasibility_check_include_all_kernels(store: Store) -> N
     assert await explanations.infeasible(spec(2, "multi-node"))
 
 
-async def test_stop_stops_all(store: Store) -> None:
+async def test_stop_stops_all_kernels(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3))
     await runs([agent], store)
@@ -351,7 +351,7 @@ async def test_stop_stops_all(store: Store) -> None:
         "UPDATE kernels SET hostname = 'sub1', cluster_role = 'sub', cluster_index = 1",
     ],
 )
-async def test_postgres_refuses_a_second_of_one_name(store: Store, wrong: str) -> None:
+async def test_postgres_refuses_invalid_kernel_names(store: Store, wrong: str) -> None:
     await make(store, spec(2))
     with pytest.raises((asyncpg.CheckViolationError, asyncpg.UniqueViolationError)):
         await store.database.fetch(wrong)

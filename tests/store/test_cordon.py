@@ -1,4 +1,4 @@
-"""Agents that get nothing new, and those that are emptied: who asked, and what becomes of what runs there."""
+"""Cordoned and drained agents: no new placements, replaced replicas, and drain deadlines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, settle
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
 WHO = "key:ann"
 
@@ -31,7 +31,7 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
     assert kernel.agent_id == agent.name, f"{name} is on {kernel.agent_id}"
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
 
 
 async def tick(store: Store) -> None:
@@ -55,7 +55,7 @@ async def keep(store: Store) -> None:
         await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
 
 
-async def test_a_cordoned_agent_gets_nothing_new_until_it_is_uncordoned(store: Store) -> None:
+async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     view = await store.agents.cordon("node-1", actor=WHO)
@@ -75,14 +75,14 @@ async def test_a_cordoned_agent_gets_nothing_new_until_it_is_uncordoned(store: S
     assert history == [("uncordon", "key:bob"), ("cordon", WHO)]
 
 
-async def test_nobody_is_cordoned_by_a_wrong_name(store: Store) -> None:
+async def test_cordon_of_unknown_agent_raises_not_found(store: Store) -> None:
     for do in (store.agents.cordon, store.agents.uncordon):
         with pytest.raises(NotFound, match="no agent 'nope'"):
             await do("nope", actor=WHO)
 
 
-async def test_a_placement_that_was_planned_before_is_refused(store: Store) -> None:
-    """The plan was made from a snapshot in which the agent was open: Postgres looks again."""
+async def test_placement_planned_before_the_cordon_is_refused(store: Store) -> None:
+    """The plan came from a snapshot before the cordon; committing checks again."""
     await FakeAgent(store).report()
     await add(store, "job")
     term = await store.leases.acquire("test", 60)
@@ -95,7 +95,7 @@ async def test_a_placement_that_was_planned_before_is_refused(store: Store) -> N
     assert (await store.sessions.get("job")).status is Status.PENDING
 
 
-async def test_a_drain_without_a_deadline_stops_nothing(store: Store) -> None:
+async def test_drain_without_deadline_stops_nothing(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "job")
@@ -106,7 +106,7 @@ async def test_a_drain_without_a_deadline_stops_nothing(store: Store) -> None:
     assert (await store.sessions.get("job")).status is Status.RUNNING
 
 
-async def test_at_the_deadline_what_may_run_again_moves_and_all_else_is_stopped(store: Store) -> None:
+async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "once")
@@ -134,7 +134,7 @@ async def test_at_the_deadline_what_may_run_again_moves_and_all_else_is_stopped(
     assert (await store.sessions.get("again")).status is Status.RUNNING
 
 
-async def test_replicas_are_replaced_before_they_go(store: Store) -> None:
+async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> None:
     one, two = FakeAgent(store, "node-1"), FakeAgent(store, "node-2")
     await one.report()
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources={"cpu": 1})

@@ -1,4 +1,4 @@
-"""What is told apart: a database that is away, and a statement of ours that is wrong."""
+"""Errors of connections: an unavailable database is distinguished from a wrong statement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.manager.store import Store
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])
-async def test_a_wrong_call_is_not_taken_for_an_absent_database(store: Store, through: str) -> None:
+async def test_wrong_use_is_not_reported_as_unavailable(store: Store, through: str) -> None:
     fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
     with pytest.raises(asyncpg.InterfaceError, match="expects 1 argument"):
         await fetch("SELECT $1::int", 1, 2)
@@ -18,7 +18,7 @@ async def test_a_wrong_call_is_not_taken_for_an_absent_database(store: Store, th
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])
-async def test_a_line_that_is_cut_is_told_and_opened_again(store: Store, through: str) -> None:
+async def test_broken_connection_is_reported_and_reopened(store: Store, through: str) -> None:
     fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
     pid = (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"]
     other = await asyncpg.connect(store.database.dsn)

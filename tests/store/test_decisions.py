@@ -1,4 +1,4 @@
-"""What was decided, as Postgres keeps it: what the recorder writes, what is read of it, what is forgotten."""
+"""Decision log in Postgres: recording, reading, gaps after outages, and retention."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, settle
+from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
 CLOCK = SystemClock()
 ANN = Owner("ann")
@@ -45,7 +45,7 @@ async def kept(store: Store, group: str = "default") -> list[Decision]:
 
 
 class Passes:
-    """Passes of a real scheduler, noted by a real recorder."""
+    """Passes of a real scheduler with a real recorder."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.metrics = store, Metrics()
@@ -71,7 +71,7 @@ async def placed(store: Store) -> dict[str, str]:
     return {row["session_id"]: row["agent_id"] for row in rows}
 
 
-async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: Store) -> None:
+async def test_recorded_passes_replan_to_the_same_places(store: Store) -> None:
     agents = [FakeAgent(store, name) for name in ("node-1", "node-2")]
     for agent in agents:
         await agent.report()
@@ -87,12 +87,12 @@ async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: 
         for row in await store.database.fetch("SELECT id FROM kernels WHERE agent_id = $1", agent.name):
             agent.see(row["id"], ObservedState.RUNNING, **RUNNING)
         await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     for agent in agents:
         for kernel in list(agent.seen):
             agent.see(kernel, ObservedState.EXITED, exit_code=0)
         await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     for agent in agents:
         await agent.report()
     await passes.one()
@@ -121,7 +121,7 @@ async def test_real_passes_are_kept_and_planned_again_to_the_same_places(store: 
     assert {run.session_id for run in still.items} == told.keys() - ended
 
 
-async def test_a_pass_in_which_nothing_changed_is_only_counted(store: Store) -> None:
+async def test_unchanged_pass_is_only_counted(store: Store) -> None:
     await FakeAgent(store).report()
     passes = Passes(store)
     for n in range(3):
@@ -150,7 +150,7 @@ def note(recorder: DecisionRecorder, number: int, term: int = 1) -> None:
     recorder.note(*world(number), at=number * 1_000_000, took=1, placed=0, term=term)
 
 
-async def test_a_new_term_is_told_whole(store: Store) -> None:
+async def test_new_term_begins_with_a_full_segment(store: Store) -> None:
     recorder = DecisionRecorder(store, Metrics(), CLOCK)
     for number, term in ((1, 1), (2, 1), (3, 2), (4, 2)):
         note(recorder, number, term)
@@ -170,7 +170,7 @@ async def test_a_new_term_is_told_whole(store: Store) -> None:
     assert (other.items, other.next, other.kept_since) == ([], None, None)
 
 
-async def test_a_cursor_of_somebody_else_is_refused(store: Store) -> None:
+async def test_invalid_cursor_is_refused(store: Store) -> None:
     for cursor in ("-1", "x", "9" * 40):
         with pytest.raises(InvalidInput, match="is not valid"):
             await store.decisions.page("default", *EVER, cursor=cursor, limit=5)
@@ -179,14 +179,14 @@ async def test_a_cursor_of_somebody_else_is_refused(store: Store) -> None:
 
 
 async def locked(dsn: str) -> asyncpg.Connection:
-    """Nobody writes decisions while this has them."""
+    """A connection that holds a lock on the table of decisions."""
     connection = await asyncpg.connect(dsn)
     await connection.execute("BEGIN; LOCK TABLE decisions IN SHARE MODE")
     return connection
 
 
 async def until_waiting(store: Store) -> int:
-    """The process that waits to write."""
+    """The backend that waits for the lock."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'INTO decisions'"
     async with asyncio.timeout(10):
         while not (found := await store.database.fetch(f"{waiting} AND datname = current_database()")):
@@ -194,7 +194,7 @@ async def until_waiting(store: Store) -> int:
     return int(found[0]["pid"])
 
 
-async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, empty_database: str) -> None:
+async def test_failed_append_is_repeated_and_stored_once(store: Store, empty_database: str) -> None:
     recorder = DecisionRecorder(store, Metrics(), CLOCK)
     note(recorder, 1)
     lock = await locked(empty_database)
@@ -216,7 +216,7 @@ async def test_what_breaks_on_its_way_is_sent_again_and_kept_once(store: Store, 
     assert {row["resource_group"]: row["n"] for row in rows} == {"default": 2, "other": 2, "third": 1}
 
 
-async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and_the_gap_is_told(
+async def test_stalled_database_drops_passes_and_records_the_gap(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
@@ -241,7 +241,7 @@ async def test_while_the_database_stands_still_passes_are_noted_then_dropped_and
     assert sum(row["passes"] for row in rows) == len(decisions)
 
 
-async def test_what_is_ready_and_is_not_taken_is_dropped_too(
+async def test_encoded_segments_are_dropped_when_not_written(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_UNSENT_BYTES", 10)
@@ -260,7 +260,7 @@ async def test_what_is_ready_and_is_not_taken_is_dropped_too(
     assert (row["whole"], row["dropped"], passes.count("dropped")) == (True, 1, 1)
 
 
-async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
+async def test_segment_in_flight_is_dropped_with_the_others(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
@@ -281,7 +281,7 @@ async def test_what_was_on_its_way_when_the_rest_was_dropped_is_dropped_with_it(
     assert (row["whole"], row["dropped"], passes.count("dropped"), passes.count("kept")) == (True, 6, 6, 1)
 
 
-async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_be_read(
+async def test_drop_during_encoding_leaves_a_readable_log(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
@@ -303,14 +303,14 @@ async def test_what_is_dropped_while_bytes_are_made_leaves_nothing_that_cannot_b
     assert [tuple(row) for row in rows] == [(True, 0), (True, 6)]
 
 
-async def test_the_last_words_are_written(store: Store) -> None:
+async def test_last_passes_are_written_at_shutdown(store: Store) -> None:
     async with DecisionRecorder(store, Metrics(), CLOCK) as recorder:
         await recorder.loop.ticked()
         note(recorder, 7)
     assert [one.at for one in await kept(store)] == [7_000_000]
 
 
-async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(store: Store) -> None:
+async def test_retention_by_age_and_size(store: Store) -> None:
     now = round(datetime.now(UTC).timestamp() * 1_000_000)
     run, day = CLOCK.new_id(), 86_400_000_000
     for number, age in enumerate((9, 8, 3, 2, 1)):
@@ -337,7 +337,7 @@ async def test_old_decisions_are_forgotten_and_no_more_than_allowed_are_kept(sto
     assert await numbers() == [4]
 
 
-async def test_more_rows_than_a_slice_are_deleted_slice_by_slice(store: Store) -> None:
+async def test_rows_are_deleted_in_bounded_batches(store: Store) -> None:
     await store.database.fetch(
         "INSERT INTO decisions (resource_group, from_at, to_at, term, run, number, format, whole, passes, "
         "dropped, size, body) SELECT 'default', now(), now(), 1, gen_random_uuid(), n, 1, true, 1, 0, 1, 'x' "
@@ -349,7 +349,7 @@ async def test_more_rows_than_a_slice_are_deleted_slice_by_slice(store: Store) -
 
 
 @pytest.mark.parametrize("change", ["size = 99", "to_at = from_at - interval '1 s'", "passes = 0"])
-async def test_postgres_refuses_what_no_segment_is(store: Store, change: str) -> None:
+async def test_postgres_refuses_invalid_segments(store: Store, change: str) -> None:
     await store.decisions.append(
         "default", Segment(1, 2, True, 1, 0, b"x"), term=1, run=CLOCK.new_id(), number=0
     )

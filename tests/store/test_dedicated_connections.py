@@ -1,4 +1,4 @@
-"""A line to Postgres is never left in a state in which it answers nothing and is not replaced."""
+"""Dedicated connections recover from cancelled statements and from a Postgres that does not respond."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def backend(line: DedicatedConnection) -> int:
     return int((await line.fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"])
 
 
-async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(
+async def test_cancelled_statement_does_not_block_the_connection(
     line: DedicatedConnection,
 ) -> None:
-    """As when an agent's stream ends in the middle of its report: the line of all reports must go on."""
+    """As when an agent disconnects during its report: the connection of all reports must stay usable."""
     pid = await backend(line)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -46,7 +46,7 @@ async def test_a_statement_given_up_while_postgres_stands_still_holds_up_nobody(
     assert (await line.fetch("SELECT 3 AS three"))[0]["three"] == 3
 
 
-async def test_a_statement_given_up_twice_and_a_line_cut_meanwhile(line: DedicatedConnection) -> None:
+async def test_repeated_cancel_and_broken_connection_recover(line: DedicatedConnection) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         pid = await backend(line)
         working = asyncio.create_task(line.fetch("SELECT pg_sleep(30)"))

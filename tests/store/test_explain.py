@@ -1,4 +1,4 @@
-"""``why`` by what is in the database: who runs until when, what is waited for, and nothing is written."""
+"""Explanations and dry runs from the stored state: expected starts, unmet conditions, and no writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.store import Store, agent_cache
 from moorage.manager.store.agent_cache import AgentCache
 
-from .conftest import FakeAgent, schedule, settle
+from .conftest import FakeAgent, reconcile_all, schedule
 
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> None:
@@ -34,7 +34,7 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
     await schedule(store)
     agent.see((await store.sessions.get(name)).kernels[-1].id, ObservedState.RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get(name)).status is Status.RUNNING
 
 
@@ -42,7 +42,7 @@ def unmet(view: PendingExplanation) -> dict[str, str]:
     return {one.kind: one.text for one in view.conditions if not one.met}
 
 
-async def test_it_says_when_what_runs_makes_room(store: Store) -> None:
+async def test_explanation_gives_the_earliest_fit(store: Store) -> None:
     agent = FakeAgent(store, "gpu-03", gpus=4)
     await agent.report()
     await add(store, "train-7", 2, timeout_s=1200, stop_grace_s=0)
@@ -71,7 +71,7 @@ async def test_it_says_when_what_runs_makes_room(store: Store) -> None:
     assert (await store.sessions.get("big")).status is Status.PENDING
 
 
-async def test_an_endless_session_makes_it_unknown(store: Store) -> None:
+async def test_session_without_limit_makes_the_start_unknown(store: Store) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     await add(store, "model", 2)
@@ -82,7 +82,7 @@ async def test_an_endless_session_makes_it_unknown(store: Store) -> None:
     assert view.basis == "unknown: 1 session without a time limit on the agents where it fits"
 
 
-async def test_conditions_name_what_is_waited_for(store: Store) -> None:
+async def test_unmet_conditions_are_named(store: Store) -> None:
     await FakeAgent(store).report()
     await add(store, "first")
     await add(store, "it", depends_on=["first"])
@@ -95,7 +95,7 @@ async def test_conditions_name_what_is_waited_for(store: Store) -> None:
     assert abs(view.expected_start - later) < timedelta(seconds=1)
 
 
-async def test_who_does_not_wait_is_told_what_it_is(store: Store) -> None:
+async def test_explanation_of_a_session_that_is_not_pending(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "it")
@@ -107,7 +107,7 @@ async def test_who_does_not_wait_is_told_what_it_is(store: Store) -> None:
     assert view.conditions == []
 
 
-async def test_an_unknown_name_is_not_found(store: Store) -> None:
+async def test_unknown_session_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
         await explain(store).why("nobody")
 
@@ -117,7 +117,7 @@ async def ask(store: Store, gpus: int = 1, **more: object) -> PlanView:
     return await explain(store).plan_session(spec, owner=Owner("ann"))
 
 
-async def test_a_dry_run_says_agent_and_devices_and_makes_nothing(store: Store) -> None:
+async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Store) -> None:
     agent = FakeAgent(store, "gpu-03", gpus=4)
     await agent.report()
     await add(store, "first", 2, timeout_s=1200)
@@ -144,14 +144,14 @@ async def test_a_dry_run_says_agent_and_devices_and_makes_nothing(store: Store) 
     assert await schedule(store) == 0
 
 
-async def test_a_dry_run_takes_nobodys_turn(store: Store) -> None:
+async def test_dry_run_respects_the_queue(store: Store) -> None:
     await FakeAgent(store, gpus=2).report()
     await add(store, "first", 2)
     view = await ask(store, 1)
     assert not view.fits  # the room that there is goes to the one that waits
 
 
-async def test_a_dry_run_knows_quotas_dependencies_and_times(store: Store) -> None:
+async def test_dry_run_checks_quotas_dependencies_and_begin_times(store: Store) -> None:
     await FakeAgent(store).report()
     await add(store, "first")
     await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 1}), actor="t")
@@ -165,7 +165,7 @@ async def test_a_dry_run_knows_quotas_dependencies_and_times(store: Store) -> No
     assert (view.fits, list(unmet(view))) == (False, ["time"])
 
 
-async def test_a_dry_run_refuses_a_group_that_is_not_there(store: Store) -> None:
+async def test_dry_run_rejects_an_unknown_group(store: Store) -> None:
     with pytest.raises(NotFound):
         await ask(store, resource_group="nowhere")
 
@@ -179,7 +179,7 @@ async def test_a_dry_run_refuses_a_group_that_is_not_there(store: Store) -> None
         ({"session": "shell", "on": "any"}, None),
     ],
 )
-async def test_a_dry_run_and_a_create_refuse_the_same_dependencies(
+async def test_dry_run_and_create_reject_the_same_dependencies(
     store: Store, needs: object, error: type[MoorageError] | None
 ) -> None:
     for name, owner in (("theirs", Owner("bob", "other")), ("shell", Owner("ann"))):
@@ -248,9 +248,9 @@ async def test_questions_do_not_use_an_old_agent_cache(store: Store, monkeypatch
     assert await cache.peek("default") is None
 
 
-async def test_it_names_the_devices_that_are_fenced(store: Store) -> None:
+async def test_explanation_names_fenced_devices(store: Store) -> None:
     agent = FakeAgent(store, "gpu-03", gpus=2)
-    whole = agent.whole()
+    report = agent.full_report()
     unhealthy_reason = "XID 79 (see `dmesg` on its node)"
     offers = tuple(
         replace(
@@ -258,9 +258,9 @@ async def test_it_names_the_devices_that_are_fenced(store: Store) -> None:
         )
         if offer.device_id
         else offer
-        for offer in whole.info.offers
+        for offer in report.info.offers
     )
-    await store.reports.apply(replace(whole, info=replace(whole.info, offers=offers)), None)
+    await store.reports.apply(replace(report, info=replace(report.info, offers=offers)), None)
     (view,) = await store.agents.all()
     assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [unhealthy_reason, ""]
     await add(store, "train")

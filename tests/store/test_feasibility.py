@@ -1,4 +1,4 @@
-"""What no agent could ever hold is known when it is asked for."""
+"""Requests that no agent could ever satisfy are reported when they are made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ask(**more: object) -> SessionSpec:
     return SessionSpec.model_validate({"command": ["x"], "resources": {"cuda.device": 3}} | more)
 
 
-async def test_what_no_agent_could_hold_is_told(empty_database: str) -> None:
+async def test_infeasible_request_is_reported(empty_database: str) -> None:
     await migrate(empty_database)
     clock = ManualClock()
     async with Store(empty_database, clock) as store:

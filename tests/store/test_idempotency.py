@@ -1,4 +1,4 @@
-"""One key, one session: whoever asks, at the same moment, on several managers, or after a crash."""
+"""Idempotency keys: one session per key, for concurrent requests, several managers, and after a crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def sessions(store: Store) -> int:
     return len((await store.sessions.page(limit=100)).items)
 
 
-async def test_the_same_request_gives_the_same_session(store: Store) -> None:
+async def test_repeated_request_returns_the_same_session(store: Store) -> None:
     first, replayed = await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     assert not replayed
     assert first == await store.sessions.get(first.id), "what is answered is what was written"
@@ -34,7 +34,7 @@ async def test_the_same_request_gives_the_same_session(store: Store) -> None:
     assert await sessions(store) == 1
 
 
-async def test_another_request_under_the_key_is_refused_by_its_name(store: Store) -> None:
+async def test_other_request_with_a_used_key_is_a_conflict(store: Store) -> None:
     await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     with pytest.raises(Conflict, match="once-1"):
         await store.sessions.create_once(spec(command=["y"]), actor="a", idempotency_key=KEY)
@@ -46,7 +46,9 @@ async def test_another_request_under_the_key_is_refused_by_its_name(store: Store
     assert (await store.sessions.get(other.id)).id == other.id
 
 
-async def test_many_at_once_on_two_managers_make_one(store: Store, empty_database: str) -> None:
+async def test_concurrent_requests_on_two_managers_create_one_session(
+    store: Store, empty_database: str
+) -> None:
     async with Store(empty_database, SystemClock()) as other:
         asked = (s.sessions.create_once(spec(), actor="a", idempotency_key=KEY) for s in [store, other] * 20)
         answers = await asyncio.gather(*asked)
@@ -65,7 +67,7 @@ async def test_many_at_once_on_two_managers_make_one(store: Store, empty_databas
     assert await sessions(store) == 31
 
 
-async def test_a_named_one_sent_again_is_no_conflict_and_a_taken_name_is(store: Store) -> None:
+async def test_repeated_named_request_is_no_conflict_but_a_used_name_is(store: Store) -> None:
     named = spec(name="job")
     answers = await asyncio.gather(
         *(store.sessions.create_once(named, actor="a", idempotency_key=KEY) for _ in range(10))
@@ -82,16 +84,14 @@ async def test_a_named_one_sent_again_is_no_conflict_and_a_taken_name_is(store: 
         )
 
 
-async def test_a_refused_create_leaves_its_key_free(store: Store) -> None:
+async def test_rejected_create_does_not_use_its_key(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.sessions.create_once(spec(resource_group="nowhere"), actor="a", idempotency_key=KEY)
     _, replayed = await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     assert not replayed
 
 
-async def test_a_manager_that_dies_between_commit_and_answer_has_made_it(
-    store: Store, empty_database: str
-) -> None:
+async def test_manager_crash_after_commit_keeps_the_session(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as dying:
         task = asyncio.create_task(dying.sessions.create_once(spec(), actor="a", idempotency_key=KEY))
         watching = await asyncpg.connect(empty_database)
@@ -107,7 +107,7 @@ async def test_a_manager_that_dies_between_commit_and_answer_has_made_it(
     assert await sessions(store) == 1
 
 
-async def test_keys_are_forgotten_after_a_day_and_with_their_session(store: Store) -> None:
+async def test_keys_are_deleted_after_retention_and_with_their_session(store: Store) -> None:
     await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
     await store.sessions.delete_idempotency_keys()
     assert (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]

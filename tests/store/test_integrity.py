@@ -18,11 +18,11 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
 
-from .conftest import RUNNING, FakeAgent, schedule, settle, stop
+from .conftest import RUNNING, FakeAgent, reconcile_all, schedule, stop
 from .test_session_lifecycle import spec, started, used
 
 
-async def break_it(store: Store, *statements: str) -> None:
+async def corrupt(store: Store, *statements: str) -> None:
     connection = await asyncpg.connect(store.database.dsn)
     try:
         for statement in statements:
@@ -31,15 +31,15 @@ async def break_it(store: Store, *statements: str) -> None:
         await connection.close()
 
 
-async def a_little_of_everything(store: Store) -> None:
-    """Sessions that wait, run, are being stopped and have ended in each way, without any drift."""
+async def create_sessions_in_every_status(store: Store) -> None:
+    """Pending, running, stopping and ended sessions, without drift."""
     agent = FakeAgent(store, gpus=4)
     for name in ("ended", "runs", "stopping"):
         kernel = await started(store, agent, name=name, timeout_s=3600)
         if name == "ended":
             agent.see(kernel, ObservedState.EXITED, exit_code=0)
             await agent.report()
-            await settle(store)
+            await reconcile_all(store)
     await stop(store, "stopping", actor="test")
     await store.sessions.create(spec("waits", pending_timeout_s=3600, resources={"cpu": 99}), actor="test")
     await store.sessions.create(spec("cancelled"), actor="test")
@@ -106,13 +106,13 @@ BREAKS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("what", BREAKS)
-async def test_what_is_broken_is_found(store: Store, what: str) -> None:
-    await a_little_of_everything(store)
+async def test_violation_is_found(store: Store, what: str) -> None:
+    await create_sessions_in_every_status(store)
     assert await store.integrity.check() == []
     name, *statements = BREAKS[what]
     # A constraint refuses some of these; the check is for the day when the constraint has been dropped.
-    await break_it(store, "ALTER TABLE agent_slots DROP CONSTRAINT used_within_capacity")
-    await break_it(store, "DROP INDEX allocations_whole_device", *statements)
+    await corrupt(store, "ALTER TABLE agent_slots DROP CONSTRAINT used_within_capacity")
+    await corrupt(store, "DROP INDEX allocations_whole_device", *statements)
     found = [drift for drift in await store.integrity.check() if drift.check == name]
     assert found, f"check {name} does not see {what}"
     assert all(drift.subject and drift.detail for drift in found)
@@ -121,33 +121,33 @@ async def test_what_is_broken_is_found(store: Store, what: str) -> None:
         assert await store.integrity.check() == []
 
 
-def test_every_check_is_broken_once_here() -> None:
+def test_every_check_has_a_violation_here() -> None:
     assert {name for name, *_ in BREAKS.values()} == {check.name for check in CHECKS}
     assert len(KERNEL_STATUSES) == 9
 
 
-async def test_what_is_fenced_is_no_drift_and_never_repaired(store: Store) -> None:
+async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -> None:
     agent = FakeAgent(store)
     await started(store, agent, type="interactive")
-    await break_it(store, "UPDATE agents SET last_seen = now() - interval '1 hour'")
+    await corrupt(store, "UPDATE agents SET last_seen = now() - interval '1 hour'")
     await store.agents.mark_silent(40, 120)
-    await settle(store)
-    await break_it(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
-    await break_it(store, "UPDATE agents SET status = 'ALIVE'")  # heard, and it still shows the kernel
+    await reconcile_all(store)
+    await corrupt(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
+    await corrupt(store, "UPDATE agents SET status = 'ALIVE'")  # heard, and it still shows the kernel
     assert await store.integrity.repair() == []
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
 
 async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
-    await a_little_of_everything(store)
+    await create_sessions_in_every_status(store)
     before = await used(store)
     clock, metrics = ManualClock(), Metrics()
-    await break_it(store, "DELETE FROM leases")  # the test's own
+    await corrupt(store, "DELETE FROM leases")  # the test's own
     leader = Leader(store, clock)
     await leader.run_once()
     sweeper = GarbageCollector(store, leader, metrics, clock, 40, 120)
-    await break_it(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
-    await break_it(store, "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'")
+    await corrupt(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
+    await corrupt(store, "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'")
     clock.advance(61)
     await leader.run_once()
     await sweeper.run_once()
@@ -170,9 +170,9 @@ async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
 
 
 async def test_db_check_reports_and_repairs_drift(store: Store, empty_database: str, home: Path) -> None:
-    await a_little_of_everything(store)
+    await create_sessions_in_every_status(store)
     assert await run_check(empty_database, home) == (0, "no drift: every check passes\n")
-    await break_it(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
+    await corrupt(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     code, out = await run_check(empty_database, home, "-o", "json")
     assert code == 1
     assert [(d["check"], d["repaired"]) for d in json.loads(out)] == [("counters", False)]
@@ -183,8 +183,8 @@ async def test_db_check_reports_and_repairs_drift(store: Store, empty_database: 
     assert (await run_check(empty_database, home))[0] == 0
 
 
-async def test_a_check_while_sessions_are_placed_sees_no_drift(store: Store) -> None:
-    """Each statement keeps the books in itself, so a look at any moment finds them right."""
+async def test_check_during_placements_finds_no_drift(store: Store) -> None:
+    """Every statement is consistent by itself, so a check finds no drift at any moment."""
     agent = FakeAgent(store, gpus=4)
     await agent.report()
 
@@ -195,10 +195,10 @@ async def test_a_check_while_sessions_are_placed_sees_no_drift(store: Store) -> 
             view = await store.sessions.get(f"s{n}")
             agent.see(view.kernels[0].id, ObservedState.RUNNING, **RUNNING)
             await agent.report()
-            await settle(store)
+            await reconcile_all(store)
             agent.see(view.kernels[0].id, ObservedState.EXITED, exit_code=0)
             await agent.report()
-            await settle(store)
+            await reconcile_all(store)
 
     task = asyncio.get_running_loop().create_task(live())
     looks = 0

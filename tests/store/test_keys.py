@@ -1,4 +1,4 @@
-"""API keys: made, found, revoked, and what Postgres refuses of them."""
+"""API keys: creation, lookup, revocation and constraints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def run(dsn: str, sql: str) -> str:
         await connection.close()
 
 
-async def test_a_key_has_an_owner_and_is_known_by_its_secret_alone(store: Store, empty_database: str) -> None:
+async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, empty_database: str) -> None:
     secret = await make(store, "ci", user="ann", project="vision")
     key = await found(store, secret)
     assert key is not None
@@ -49,7 +49,7 @@ async def test_a_key_has_an_owner_and_is_known_by_its_secret_alone(store: Store,
     assert [k.name for k in await store.keys.all()] == ["bob", "ci"]
 
 
-async def test_a_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
+async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
     old = await make(store, "ci")
     assert (await store.keys.revoke("ci", actor="key:admin")).name == "ci"
     assert await found(store, old) is None
@@ -60,15 +60,13 @@ async def test_a_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> 
     assert await found(store, old) is None
 
 
-async def test_of_two_that_take_one_name_at_once_one_gets_it(store: Store, empty_database: str) -> None:
+async def test_concurrent_creates_of_one_name_make_one_key(store: Store, empty_database: str) -> None:
     async with Store(empty_database, CLOCK) as other:
         ends = await asyncio.gather(make(store, "ci"), make(other, "ci"), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["Conflict", "str"]
 
 
-async def test_an_expiry_that_has_passed_is_refused_and_one_to_come_is_kept(
-    store: Store, empty_database: str
-) -> None:
+async def test_past_expiry_is_rejected_and_future_expiry_is_stored(store: Store, empty_database: str) -> None:
     with pytest.raises(InvalidInput, match=r"expires_at = .* is in the past"):
         await make(store, "late", expires_at=CLOCK.now() - timedelta(seconds=1))
     secret = await make(store, "soon", expires_at=CLOCK.now() + timedelta(hours=1))
@@ -78,7 +76,7 @@ async def test_an_expiry_that_has_passed_is_refused_and_one_to_come_is_kept(
     assert [k.name for k in await store.keys.all()] == ["soon"], "who looks for it sees why it fails"
 
 
-async def test_the_last_admin_key_that_does_not_expire_stays(store: Store) -> None:
+async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> None:
     first = await store.keys.create_first()
     assert first is not None
     await make(store, "a-week", role="admin", expires_at=CLOCK.now() + timedelta(days=7))
@@ -92,7 +90,7 @@ async def test_the_last_admin_key_that_does_not_expire_stays(store: Store) -> No
         await store.keys.revoke("root", actor="t")
 
 
-async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_database: str) -> None:
+async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, empty_database: str) -> None:
     async with Store(empty_database, CLOCK) as other:
         for n in range(10):
             await make(store, f"a{n}", role="admin")
@@ -110,7 +108,7 @@ async def test_two_that_revoke_each_other_at_once_leave_one(store: Store, empty_
             assert sorted(type(end).__name__ for end in ends) == ["Conflict", "KeyView"]
 
 
-async def test_its_last_use_is_noted_once_a_minute(store: Store, empty_database: str) -> None:
+async def test_last_use_is_recorded_once_a_minute(store: Store, empty_database: str) -> None:
     secret = await make(store, "ci")
     assert (await store.keys.get("ci")).last_used_at is None
     await found(store, secret)
@@ -125,7 +123,7 @@ async def test_its_last_use_is_noted_once_a_minute(store: Store, empty_database:
     assert later >= first
 
 
-async def test_every_manager_and_every_proxy_is_told(store: Store, empty_database: str) -> None:
+async def test_key_changes_notify_managers_and_route_feeds(store: Store, empty_database: str) -> None:
     heard = asyncio.Event()
     async with Store(empty_database, CLOCK) as other:
         other.keys.on_change(heard.set)

@@ -1,4 +1,4 @@
-"""Notifications: who is woken, in this manager and in others, and for which agents."""
+"""Notifications: which subscribers are called, in this manager and in others, and for which agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Heard = Collection[AgentId] | None
 
 
 class Listeners:
-    """Remembers what a notifier said about orders, and lets a test wait for it."""
+    """Records notifications about orders, and lets a test wait for them."""
 
     def __init__(self, store: Store) -> None:
         self.said: asyncio.Queue[Heard] = asyncio.Queue()
@@ -29,7 +29,7 @@ class Listeners:
                 pass
 
 
-async def test_orders_ring_for_the_agents_that_are_meant(store: Store, empty_database: str) -> None:
+async def test_order_notifications_name_the_changed_agents(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
         own, elsewhere = Listeners(store), Listeners(other)
         plain = asyncio.Event()
@@ -50,7 +50,7 @@ async def test_orders_ring_for_the_agents_that_are_meant(store: Store, empty_dat
         await own.until(str(agent))
 
 
-async def test_more_agents_than_a_notification_holds_mean_any(store: Store, empty_database: str) -> None:
+async def test_too_many_agents_for_a_payload_mean_any_agent(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
         elsewhere = Listeners(other)
         async with asyncio.timeout(5):
@@ -59,7 +59,7 @@ async def test_more_agents_than_a_notification_holds_mean_any(store: Store, empt
             assert await elsewhere.said.get() is None
 
 
-async def test_orders_of_many_agents_are_those_of_each(store: Store) -> None:
+async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> None:
     agents = [FakeAgent(store, f"node-{n}") for n in range(3)]
     for agent in agents:
         await agent.report()
@@ -76,9 +76,7 @@ async def test_orders_of_many_agents_are_those_of_each(store: Store) -> None:
     assert await store.orders.of(ids[0]) == many[ids[0]][1:]
 
 
-async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_managers(
-    store: Store, empty_database: str
-) -> None:
+async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, empty_database: str) -> None:
     async with Store(empty_database, SystemClock()) as other:
         room: asyncio.Queue[Heard] = asyncio.Queue()
         other.notifier.on_capacity(room.put_nowait)
@@ -105,7 +103,7 @@ async def test_a_pass_reads_again_only_agents_that_changed_also_by_other_manager
         assert len((await store.scheduling.snapshot("elsewhere")).agents) == 1
 
 
-async def test_holds_are_written_only_when_they_say_something_new(store: Store) -> None:
+async def test_holds_are_written_only_when_changed(store: Store) -> None:
     await FakeAgent(store, gpus=1).report()
     for _ in range(3):
         await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")

@@ -1,4 +1,4 @@
-"""Many that wait: a pass reads what has changed of them, and tells all of them why, if not at once."""
+"""Pending cache: a pass rereads only changed sessions, and holds reach all sessions over several passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.manager.scheduling import Pending, Policy, plan
 from moorage.manager.store import Store, hold_writer, pending_cache
 from moorage.manager.store.database import Database, DedicatedConnection
 
-from .conftest import FakeAgent, schedule, settle, stop
+from .conftest import FakeAgent, reconcile_all, schedule, stop
 
 
 async def add(store: Store, name: str, **more: object) -> None:
@@ -28,7 +28,7 @@ async def add(store: Store, name: str, **more: object) -> None:
     await store.sessions.create(spec, actor="t")
 
 
-async def whole_look(store: Store) -> dict[SessionId, Pending]:
+async def read_all(store: Store) -> dict[SessionId, Pending]:
     asked = pending_cache.PendingCache(
         store.database, SystemClock()
     )  # keeps nothing that it does not ask about
@@ -45,15 +45,15 @@ async def names(store: Store) -> set[str]:
 
 
 async def retry(store: Store, agent: FakeAgent) -> None:
-    """What was placed cannot be started there, and waits again."""
+    """Fail the start of placed sessions, which become pending again."""
     for view in (await store.sessions.page(statuses=frozenset({Status.SCHEDULED}))).items:
         agent.see(view.kernels[0].id, ObservedState.EXITED, reason=Reason.PORT_TAKEN)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
 
 
-async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By notifications alone: nobody is asked for an hour."""
+async def test_cached_sessions_equal_a_full_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By notifications alone: no comparison for an hour."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     agent = FakeAgent(store, gpus=2)
     await agent.report()
@@ -71,30 +71,30 @@ async def test_a_pass_sees_what_a_whole_look_sees(store: Store, monkeypatch: pyt
         lambda: schedule(store),  # counts a refusal of those that wait
         lambda: retry(store, agent),
         lambda: stop(store, "s0", actor="t"),
-        lambda: settle(store),  # "after" ends with what it depends on
+        lambda: reconcile_all(store),  # "after" ends with what it depends on
         lambda: add(store, "later", starts_at="2100-01-01T00:00:00Z"),
     ):
         if change is not None:
             await change()
-        assert await seen(store) == await whole_look(store)
+        assert await seen(store) == await read_all(store)
     assert await names(store) == {"s1", "s2", "s4", "s5", "late"}
     assert {p.retries for p in (await seen(store)).values()} == {0, 1}
 
 
-async def test_a_placement_that_was_refused_is_looked_at_again(
+async def test_session_of_a_rejected_placement_is_reread(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     await FakeAgent(store).report()
     await add(store, "one")
     snapshot = await store.scheduling.snapshot("default")
-    await store.database.fetch("UPDATE sessions SET revision = revision + 1")  # nobody notifications
+    await store.database.fetch("UPDATE sessions SET revision = revision + 1")  # without a notification
     term = await store.leases.acquire("test", 60)
     assert await store.scheduling.place(plan(snapshot, Policy()).places, term or 0) == 0
     assert [p.revision for p in (await seen(store)).values()] == [2]
 
 
-async def test_what_nobody_rang_for_is_seen_at_the_next_look(
+async def test_change_without_notification_is_found_by_comparison(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
@@ -109,13 +109,13 @@ async def test_what_nobody_rang_for_is_seen_at_the_next_look(
     )
     await asyncio.sleep(0.25)
     assert await names(store) == {"two"}
-    assert await seen(store) == await whole_look(store)
+    assert await seen(store) == await read_all(store)
     async with asyncio.timeout(5):
         while await names(store) != {"two", "pauses"}:  # its time has come
             await asyncio.sleep(0.05)
 
 
-async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
+async def test_changed_dependency_is_found_by_comparison(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
@@ -124,13 +124,13 @@ async def test_what_a_dependency_has_come_to_is_seen_at_the_next_look(
     assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
     await store.database.fetch(
         "UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'"
-    )  # nobody notifications
+    )  # without a notification
     await asyncio.sleep(0.25)
     assert [p.dependencies for p in (await seen(store)).values()] == ["met"]
 
 
 class Away(Database):
-    """The same database, away for as long as that is true."""
+    """The same database, unavailable while ``away`` is set."""
 
     away = False
 
@@ -148,7 +148,7 @@ class _Connection(DedicatedConnection):
         return await self._inner.fetch(sql, *args)
 
 
-async def test_what_could_not_be_read_is_read_later(
+async def test_failed_read_is_repeated_later(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
@@ -165,13 +165,13 @@ async def test_what_could_not_be_read_is_read_later(
         database.away = True
         with pytest.raises(StoreUnavailable):
             await asked.of("default")
-        await store.database.fetch("UPDATE sessions SET retries = 5")  # nobody notifications
+        await store.database.fetch("UPDATE sessions SET retries = 5")  # without a notification
         database.away = False
         assert [p.retries for p in await asked.of("default")] == [5]
 
 
-async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manager that does not lead is notified for too, and must not keep it for ever."""
+async def test_unused_cache_does_not_accumulate_ids(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manager that does not lead is notified as well, and must not collect ids for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
     cache = pending_cache.PendingCache(store.database, SystemClock(), store.notifier)
@@ -184,7 +184,9 @@ async def test_who_is_not_asked_remembers_no_names(store: Store, monkeypatch: py
     assert len(await cache.of("default")) == 21
 
 
-async def test_all_are_told_why_however_many(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_session_gets_a_hold_within_several_passes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hold_writer, "MAX_HOLDS_PER_PASS", 4)
     await asyncio.gather(*(add(store, f"s{n}") for n in range(10)))
     snapshot = await store.scheduling.snapshot("default")

@@ -1,4 +1,4 @@
-"""Who is stopped for others, and what becomes of those: as the resource group says, and never by mistake."""
+"""Preemption: which sessions are victims, and whether they are requeued, by the group's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, FakeAgent, settle
+from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all
 
 
 async def tick(store: Store) -> None:
@@ -32,19 +32,19 @@ async def add(store: Store, name: str, priority: int = 10, **more: object) -> st
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> str:
-    """It is placed, and runs; the id of its kernel."""
+    """Place and run the session. Returns the id of its kernel."""
     await tick(store)
     kernel = (await store.sessions.get(name)).kernels[-1].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     return kernel
 
 
 async def gone(agent: FakeAgent, kernel: str) -> None:
     agent.see(kernel, ObservedState.EXITED, exit_code=-15, reason=Reason.KILLED)
     await agent.report()
-    await settle(agent.store)
+    await reconcile_all(agent.store)
 
 
 async def allow(store: Store, **how: object) -> None:
@@ -56,7 +56,7 @@ async def events(store: Store, name: str) -> list[str]:
     return [entry.event for entry in await store.sessions.history(name)]
 
 
-async def test_nothing_is_stopped_unless_the_group_says_so(store: Store) -> None:
+async def test_preemption_is_disabled_by_default(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     await add(store, "low")
@@ -66,7 +66,7 @@ async def test_nothing_is_stopped_unless_the_group_says_so(store: Store) -> None
     assert (await store.sessions.get("low")).status is Status.RUNNING
 
 
-async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> None:
+async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     await allow(store)
@@ -93,7 +93,7 @@ async def test_a_victim_waits_and_runs_again_after_the_other(store: Store) -> No
     assert await store.integrity.check() == []
 
 
-async def test_a_victim_ends_where_the_group_says_so(store: Store) -> None:
+async def test_victim_is_terminated_by_group_option(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     await allow(store, how="end")
@@ -122,7 +122,7 @@ async def test_a_victim_ends_where_the_group_says_so(store: Store) -> None:
         ({}, {"min_runtime_s": 3600}, 90),
     ],
 )
-async def test_who_is_left_alone(
+async def test_sessions_that_are_never_preempted(
     store: Store, low: dict[str, object], how: dict[str, object], high: int
 ) -> None:
     agent = FakeAgent(store, gpus=1)
@@ -138,7 +138,7 @@ async def test_who_is_left_alone(
     assert hold.reason is Reason.INSUFFICIENT_RESOURCES
 
 
-async def test_one_that_ended_meanwhile_is_no_victim(store: Store) -> None:
+async def test_ended_session_is_not_preempted(store: Store) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     made = {name: SessionId(await add(store, name)) for name in ("over", "waits")}
@@ -150,6 +150,6 @@ async def test_one_that_ended_meanwhile_is_no_victim(store: Store) -> None:
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
     assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims) == 0
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("over")).result is Result.SUCCESS
     assert (await store.sessions.get("waiting")).status is Status.PENDING

@@ -1,4 +1,4 @@
-"""What each may have: counted from what is there, kept by every pass and by every request."""
+"""Quotas: usage is counted from stored rows, and enforced by every pass and every request."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def placed(store: Store) -> list[str]:
     return sorted(view.name for view in page.items)
 
 
-async def test_what_is_used_is_counted_and_kept(store: Store) -> None:
+async def test_usage_is_counted_and_limited(store: Store) -> None:
     await FakeAgent(store, "a", gpus=8).report()
     await limit(store, "user", "ann", slots={"cuda.device": 2})
     for n in range(4):
@@ -83,7 +83,7 @@ async def test_what_is_used_is_counted_and_kept(store: Store) -> None:
         ("user", "ann", {"slots": {"cuda.device": 0}}, "user ann: cuda.device: used 0 + requested 1"),
     ],
 )
-async def test_each_scope_counts_its_own(
+async def test_each_scope_has_its_own_usage(
     store: Store, scope: Scope, name: str, limits: dict[str, object], line: str
 ) -> None:
     await FakeAgent(store, "a", gpus=8).report()
@@ -99,7 +99,7 @@ async def test_each_scope_counts_its_own(
     assert ("small" in await placed(store)) == ("sessions" not in limits)
 
 
-async def test_a_users_quota_counts_in_all_groups(store: Store) -> None:
+async def test_user_quota_applies_across_groups(store: Store) -> None:
     await store.groups.put("other", GroupOptions(), actor="t")
     await FakeAgent(store, "a", gpus=8).report()
     await FakeAgent(store, "b", gpus=8, group="other").report()
@@ -112,7 +112,7 @@ async def test_a_users_quota_counts_in_all_groups(store: Store) -> None:
     assert await placed(store) == ["here"]
 
 
-async def test_no_more_wait_than_may(store: Store) -> None:
+async def test_pending_quota_rejects_further_sessions(store: Store) -> None:
     await limit(store, "user", "ann", pending=2)
     await add(store, "s1")
     await add(store, "s2")
@@ -130,7 +130,7 @@ async def test_no_more_wait_than_may(store: Store) -> None:
         await add(store, "s5", BOB)
 
 
-async def test_of_many_that_come_at_once_as_many_are_made_as_may_wait(store: Store) -> None:
+async def test_concurrent_creates_respect_the_pending_quota(store: Store) -> None:
     await limit(store, "project", "vision", pending=25)
     asked = (add(store, f"s{n}", ANN if n % 2 else BOB) for n in range(60))
     answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -165,7 +165,7 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
     assert (await store.quotas.get("user", "ann")).waiting == 1
 
 
-async def test_two_managers_at_once_keep_the_limits_of_two_users(store: Store, empty_database: str) -> None:
+async def test_two_managers_respect_the_quotas_of_two_users(store: Store, empty_database: str) -> None:
     await limit(store, "user", "ann", pending=40)
     await limit(store, "user", "bob", pending=40)
     async with Store(empty_database, SystemClock()) as other:
@@ -181,7 +181,7 @@ async def test_two_managers_at_once_keep_the_limits_of_two_users(store: Store, e
         assert (await store.quotas.get("user", name)).waiting == 40
 
 
-async def test_fair_shares_go_by_what_is_held(store: Store) -> None:
+async def test_fair_shares_use_current_allocations(store: Store) -> None:
     await store.groups.put("default", GroupOptions(strategy="drf"), actor="t")
     agent = FakeAgent(store, "a", gpus=3)
     await agent.report()
@@ -196,7 +196,7 @@ async def test_fair_shares_go_by_what_is_held(store: Store) -> None:
     assert await placed(store) == ["a1", "a2", "b1"]
 
 
-async def test_a_quota_for_nobody(store: Store) -> None:
+async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: Store) -> None:
     with pytest.raises(NotFound, match="no resource group 'nowhere'"):
         await limit(store, "group", "nowhere", sessions=1)
     with pytest.raises(NotFound, match="user 'ann' has no quota"):
@@ -208,8 +208,8 @@ async def test_a_quota_for_nobody(store: Store) -> None:
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
 
 
-async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_database: str) -> None:
-    """What is counted for quotas is complete: what the leader before placed is there, or is not to come."""
+async def test_leadership_does_not_change_during_a_placement(store: Store, empty_database: str) -> None:
+    """Counts for quotas are complete: placements of the previous leader are committed, or are refused."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
     term = await store.leases.acquire("old", 60)
@@ -236,8 +236,10 @@ async def test_nobody_leads_while_a_placement_is_under_way(store: Store, empty_d
         await old.close()
 
 
-async def test_both_create_statements_write_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longer one is used only while there are quotas of pending sessions."""
+async def test_both_create_statements_write_the_same_rows(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longer statement is used only while there are quotas of pending sessions."""
     statements: list[str] = []
     fetch = DedicatedConnection.fetch
 

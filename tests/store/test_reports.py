@@ -1,4 +1,4 @@
-"""Many agents' reports at once, and reports without news."""
+"""Agent reports: concurrent reports share statements, and unchanged reports become heartbeats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
-from .conftest import FakeAgent, schedule, settle, stop
+from .conftest import FakeAgent, reconcile_all, schedule, stop
 
 
 async def seen_ago(store: Store, agent: str) -> float:
@@ -29,7 +29,7 @@ async def silence(store: Store) -> None:
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
 
 
-async def test_many_agents_report_at_once_and_none_is_taken_for_another(store: Store) -> None:
+async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -> None:
     agents = [FakeAgent(store, f"node-{n:02d}", gpus=1) for n in range(20)]
     await asyncio.gather(*(agent.report() for agent in agents))
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
@@ -43,14 +43,14 @@ async def test_many_agents_report_at_once_and_none_is_taken_for_another(store: S
         more = {"port": 21000} if number % 2 else {"exit_code": 0, "reason": Reason.EXIT_ZERO}
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
     assert await asyncio.gather(*(agent.report() for agent in agents)) == [1] * 20
-    await settle(store)
+    await reconcile_all(store)
     statuses = [(await store.sessions.get(view.id)).status for view in made]
     assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
     used = [sum(o.used for o in view.offers if o.device_id) for view in await store.agents.all()]
     assert sorted(used) == [0] * 10 + [1000] * 10
 
 
-async def test_a_report_without_news_is_a_heartbeat(store: Store) -> None:
+async def test_unchanged_report_is_a_heartbeat(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await silence(store)
@@ -60,7 +60,7 @@ async def test_a_report_without_news_is_a_heartbeat(store: Store) -> None:
             pass
 
 
-async def test_an_agent_marked_silent_by_another_manager_is_back_with_its_next_heartbeat(
+async def test_suspect_agent_is_alive_after_its_next_heartbeat(
     store: Store,
 ) -> None:
     agent = FakeAgent(store)
@@ -72,7 +72,7 @@ async def test_an_agent_marked_silent_by_another_manager_is_back_with_its_next_h
             pass
 
 
-async def test_the_same_report_means_something_else_after_a_stop(store: Store) -> None:
+async def test_unchanged_report_is_applied_after_a_stop(store: Store) -> None:
     agent = FakeAgent(store, accepted=frozenset())
     await agent.report()
     made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
@@ -80,11 +80,11 @@ async def test_the_same_report_means_something_else_after_a_stop(store: Store) -
     assert await agent.report() == 0
     await stop(store, made.id, actor="t")
     assert await agent.report() == 1, "it never had the kernel, and its orders no longer name it"
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get(made.id)).status is Status.TERMINATED
 
 
-async def test_a_new_inventory_is_written_and_a_withdrawn_slot_offers_nothing(store: Store) -> None:
+async def test_changed_inventory_is_written_and_withdrawn_slots_offer_nothing(store: Store) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()
     agent.gpus = 1
@@ -96,30 +96,30 @@ async def test_a_new_inventory_is_written_and_a_withdrawn_slot_offers_nothing(st
     assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
-async def test_two_reports_of_one_agent_at_once_are_taken_in_one_after_the_other(store: Store) -> None:
+async def test_two_reports_of_one_agent_are_applied_in_order(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await schedule(store)
     kernel = made.kernels[0].id
     agent.see(kernel, ObservedState.CREATING)
-    first = agent.whole()
+    first = agent.full_report()
     agent.see(kernel, ObservedState.RUNNING, port=21000)
     others = [FakeAgent(store, f"other-{n}").report() for n in range(5)]
     answers = await asyncio.gather(
         *others,
         store.reports.apply(first, None),
-        store.reports.apply(agent.whole(), None),
+        store.reports.apply(agent.full_report(), None),
         return_exceptions=False,
     )
     assert answers == [0] * 5 + [1, 1]
     assert (await store.sessions.get(made.id)).kernels[0].status is Status.RUNNING
 
 
-async def test_what_an_agent_may_forget_waits_for_the_disk(
+async def test_only_ends_of_kernels_are_written_durably(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How a kernel ended, that is, and what is written together with it; all else is said again."""
+    """Agents may forget a kernel once its end is written. All other changes are reported again."""
     told: list[str] = []
     fetch = DedicatedConnection.fetch
 
@@ -153,16 +153,16 @@ async def test_what_an_agent_may_forget_waits_for_the_disk(
         assert told == ["off", "on"]
 
 
-async def test_another_incarnation_is_written(store: Store) -> None:
+async def test_new_incarnation_is_written(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     before = await store.agents.get(agent.name)
-    await store.reports.apply(replace(agent.whole(), incarnation="incarnation-2"), None)
+    await store.reports.apply(replace(agent.full_report(), incarnation="incarnation-2"), None)
     after = await store.agents.get(agent.name)
     assert after.connected_since > before.connected_since
 
 
-async def test_how_far_a_start_is_is_kept_until_it_goes_on(store: Store) -> None:
+async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
@@ -182,5 +182,5 @@ async def test_how_far_a_start_is_is_kept_until_it_goes_on(store: Store) -> None
     assert await told(ObservedState.CREATING) == (1, Status.CREATING, "")
     assert await told(ObservedState.CREATING, "loading") == (1, Status.CREATING, "loading")
     assert await told(ObservedState.RUNNING) == (1, Status.RUNNING, "")
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get(made.id)).status is Status.RUNNING

@@ -1,4 +1,4 @@
-"""Programs of batch sessions that fail are run again after a pause; deadlines outlive who set them."""
+"""Requeueing of failed batch sessions after a backoff, and deadlines that survive restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
+from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
 
 
 def job(**more: object) -> SessionSpec:
@@ -22,12 +22,12 @@ def job(**more: object) -> SessionSpec:
 
 
 async def run(store: Store, agent: FakeAgent) -> str:
-    """The newest attempt, placed and RUNNING; its kernel."""
+    """Place and run the newest attempt. Returns its kernel."""
     assert await schedule(store) == 1
     kernel = (await store.sessions.get("job")).kernels[-1].id
     agent.see(kernel, ObservedState.RUNNING, **RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("job")).status is Status.RUNNING
     return kernel
 
@@ -35,15 +35,15 @@ async def run(store: Store, agent: FakeAgent) -> str:
 async def end(store: Store, agent: FakeAgent, kernel: str, **more: object) -> None:
     agent.see(kernel, ObservedState.EXITED, **more)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
 
 
 async def pass_time(store: Store) -> None:
-    """The pause is over: Postgres' clock decides, so what it compares with is moved instead."""
+    """End the backoff. The clock of Postgres decides, so its end is moved instead of the clock."""
     await store.database.fetch("UPDATE sessions SET not_before = now() WHERE not_before IS NOT NULL")
 
 
-async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(store: Store) -> None:
+async def test_failed_program_is_requeued_on_the_only_agent_after_backoff(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(retries=2, retry_backoff_s=30, max_attempts=1), actor="test")
@@ -86,7 +86,7 @@ async def test_a_failed_program_runs_again_on_the_only_agent_after_its_pause(sto
     assert (await store.agents.get("node-1")).offers[0].used == 0
 
 
-async def test_a_retry_that_succeeds_is_a_success(store: Store) -> None:
+async def test_successful_retry_is_a_success(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(retries=1), actor="test")
@@ -97,16 +97,16 @@ async def test_a_retry_that_succeeds_is_a_success(store: Store) -> None:
     assert (view.result, view.reason, view.not_before) == (Result.SUCCESS, Reason.EXIT_ZERO, None)
 
 
-async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> None:
+async def test_program_of_a_lost_agent_is_requeued(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(retries=1, retry_backoff_s=1), actor="test")
     kernels = [await run(store, agent)]
     agent.seen.clear()  # the node was restarted: the agent is back, its kernel is not
     agent.incarnation = "incarnation-2"
-    agent.dial(store)
+    agent.reconnect(store)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("job")
     assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.KERNEL_GONE, 1)
     assert (await store.agents.get("node-1")).offers[0].used == 0
@@ -115,13 +115,13 @@ async def test_a_program_that_went_with_its_node_runs_again(store: Store) -> Non
     assert kernels[0] != kernels[1]
     agent.seen.clear()
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("job")
     assert (view.status, view.reason, view.requeues) == (Status.ERROR, Reason.KERNEL_GONE, 1)
     assert view.result is Result.FAILED
 
 
-async def test_a_stop_during_the_pause_ends_it(store: Store) -> None:
+async def test_stop_during_backoff_ends_the_session(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(retries=5), actor="test")
@@ -132,8 +132,8 @@ async def test_a_stop_during_the_pause_ends_it(store: Store) -> None:
     assert await schedule(store) == 0
 
 
-async def test_only_failed_starts_of_this_run_are_held_against_an_agent(store: Store) -> None:
-    """node-1's port trouble in the first run does not keep the second run off it."""
+async def test_agents_are_avoided_only_for_failed_starts_of_this_run(store: Store) -> None:
+    """A failed start on node-1 in the first run does not exclude it from the second."""
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
@@ -152,7 +152,7 @@ async def test_only_failed_starts_of_this_run_are_held_against_an_agent(store: S
 @pytest.mark.parametrize(
     ("field", "value"), [("retries", 21), ("retries", -1), ("retry_backoff_s", 0), ("retry_backoff_s", 301)]
 )
-def test_impossible_retries_are_refused(field: str, value: int) -> None:
+def test_invalid_retries_are_rejected(field: str, value: int) -> None:
     with pytest.raises(ValidationError, match=field):
         job(**{field: value})
 
@@ -162,8 +162,8 @@ def test_only_batch_sessions_have_retries() -> None:
         job(type="interactive", retries=1)
 
 
-async def test_a_timeout_survives_managers_and_agents(store: Store, empty_database: str) -> None:
-    """The deadline is in the database: neither a new manager nor a new agent begins it anew."""
+async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, empty_database: str) -> None:
+    """The deadline is in the database, so neither a new manager nor a new agent restarts it."""
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(timeout_s=1.0), actor="test")
@@ -173,13 +173,13 @@ async def test_a_timeout_survives_managers_and_agents(store: Store, empty_databa
     async with Store(empty_database, SystemClock()) as second:
         again = FakeAgent(second, seen=agent.seen, incarnation="incarnation-2")
         await again.report()
-        await settle(second)
+        await reconcile_all(second)
         view = await second.sessions.get("job")
         assert (view.status, view.deadline_at) == (Status.RUNNING, deadline)
         async with asyncio.timeout(10):
             while view.status is Status.RUNNING:
                 await asyncio.sleep(0.05)
-                await settle(second)
+                await reconcile_all(second)
                 view = await second.sessions.get("job")
         assert (view.status, view.reason) == (Status.TERMINATING, Reason.TIMEOUT)
         await end(second, again, kernel, exit_code=-15)
@@ -187,7 +187,7 @@ async def test_a_timeout_survives_managers_and_agents(store: Store, empty_databa
         assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.FAILED, Reason.TIMEOUT)
 
 
-async def test_interactive_sessions_run_until_stopped_or_their_lifetime_is_over(store: Store) -> None:
+async def test_interactive_session_runs_until_stopped_or_its_maximum_lifetime(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(job(type="interactive"), actor="test")
@@ -201,7 +201,7 @@ async def test_interactive_sessions_run_until_stopped_or_their_lifetime_is_over(
     kernel = await run(store, agent)
     assert (await store.sessions.get("job")).deadline_at is not None
     await store.database.fetch("UPDATE sessions SET deadline_at = now() WHERE status = 'RUNNING'")
-    await settle(store)
+    await reconcile_all(store)
     await end(store, agent, kernel, exit_code=-15)
     view = await store.sessions.get("job")
     assert (view.status, view.reason) == (Status.TERMINATED, Reason.MAX_LIFETIME), "an end, no error"

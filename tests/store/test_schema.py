@@ -1,4 +1,4 @@
-"""The migrated schema, the Core metadata and the enums in the code are one."""
+"""The migrated schema, the Core metadata and the enums in the code agree."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _kept_in_migrations_only(difference: object) -> bool:
     return difference[0] in kinds or "alembic_version" in str(difference)  # type: ignore[index]
 
 
-async def test_the_database_allows_exactly_the_codes_values(store: Store) -> None:
+async def test_check_constraints_allow_exactly_the_enum_values(store: Store) -> None:
     rows = await store.database.fetch(
         "SELECT conrelid::regclass::text AS rel, pg_get_constraintdef(oid) AS def "
         "FROM pg_constraint WHERE contype = 'c'"
@@ -62,7 +62,7 @@ async def test_the_database_allows_exactly_the_codes_values(store: Store) -> Non
     assert allowed["agents", "status"] == set(AgentStatus)
 
 
-async def test_postgres_refuses_what_must_never_be(store: Store) -> None:
+async def test_postgres_refuses_invalid_counters(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     over = "UPDATE agent_slots SET used = capacity + 1"
@@ -72,7 +72,7 @@ async def test_postgres_refuses_what_must_never_be(store: Store) -> None:
         await store.database.fetch("UPDATE agent_slots SET used = -1")
 
 
-async def test_a_newer_schema_is_left_alone(empty_database: str) -> None:
+async def test_newer_schema_is_not_migrated(empty_database: str) -> None:
     await migrate(empty_database)
     connection = await asyncpg.connect(empty_database)
     await connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -89,12 +89,12 @@ async def test_a_newer_schema_is_left_alone(empty_database: str) -> None:
         ("postgresql://u:p@127.0.0.1:1/x", StoreUnavailable),
     ],
 )
-async def test_a_wrong_dsn_is_told(dsn: str, error: type[Exception]) -> None:
+async def test_wrong_dsn_is_reported(dsn: str, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"dsn|Postgres"):
         await migrate(dsn)
 
 
-async def test_wrong_password_is_told_without_showing_it(empty_database: str) -> None:
+async def test_wrong_password_is_reported_but_not_shown(empty_database: str) -> None:
     wrong = re.sub(r":[^:@/]+@", ":hunter2@", empty_database)
     with pytest.raises(StoreUnavailable) as caught:
         await migrate(wrong)
@@ -102,7 +102,7 @@ async def test_wrong_password_is_told_without_showing_it(empty_database: str) ->
     assert "manager.dsn" in str(caught.value)
 
 
-def test_every_statement_is_used_and_explained() -> None:
+def test_every_statement_is_used() -> None:
     source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
     checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "repair")}
     assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []

@@ -1,4 +1,4 @@
-"""A session's life through the real store: reports in, moves and history out, nothing leaked."""
+"""Session lifecycle in the store: reports in, transitions and history out, and no leaked allocations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.lifecycle import stop_session
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, schedule, settle, stop
+from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
 
 
 def spec(name: str = "s", **more: object) -> SessionSpec:
@@ -22,7 +22,7 @@ def spec(name: str = "s", **more: object) -> SessionSpec:
     return SessionSpec.model_validate(base | {"name": name} | more)
 
 
-async def story(store: Store, ref: str) -> list[str]:
+async def events(store: Store, ref: str) -> list[str]:
     entries = await store.sessions.history(ref)
     assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), "a history has no gaps"
     assert all(a.to_status == b.from_status for a, b in pairwise(entries))
@@ -38,43 +38,43 @@ async def used(store: Store, agent: str = "node-1") -> dict[str, int]:
 
 
 async def started(store: Store, agent: FakeAgent, **more: object) -> str:
-    """A RUNNING session's kernel id."""
+    """Create and run a session. Returns the id of its kernel."""
     await agent.report()
     made = await store.sessions.create(spec(**more), actor="test")
     assert await schedule(store) == 1
     kernel = made.kernels[0].id
     agent.see(kernel, ObservedState.RUNNING, **RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     return kernel
 
 
-async def test_a_batch_session_runs_and_succeeds(store: Store) -> None:
+async def test_batch_session_succeeds(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent)
     assert (await store.sessions.get("s")).status is Status.RUNNING
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
     agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.result, view.reason) == (Status.TERMINATED, Result.SUCCESS, Reason.EXIT_ZERO)
     assert await used(store) == {}
-    assert await story(store, "s") == ["created", "placed", "ready", "ended"]
+    assert await events(store, "s") == ["created", "placed", "ready", "ended"]
 
 
-async def test_a_failed_batch_session_keeps_code_and_log(store: Store) -> None:
+async def test_failed_batch_session_keeps_exit_code_and_log(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent)
     agent.see(kernel, ObservedState.EXITED, **FAILED)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.result) == (Status.TERMINATED, Result.FAILED)
     assert (view.kernels[0].exit_code, view.kernels[0].log_tail) == (1, "boom")
 
 
-async def test_a_failed_start_is_retried_on_another_agent_and_then_given_up(store: Store) -> None:
+async def test_failed_start_is_retried_on_other_agents_then_fails(store: Store) -> None:
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
@@ -87,15 +87,15 @@ async def test_a_failed_start_is_retried_on_another_agent_and_then_given_up(stor
         tried.append(kernel.agent_id)
         agents[str(kernel.agent_id)].see(kernel.id, ObservedState.EXITED, **FAILED)
         await agents[str(kernel.agent_id)].report()
-        await settle(store)
+        await reconcile_all(store)
     assert sorted(map(str, tried)) == ["node-1", "node-2"]
     view = await store.sessions.get("s")
     assert (view.status, view.reason, len(view.kernels)) == (Status.ERROR, Reason.EXIT_NONZERO, 2)
     assert await used(store, "node-1") == await used(store, "node-2") == {}
-    assert await story(store, "s") == ["created", "placed", "retry", "placed", "failed"]
+    assert await events(store, "s") == ["created", "placed", "retry", "placed", "failed"]
 
 
-async def test_a_retry_whose_last_untried_agent_is_gone_ends_with_the_reason(store: Store) -> None:
+async def test_retry_without_untried_agents_ends_with_the_reason(store: Store) -> None:
     agents = {name: FakeAgent(store, name) for name in ("node-1", "node-2")}
     for agent in agents.values():
         await agent.report()
@@ -105,17 +105,17 @@ async def test_a_retry_whose_last_untried_agent_is_gone_ends_with_the_reason(sto
     tried = str(kernel.agent_id)
     agents[tried].see(kernel.id, ObservedState.EXITED, **FAILED)
     await agents[tried].report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.PENDING
     await store.database.fetch("UPDATE agents SET status = 'SUSPECT' WHERE id <> $1", tried)
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.PENDING, "it may come back"
     await store.database.fetch("UPDATE agents SET status = 'LOST' WHERE id <> $1", tried)
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.EXIT_NONZERO)
     assert "no other agent is left to try" in view.detail
-    assert await story(store, "s") == ["created", "placed", "retry", "fail"]
+    assert await events(store, "s") == ["created", "placed", "retry", "fail"]
     assert await store.integrity.check() == []
 
 
@@ -131,7 +131,7 @@ async def test_stop_is_accepted_in_every_status(store: Store) -> None:
     assert await used(store) != {}, "devices are free only when the agent says that the kernel is gone"
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await stop(store, "runs", actor="me")
     assert (view.status, view.reason, view.result) == (
         Status.TERMINATED, Reason.USER_REQUESTED, Result.UNDEFINED,
@@ -139,27 +139,27 @@ async def test_stop_is_accepted_in_every_status(store: Store) -> None:
     assert await used(store) == {}
 
 
-async def test_a_kernel_stopped_before_its_agent_heard_of_it_ends(store: Store) -> None:
+async def test_kernel_stopped_before_its_orders_arrive_ends(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(spec(), actor="test")
     await schedule(store)
     await stop(store, "s", actor="me")
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.TERMINATING, "its orders may still be under way"
     agent.accepted = frozenset()
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.TERMINATED
 
 
-async def test_a_kernel_that_vanished_with_its_node_is_gone(store: Store) -> None:
+async def test_kernel_missing_after_a_node_reboot_is_gone(store: Store) -> None:
     agent = FakeAgent(store)
     await started(store, agent, type="interactive")
     agent.seen.clear()
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.KERNEL_GONE)
     assert await used(store) == {}
@@ -170,17 +170,17 @@ async def test_unknown_is_never_gone(store: Store) -> None:
     kernel = await started(store, agent)
     agent.see(kernel, ObservedState.UNKNOWN)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.RUNNING
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
 
-async def test_a_lost_agent_keeps_its_devices_until_it_is_heard(store: Store) -> None:
+async def test_allocations_of_a_lost_agent_stay_fenced_until_it_reports(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent, type="interactive")
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
     assert await store.agents.mark_silent(40, 120) == [("node-1", "LOST")]
-    await settle(store)
+    await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}, "fenced"
@@ -194,7 +194,7 @@ async def test_a_lost_agent_keeps_its_devices_until_it_is_heard(store: Store) ->
     assert await used(store) == {}
 
 
-async def test_deadlines_have_a_way_out(store: Store) -> None:
+async def test_every_deadline_ends_the_session(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     await store.sessions.create(spec(pending_timeout_s=0.001, resources={"cuda.device": 9}), actor="test")
@@ -203,19 +203,19 @@ async def test_deadlines_have_a_way_out(store: Store) -> None:
     await store.database.fetch(
         "UPDATE sessions SET deadline_at = now() - interval '1 s' WHERE deadline_at IS NOT NULL"
     )
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("s")).reason is Reason.PENDING_TIMEOUT
     late = await store.sessions.get("start")
     assert (late.status, late.reason) == (Status.TERMINATING, Reason.START_TIMEOUT)
     await store.database.fetch(
         "UPDATE sessions SET deadline_at = now() - interval '1 s' WHERE deadline_at IS NOT NULL"
     )
-    await settle(store)
+    await reconcile_all(store)
     assert (await store.sessions.get("start")).status is Status.ERROR
     assert await used(store) != {}, "given up is not gone: its devices stay fenced"
 
 
-async def test_holds_say_why_and_never_place_twice(store: Store) -> None:
+async def test_hold_has_a_reason_and_placement_is_not_repeated(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
     await agent.report()
     for n in range(3):
@@ -229,7 +229,7 @@ async def test_holds_say_why_and_never_place_twice(store: Store) -> None:
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
 
 
-async def test_a_stale_term_places_nothing(store: Store) -> None:
+async def test_stale_term_places_nothing(store: Store) -> None:
     await FakeAgent(store).report()
     await store.sessions.create(spec(), actor="test")
     term = await store.leases.acquire("old", 60)
@@ -268,7 +268,7 @@ async def test_names_pages_and_wrong_input(store: Store) -> None:
     assert len(cancelled.items) == 1
 
 
-async def test_of_two_moves_at_once_exactly_one_is_told_that_it_was_made(store: Store) -> None:
+async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> None:
     await FakeAgent(store).report()
     for n in range(10):
         name = f"race-{n}"
@@ -282,5 +282,5 @@ async def test_of_two_moves_at_once_exactly_one_is_told_that_it_was_made(store: 
         assert last.actor == ("one", "two", "three")[told.index(True)]
         agent_id = (await store.sessions.get(name)).kernels[0].agent_id
         assert agent_id is not None
-        await store.reports.apply(FakeAgent(store).whole(), frozenset())
-        await settle(store)
+        await store.reports.apply(FakeAgent(store).full_report(), frozenset())
+        await reconcile_all(store)

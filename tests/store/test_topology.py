@@ -1,4 +1,4 @@
-"""Which devices lie near each other, from an agent's report to the planner and to people."""
+"""Topology of devices, from the agent's report to the planner and the views."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ OFFERS = (
 
 
 def with_offers(agent: FakeAgent, *offers: SlotOffer) -> Report:
-    whole = agent.whole()
-    return replace(whole, info=replace(whole.info, offers=offers))
+    report = agent.full_report()
+    return replace(report, info=replace(report.info, offers=offers))
 
 
-async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
+async def test_planner_sees_the_reported_topology(store: Store) -> None:
     agent = FakeAgent(store)
     await store.reports.apply(with_offers(agent, *OFFERS), None)
     (seen,) = (await store.scheduling.snapshot("default")).agents
@@ -66,7 +66,7 @@ async def test_the_planner_knows_what_lies_near_what(store: Store) -> None:
     [({"cuda.device": 2}, {"GPU-1", "GPU-3"}), ({"cuda-1g10gb.device": 1}, {"MIG-0"})],
     ids=["linked ones", "a slice"],
 )
-async def test_devices_that_lie_near_each_other_are_given_together(
+async def test_connected_devices_are_allocated_together(
     store: Store, resources: dict[str, str | int | float], devices: set[str]
 ) -> None:
     await store.reports.apply(with_offers(FakeAgent(store), *OFFERS), None)

@@ -1,4 +1,4 @@
-"""What is used, in Postgres: only by whom it is, once, and not for ever."""
+"""Resource usage in Postgres: accepted only from the kernel's agent, stored once, rolled up and deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, Usage
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 
-from .conftest import RUNNING, FakeAgent, schedule, settle
+from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
 
 USED = Use(cpu=1500, memory=2**30, rx=None, tx=7, gpu=300, gpu_memory=5)
 
@@ -28,7 +28,7 @@ async def running(store: Store, agent: FakeAgent, name: str) -> KernelId:
     kernel = (await store.sessions.get(made.id)).kernels[0]
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     return KernelId(kernel.id)
 
 
@@ -37,7 +37,7 @@ def report(agent: FakeAgent, *kernels: tuple[str, Use], **more: Any) -> UsageRep
     return UsageReport(AgentId(agent.name), agent.incarnation, 4000, 2**31, uses, **more)
 
 
-async def test_the_newest_values(store: Store) -> None:
+async def test_newest_values_are_stored(store: Store) -> None:
     one, other = FakeAgent(store), FakeAgent(store, "node-2", gpus=1)
     await one.report()
     first = await running(store, one, "first")
@@ -74,7 +74,7 @@ async def test_the_newest_values(store: Store) -> None:
         await store.usage.of_session("third")
 
 
-async def test_nobody_speaks_for_another(store: Store) -> None:
+async def test_usage_of_another_agents_kernels_is_ignored(store: Store) -> None:
     mine, stranger = FakeAgent(store), FakeAgent(store, "node-2")
     await mine.report()
     kernel = await running(store, mine, "job")
@@ -90,7 +90,7 @@ async def test_nobody_speaks_for_another(store: Store) -> None:
     assert await spans(store) == []
 
 
-async def test_what_nobody_can_have_measured_costs_the_others_nothing(store: Store) -> None:
+async def test_implausible_values_do_not_affect_others(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     kernel = await running(store, agent, "job")
@@ -127,7 +127,7 @@ async def spans(store: Store) -> list[Any]:
     return list(await store.database.fetch("SELECT * FROM kernel_usage_spans ORDER BY seconds, at"))
 
 
-async def test_minutes_come_once_and_become_hours(store: Store) -> None:
+async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     kernel = await running(store, agent, "job")
@@ -174,7 +174,7 @@ async def test_minutes_come_once_and_become_hours(store: Store) -> None:
     assert await spans(store) == []
 
 
-async def test_top(store: Store) -> None:
+async def test_top_sessions_and_agents(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     kernels = {name: await running(store, agent, name) for name in ("a", "b", "c", "silent")}
@@ -194,7 +194,7 @@ async def test_top(store: Store) -> None:
     # Whatever has ended is not there, and what it used goes with it.
     agent.see(kernels["b"], ObservedState.EXITED, exit_code=0)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     assert await names("cpu") == "ca"
     await store.database.fetch(
         "UPDATE sessions SET status_since = now() - interval '31 days' WHERE name = 'b'"

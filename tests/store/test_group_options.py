@@ -1,4 +1,4 @@
-"""How a resource group schedules: kept in Postgres, followed by the next pass, remembered between leaders."""
+"""Options of resource groups: stored in Postgres, applied by the next pass, kept across leaders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, FakeAgent, settle, stop
+from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, stop
 
 
 async def tick(store: Store) -> None:
@@ -38,7 +38,7 @@ async def agent_of(store: Store, name: str) -> str | None:
     return (await store.sessions.get(name)).kernels[-1].agent_id
 
 
-async def test_a_changed_option_is_followed_at_once(store: Store) -> None:
+async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
     for name in ("a", "b"):
         await FakeAgent(store, name, gpus=2).report()
     await store.groups.put("default", GroupOptions(agent_selection="dispersed"), actor="t")
@@ -52,7 +52,7 @@ async def test_a_changed_option_is_followed_at_once(store: Store) -> None:
     assert (await store.sessions.get("s3")).status is Status.SCHEDULED
 
 
-async def test_round_robin_goes_on_with_the_next_leader(store: Store, empty_database: str) -> None:
+async def test_round_robin_continues_with_the_next_leader(store: Store, empty_database: str) -> None:
     await store.groups.put("default", GroupOptions(agent_selection="round-robin"), actor="t")
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
@@ -65,7 +65,7 @@ async def test_round_robin_goes_on_with_the_next_leader(store: Store, empty_data
     assert chosen == ["a", "b", "c", "a", "b", "c"]
 
 
-async def test_a_deposed_leader_moves_no_cursor(store: Store) -> None:
+async def test_deposed_leader_does_not_save_cursors(store: Store) -> None:
     term = await store.leases.acquire("one", 60)
     assert term is not None
     await store.groups.save_cursors("default", {"": "a"}, term)  # type: ignore[dict-item]
@@ -73,7 +73,7 @@ async def test_a_deposed_leader_moves_no_cursor(store: Store) -> None:
     assert await store.groups.cursors("default") == {"": "a"}
 
 
-async def test_how_often_the_head_was_overtaken_is_kept(store: Store) -> None:
+async def test_bypass_count_is_stored(store: Store) -> None:
     await store.groups.put("default", GroupOptions(hol="skip", max_bypasses=2), actor="t")
     await FakeAgent(store, "a", gpus=2).report()
     await add(store, "first")
@@ -87,7 +87,7 @@ async def test_how_often_the_head_was_overtaken_is_kept(store: Store) -> None:
     assert (await store.scheduling.snapshot("default")).pending[0].bypassed == 1
 
 
-async def test_what_reserves_room_is_named(store: Store) -> None:
+async def test_hold_names_the_session_with_the_reservation(store: Store) -> None:
     await FakeAgent(store, "a", gpus=2).report()
     await add(store, "first")
     await tick(store)
@@ -101,7 +101,7 @@ async def test_what_reserves_room_is_named(store: Store) -> None:
     assert (await store.sessions.get("large")).id in hold.text
 
 
-async def test_the_options_of_a_newer_manager_stop_their_group_only(store: Store) -> None:
+async def test_unknown_options_stop_only_their_group(store: Store) -> None:
     await store.groups.put("other", GroupOptions(), actor="t")
     await add(store, "here")
     await add(store, "there", resource_group="other")
@@ -113,7 +113,7 @@ async def test_the_options_of_a_newer_manager_stop_their_group_only(store: Store
 
 
 @pytest.mark.parametrize("options", [GroupOptions(), GroupOptions(strategy="drf", weights={"ann": 2})])
-def test_options_mean_the_same_to_the_planner(options: GroupOptions) -> None:
+def test_options_round_trip_through_the_policy(options: GroupOptions) -> None:
     policy = policy_of(options)
     assert (policy.max_skip_age, policy.preemption) == (3_600_000_000, None)
     assert (policy.strategy, policy.weights, policy.hol) == (options.strategy, options.weights, "backfill")
@@ -126,8 +126,8 @@ def micros(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000)
 
 
-async def test_backfill_goes_by_real_ends(store: Store) -> None:
-    """The head gets its room when the longest that runs there has ended; who is shorter goes before it."""
+async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> None:
+    """The head of the queue starts when the last running kernel has ended; shorter ones may go first."""
     agent = FakeAgent(store, "a", gpus=2)
     await agent.report()
     await add(store, "runs", timeout_s=600, stop_grace_s=10)
@@ -135,7 +135,7 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
     kernel = (await store.sessions.get("runs")).kernels[0].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     await add(store, "large", resources={"cuda.device": 2})
     await add(store, "endless")
     await add(store, "too-long", timeout_s=700)
@@ -158,7 +158,7 @@ async def test_backfill_goes_by_real_ends(store: Store) -> None:
     assert abs(placed - micros(short.status_since) - 70_000_000) < 1_000
 
 
-async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> None:
+async def test_stopping_kernel_is_expected_to_end_after_its_grace_period(store: Store) -> None:
     agent = FakeAgent(store, "a")
     await agent.report()
     await add(store, "runs", type="interactive", stop_grace_s=20, priority=3, preemptible=False)
@@ -180,7 +180,7 @@ async def test_what_is_being_stopped_is_gone_after_its_grace(store: Store) -> No
     assert (running.ends_at, running.terminating) == (micros(stopped) + 20_000_000, True)
 
 
-async def test_replicas_are_spread_or_packed_as_the_group_says(store: Store) -> None:
+async def test_replicas_are_spread_or_packed_by_group_option(store: Store) -> None:
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
     for how, nodes in (("spread", 3), ("pack", 1)):
@@ -194,7 +194,7 @@ async def test_replicas_are_spread_or_packed_as_the_group_says(store: Store) -> 
         assert len({await agent_of(store, f"{how}-{n}") for n in range(3)}) == nodes
 
 
-async def test_what_runs_is_read_only_while_somebody_waits_for_room(store: Store) -> None:
+async def test_running_kernels_are_read_only_while_a_session_waits_for_capacity(store: Store) -> None:
     await FakeAgent(store, "a", gpus=1).report()
     await add(store, "runs")
     await tick(store)
@@ -204,12 +204,12 @@ async def test_what_runs_is_read_only_while_somebody_waits_for_room(store: Store
     assert store.scheduling.includes_running("default")
 
 
-async def test_whom_containers_run_as_is_told_with_the_orders(store: Store) -> None:
+async def test_orders_contain_the_container_user(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await tick(store)
-    agent_id = agent.whole().info.agent_id
+    agent_id = agent.full_report().info.agent_id
     [plain] = await store.orders.of(agent_id)
     assert (plain.session_id, plain.container_user) == (made.id, "")
     await store.groups.put("default", GroupOptions(container_user="1000:1000"), actor="t")

@@ -1,4 +1,4 @@
-"""What a manager does with a report of an agent that has attached to another one meanwhile: nothing."""
+"""Stream fencing: a report through an older stream of an agent changes nothing."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from moorage.manager.store import ReportRefused, Store
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
-from .conftest import FakeAgent, schedule, settle
+from .conftest import FakeAgent, reconcile_all, schedule
 
 
 @pytest_asyncio.fixture
 async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
-    """A second manager's."""
+    """The store of a second manager."""
     async with Store(empty_database, SystemClock()) as made:
         yield made
 
 
 async def running(store: Store, agent: FakeAgent) -> KernelId:
-    """A session on the agent, seen through its newest stream."""
+    """A running session on the agent, reported through its newest stream."""
     made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await agent.report()
-    await settle(store)
+    await reconcile_all(store)
     return KernelId(made.kernels[0].id)
 
 
@@ -47,14 +47,12 @@ async def used(store: Store) -> int:
 
 
 @pytest.mark.parametrize("known_here", [True, False], ids=["its own stream", "a stream it never heard of"])
-async def test_a_report_that_comes_late_takes_no_kernel_for_gone(
-    store: Store, other: Store, known_here: bool
-) -> None:
+async def test_late_report_does_not_end_kernels(store: Store, other: Store, known_here: bool) -> None:
     agent = FakeAgent(store, stream=1)
-    late = agent.whole()
+    late = agent.full_report()
     if known_here:
         await agent.report()
-    agent.dial(other)
+    agent.reconnect(other)
     await agent.report()
     kernel = await running(other, agent)
     with pytest.raises(ReportRefused) as caught:
@@ -63,11 +61,11 @@ async def test_a_report_that_comes_late_takes_no_kernel_for_gone(
     assert await status(store, kernel) == Status.RUNNING
 
 
-async def test_an_older_stream_frees_nothing(store: Store, other: Store) -> None:
+async def test_older_stream_releases_nothing(store: Store, other: Store) -> None:
     agent = FakeAgent(store, stream=1, accepted=frozenset())
     await agent.report()
-    late = agent.whole()
-    agent.dial(other)
+    late = agent.full_report()
+    agent.reconnect(other)
     await agent.report()
     kernel = await running(other, agent)
     held = await used(store)
@@ -82,11 +80,11 @@ async def test_an_older_stream_frees_nothing(store: Store, other: Store) -> None
     assert await used(store) == 0, "the newest stream does"
 
 
-async def test_heartbeats_of_an_older_stream_keep_nobody_alive(store: Store, other: Store) -> None:
+async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(store: Store, other: Store) -> None:
     agent = FakeAgent(store, stream=1)
     await agent.report()
-    late = agent.whole()
-    agent.dial(other)
+    late = agent.full_report()
+    agent.reconnect(other)
     await agent.report()
     await store.database.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
     assert await store.reports.apply(late, None) == 0, "unchanged, so it is only kept as a heartbeat"
@@ -100,48 +98,48 @@ async def test_heartbeats_of_an_older_stream_keep_nobody_alive(store: Store, oth
     assert (await store.agents.get(agent.name)).status is AgentStatus.ALIVE
 
 
-async def test_the_same_words_through_a_new_stream_are_no_repetition(store: Store, other: Store) -> None:
-    """There and back again: what this manager took in before the agent left it says nothing about now."""
+async def test_equal_report_through_a_new_stream_is_applied(store: Store, other: Store) -> None:
+    """The agent went to another manager and back: the last report here does not describe the present."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
-    agent.dial(other)
+    agent.reconnect(other)
     await agent.report()
     kernel = await running(other, agent)
     agent.seen.clear()  # it is gone, so the report is word for word the one before
-    agent.dial(store)
+    agent.reconnect(store)
     assert await agent.report() == 1
     assert await status(store, kernel) == Status.ERROR
 
 
-async def test_an_inventory_of_an_older_stream_is_not_written(store: Store, other: Store) -> None:
+async def test_inventory_of_an_older_stream_is_not_written(store: Store, other: Store) -> None:
     agent = FakeAgent(store, gpus=2, stream=1)
     await agent.report()
     agent.gpus = 0
-    late = agent.whole()
+    late = agent.full_report()
     agent.gpus = 2
-    agent.dial(other)
+    agent.reconnect(other)
     await agent.report()
     with pytest.raises(ReportRefused):
         await store.reports.apply(late, None)
     assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
-async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_more(
+async def test_stream_replaced_between_two_statements_changes_nothing(
     store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look at its kernels still found it the newest; what it would write about them comes too late."""
+    """The stream was the newest when its kernels were read, and is not when they are written."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     kernel = await running(store, agent)
     agent.seen.clear()
-    late = agent.whole()
+    late = agent.full_report()
     fetch = DedicatedConnection.fetch
 
     async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         rows = await fetch(connection, sql, *args)
         if sql == SQL["agent_touch"] and agent.store is store:
             agent.see(kernel, ObservedState.RUNNING, port=21000)
-            agent.dial(other)
+            agent.reconnect(other)
             await agent.report()
         return rows
 
@@ -153,20 +151,20 @@ async def test_a_stream_that_is_replaced_between_two_statements_changes_nothing_
     assert await used(store) == held
 
 
-async def test_a_process_that_was_replaced_is_told_so_by_every_manager(store: Store, other: Store) -> None:
+async def test_every_manager_refuses_a_replaced_process(store: Store, other: Store) -> None:
     agent = FakeAgent(store, stream=1)
     await agent.report()
     newer = FakeAgent(other, stream=2**40, incarnation="incarnation-2")
     await newer.report()
     for which in (store, other):
-        agent.dial(which)
+        agent.reconnect(which)
         with pytest.raises(ReportRefused, match=r"agent\.id") as caught:
             await agent.report()
         assert not caught.value.passing
 
 
-async def test_an_agent_that_does_not_count_its_streams_is_heard(store: Store, other: Store) -> None:
-    """One of a version that does not: as before."""
+async def test_agent_without_stream_numbers_is_accepted(store: Store, other: Store) -> None:
+    """As of agents of an earlier version."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     agent.stream, agent.incarnation = 0, "older-version"
