@@ -186,7 +186,7 @@ def broken(how: str) -> Any:
     ("how", "messages"),
     [
         ("raises", "mine raised ValueError: no idea"),
-        ("loops", "mine executed fields than 200000 lines without a choice"),
+        ("loops", "mine executed more than 200000 lines without a choice"),
         ("none", "mine chose none of 2 agents"),
         ("nonsense", "mine chose 17, which is not one of 2 candidates"),
         ("missing", "there is no agent selector 'mine' (entry point moorage.agent_selectors)"),
