@@ -85,7 +85,7 @@ async def input_pieces() -> AsyncIterator[bytes]:
             except BlockingIOError:
                 data = None
             except OSError:
-                data = b""  # the terminal is gone
+                data = b""  # the terminal was closed
             if data == b"":
                 return
             if data:

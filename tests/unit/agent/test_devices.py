@@ -123,7 +123,7 @@ def test_unreleased_memory_is_described() -> None:
 
 
 class Node:
-    """DeviceManager whose memory use changes with each measurement."""
+    """A node with a device meter that returns the given measurements in turn."""
 
     def __init__(self, *measurements: dict[DeviceId, DeviceMeasurement]) -> None:
         self.measurements, self.kernels = list(measurements), list[KernelProcesses]()

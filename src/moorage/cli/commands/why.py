@@ -41,9 +41,7 @@ def print_explanation(
 ) -> None:
     """Print why a session waits, or would wait. ``is_pending``: whether the planner evaluated it."""
     output.print_facts(out, [("why" if is_pending else "", view.text)])
-    output.print_facts(
-        out, [("met" if one.met else "NOT MET", f"{one.kind}: {one.text}") for one in view.conditions]
-    )
+    output.print_facts(out, [("met" if c.met else "NOT MET", f"{c.kind}: {c.text}") for c in view.conditions])
     output.print_facts(out, [("agents", line) for line in view.refusals])
     output.print_facts(out, [("fenced", line) for line in view.fenced])
     queue = f"position {view.position} of {view.waiting} waiting for capacity" if view.position else ""

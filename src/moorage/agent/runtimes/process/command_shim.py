@@ -36,8 +36,8 @@ def _prctl_set(option: int, value: int | bytes) -> None:
 
 
 def _stat_fields(pid: str) -> list[str]:
-    """Fields of ``/proc/PID/stat`` after the program name: state, parent, ...; empty if the process is
-    gone."""
+    """Fields of ``/proc/PID/stat`` after the program name: state, parent, ...; empty if the process has
+    ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -15,7 +15,7 @@ a start (decision 15).
 * It forwards SIGTERM to the main program, and kills everything after the grace period (the file ``grace`` in
   STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which shortens a stop.
 * It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the machine
-  the processes are gone too, and the boot id in ``pids`` reveals that.
+  the processes have ended too, and the boot id in ``pids`` reveals that.
 """
 
 from __future__ import annotations
