@@ -285,7 +285,7 @@ async def test_slow_reader_slows_a_tunnel_down(tmp_path):
 
             sending = asyncio.create_task(send())
             done, _ = await asyncio.wait([sending], timeout=1.5)
-            assert not done, "128 MiB were buffered somewhere"
+            assert not done, "128 MiB were buffered on the way"
             resume.set()
             assert await asyncio.wait_for(reader.read(), 30) == b"all"
             await sending

@@ -74,9 +74,9 @@ async def test_api_keys(tmp_path):
 
 
 async def raw(client, *parts: bytes, then_close: bool = False) -> tuple[bytes, bytes]:
-    """Send ``parts`` and read until the proxy closes: the head and the body of its answer.
+    """Send ``parts`` and read until the proxy closes: the head and the body of its response.
 
-    Sends everything before it reads anything, as simple clients do.
+    Sends the complete request before it reads, as simple clients do.
     """
 
     def exchange() -> bytes:

@@ -1,4 +1,4 @@
-"""The grammar of the command line, checked on the whole command tree."""
+"""Grammar of the command line, checked on the complete command tree."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_options_that_take_a_span_of_time_take_durations() -> None:
 
 
 @pytest.mark.parametrize("value", ["90", "soon", "1h90", "-5m"])
-def test_a_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value: str) -> None:
+def test_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value: str) -> None:
     result = moorage("run", f"--timeout={value}", "--", "true")
     assert result.exit_code == 2
     assert "--timeout" in result.stderr
@@ -100,7 +100,7 @@ def test_a_malformed_duration_names_the_option_and_the_grammar(moorage: Run, val
     assert f"{value!r} is not a duration: write it like 90s, 10m, 1h30m or 7d" in result.stderr
 
 
-def test_a_noun_alone_lists(moorage: Run) -> None:
+def test_noun_without_a_verb_lists(moorage: Run) -> None:
     for noun in ("agents", "groups", "keys", "quotas", "sessions", "endpoints"):
         alone, listed = moorage(noun, "-o", "json"), moorage(noun, "ls", "-o", "json")
         assert (alone.exit_code, alone.stdout) == (0, listed.stdout)

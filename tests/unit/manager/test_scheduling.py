@@ -165,7 +165,7 @@ def test_agent_selection(
         ((1000, 500, 300), {"cuda.shares": 400}, [("1", 400)]),
         ((1000, 500, 300), {"cuda.shares": 600}, [("0", 600)]),
         ((1000, 1000), {"cuda.shares": 1000}, [("0", 1000)]),
-        # More shares than a device has: whole devices and a fraction of one fields.
+        # More shares than a device has: whole devices and a fraction of one more.
         ((1000, 1000, 600), {"cuda.shares": 1500}, [("0", 1000), ("2", 500)]),
         ((1000, 1000, 400), {"cuda.device": 1, "cuda.shares": 500}, [("0", 1000), ("1", 500)]),
         ((1000,) * 12, {"cuda.device": 11}, [(str(i), 1000) for i in range(11)]),

@@ -49,7 +49,7 @@ def test_exit(simulated: SimulatedKernel, expected: tuple[float, int | None]) ->
     assert exit_of(simulated) == expected
 
 
-def test_it_runs_after_its_start_time() -> None:
+def test_kernel_runs_after_its_start_time() -> None:
     simulated = kernel()
     simulated.advance(100.9)
     assert (simulated.state, simulated.next_change) == (S.CREATING, 101)
