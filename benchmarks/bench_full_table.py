@@ -1,11 +1,10 @@
-"""Do sessions that have ended slow down what looks at those that live?
+"""Cost of reading live sessions in a table with many ended ones.
 
     python benchmarks/bench_full_table.py [--finished 100000]
 
-Times a scheduling pass's reads, the lifekeeper's look, the routes, and three listings, with a hundred live
-sessions: first in a table without others, then with so many that have ended, in one run on one Postgres.
-Prints medians and their ratio, and the plans of the statements with the full table (also written beside the
-JSON).
+Times the reads of a scheduling pass, of the session controller and of the route feed, and three listings,
+with a hundred live sessions: first in a table without others, then with many ended sessions. Prints the
+medians with their ratio, and the query plans with the full table, which are also written beside the JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.store.queries import SQL
 
 HERE = Path(__file__).parent
-LIVE_ONES = 100
+LIVE_SESSIONS = 100
 TIMES = 30
 PLANNED: dict[str, tuple[Any, ...]] = {
     "groups_pending": (),
@@ -45,37 +44,37 @@ LISTING = (
     "'CANCELLED', 'ERROR') ORDER BY created_at DESC, id DESC LIMIT 51"
 )
 FINISHED = """
-WITH made AS (
+WITH created AS (
     INSERT INTO sessions (id, name, type, status, result, resource_group, priority, spec, slots, created_by,
                           owner, created_at, status_since, revision)
     SELECT gen_random_uuid(), 'old-' || n, 'batch', 'TERMINATED', 'SUCCESS', 'default', 10, $2::jsonb,
            '{"cpu": 1000}', 'bench', 'bench', now() - n * interval '1 s', now() - n * interval '1 s', 4
     FROM generate_series(1, $1) AS n RETURNING id
-), kerneled AS (
+), kernels_added AS (
     INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret)
-    SELECT gen_random_uuid(), id, 1, 'TERMINATED', 'old', 's' FROM made
+    SELECT gen_random_uuid(), id, 1, 'TERMINATED', 'old', 's' FROM created
 )
 INSERT INTO session_history (session_id, revision, event, to_status, actor)
-SELECT id, r, 'moved', 'TERMINATED', 'bench' FROM made, generate_series(1, 4) AS r
+SELECT id, r, 'moved', 'TERMINATED', 'bench' FROM created, generate_series(1, 4) AS r
 """
 
 
 async def times(store: Store) -> dict[str, float]:
-    """Milliseconds of each look, medians."""
-    looks: dict[str, Callable[[], Awaitable[object]]] = {
-        "pass: which groups, which sessions, which agents": lambda: _pass(store),
-        "lifekeeper: a look at everything": store.lifecycle.unsettled,
+    """The median duration of each read in milliseconds."""
+    reads: dict[str, Callable[[], Awaitable[object]]] = {
+        "scheduling pass: groups, sessions, agents": lambda: _pass(store),
+        "session controller: full scan": store.lifecycle.unsettled,
         "routes": store.routes.table,
         "listing: newest 50": lambda: store.sessions.page(limit=50),
-        "listing: the live ones": lambda: store.sessions.page(statuses=frozenset(LIVE), limit=50),
+        "listing: live sessions": lambda: store.sessions.page(statuses=frozenset(LIVE), limit=50),
         "listing: by name": lambda: store.sessions.page(name="live-7", limit=50),
     }
     found = {}
-    for name, look in looks.items():
+    for name, read in reads.items():
         seconds = []
         for _ in range(TIMES):
             start = time.perf_counter()
-            await look()
+            await read()
             seconds.append(time.perf_counter() - start)
         found[name] = 1000 * median(seconds)
     return found
@@ -100,7 +99,7 @@ async def measure(finished: int) -> tuple[dict[str, Any], str]:
                 "runtimes, engines) VALUES ('old', 'default', 'LOST', 'x', '', '', '', '{}', '{}')"
             )
             async with Store(postgres.dsn, SystemClock()) as store:
-                for n in range(LIVE_ONES):
+                for n in range(LIVE_SESSIONS):
                     await store.sessions.create(SessionSpec(name=f"live-{n}", command=["x"]), actor="bench")
                 empty = await times(store)
                 await plain.execute(
@@ -108,11 +107,13 @@ async def measure(finished: int) -> tuple[dict[str, Any], str]:
                 )
                 await plain.execute("ANALYZE")
                 full = await times(store)
-            await plain.execute("SET enable_seqscan = off; SET random_page_cost = 1.1")  # as the store's own
+            await plain.execute(
+                "SET enable_seqscan = off; SET random_page_cost = 1.1"
+            )  # as on the store's connections
             plans = []
             for name, args in PLANNED.items():
                 plans += [f"-- {name}", *await _plan(plain, SQL[name], args), ""]
-            plans += ["-- listing: the live ones", *await _plan(plain, LISTING, ())]
+            plans += ["-- listing: live sessions", *await _plan(plain, LISTING, ())]
             await plain.close()
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -125,26 +126,25 @@ async def _plan(connection: asyncpg.Connection, sql: str, args: tuple[Any, ...])
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Looks at live sessions, with many that have ended beside them."
-    )
+    parser = argparse.ArgumentParser(description="Time reads of live sessions beside many ended ones.")
     parser.add_argument("--finished", type=int, default=100_000)
     parser.add_argument("--json", type=Path, default=HERE / "results" / "full_table.json")
-    parser.add_argument("--check", action="store_true", help="fail where a look takes three times as long")
+    parser.add_argument("--check", action="store_true", help="fail if a read takes three times as long")
     options = parser.parse_args()
     about = machine()
     found, plans = await measure(options.finished)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"machine": about, "finished": options.finished} | found, indent=1))
     options.json.with_suffix(".plans.txt").write_text(plans + "\n")
-    print(f"| look | ms, {LIVE_ONES} live | ms, and {options.finished} ended | ratio |\n|---|---:|---:|---:|")
+    print(f"| read | ms, {LIVE_SESSIONS} live | ms, with {options.finished} ended | ratio |")
+    print("|---|---:|---:|---:|")
     for name, before in found["empty_ms"].items():
         after = found["full_ms"][name]
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
     print(f"\n{plans}\n\n{machine_line(about)}")
     slow = [n for n, ms in found["empty_ms"].items() if found["full_ms"][n] > 3 * ms + 1]
     if options.check and slow:
-        sys.exit(f"slowed down by sessions that have ended: {', '.join(slow)}")
+        sys.exit(f"slowed down by ended sessions: {', '.join(slow)}")
 
 
 if __name__ == "__main__":

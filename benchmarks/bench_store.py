@@ -1,13 +1,16 @@
-"""Each write of the store, at speed, against the same by pgbench and as it is usually built.
+"""Throughput of each write of the store, compared with pgbench and with one transaction per step.
 
     python benchmarks/bench_store.py [--n 2000] [--rounds 3]
 
-In each round N sessions go through create, place, observe (RUNNING), move, and observe of their end
-(release) by three ways in turn, on one database of a durable Postgres that the benchmark starts: the store's
-own methods under 64 callers at once; pgbench with prepared single-row statements on 8 connections (where one
-row can be written again and again: create and move); and one transaction per step, statement by statement,
-by plain asyncpg on 8 connections (``naive.py``). Prints operations a second with the ratios; medians of the
-rounds.
+The benchmark starts a durable Postgres. In each round, N sessions pass through five steps: create, place,
+observe (RUNNING), move (a transition), and release (observe their end). Three implementations take turns:
+
+* the store's methods, called by 64 concurrent callers
+* pgbench with prepared single-row statements on 8 connections, for steps that can be repeated on one row
+  (create and move)
+* ``naive.py``: one transaction per session and step over plain asyncpg, on 8 connections
+
+Prints operations per second and their ratios, as medians of the rounds.
 """
 
 from __future__ import annotations
@@ -49,17 +52,17 @@ T = TypeVar("T")
 PGBENCH = {
     "create": """
 \\set n random(1, 9000000000)
-WITH made AS (
+WITH created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner)
     VALUES (gen_random_uuid(), gen_random_uuid()::text, 'batch', 'PENDING', 'default', 10, '@SPEC@',
             '@SLOTS@', 'pgbench', 'pgbench')
     RETURNING id
-), kerneled AS (
+), kernels_added AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
-    SELECT gen_random_uuid(), id, 1, 'PENDING', 'secret' FROM made
+    SELECT gen_random_uuid(), id, 1, 'PENDING', 'secret' FROM created
 )
 INSERT INTO session_history (session_id, revision, event, to_status, actor)
-SELECT id, 1, 'created', 'PENDING', 'pgbench' FROM made;
+SELECT id, 1, 'created', 'PENDING', 'pgbench' FROM created;
 """,
     "move": """
 \\set n random(1, @ROWS@)
@@ -74,7 +77,7 @@ SELECT id, revision, 'ready', 'SCHEDULED', 'RUNNING', 'pgbench' FROM moved ON CO
 
 
 async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]], callers: int) -> float:
-    """Seconds for ``work`` on all items by so many callers, each with its next item when the last is done."""
+    """Seconds that ``callers`` concurrent callers take for ``work`` on all items."""
     waiting = list(reversed(items))
 
     async def one() -> None:
@@ -86,7 +89,7 @@ async def each(items: Sequence[T], work: Callable[[T], Awaitable[object]], calle
     return time.perf_counter() - start
 
 
-class Ours:
+class StoreWrites:
     """The store's own methods."""
 
     def __init__(self, store: Store, term: int) -> None:
@@ -118,18 +121,18 @@ class Ours:
         where = {kernel: self._agents[i % AGENTS] for i, (_, kernel) in enumerate(made)}
         takes = tuple(Allocation(slot, DeviceId(""), amount) for slot, amount in TAKES.items())
         places = [Place(session, kernel, 1, where[kernel], takes) for session, kernel in made]
-        # As a pass does: all that were planned together.
+        # As a scheduling pass: many placements in one call.
         passes = [places[i : i + 200] for i in range(0, n, 200)]
         seconds["place"] = await each(passes, lambda p: store.scheduling.place(p, self._term), 1)
-        looks = [
+        observations = [
             (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
         ]
-        seconds["observe"] = await each(looks, lambda look: self._see(*look), CALLERS)
+        seconds["observe"] = await each(observations, lambda seen: self._see(*seen), CALLERS)
         moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
         seconds["move"] = await each(moves, store.lifecycle.apply, CALLERS)
         ends = [
             (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))
-            for a, o in looks
+            for a, o in observations
         ]
         seconds["release"] = await each(ends, lambda end: self._see(*end), CALLERS)
         for seen in self._seen.values():
@@ -138,7 +141,7 @@ class Ours:
 
 
 async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
-    """The same five steps, a transaction for each session and step."""
+    """The same five steps, with one transaction per session and step."""
     naive, seconds = Naive(dsn, postgres), {}
     pool = [await asyncpg.connect(dsn) for _ in range(8)]
     await naive.prepare(pool[0])
@@ -171,7 +174,7 @@ async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
 
 
 def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> float:
-    """Transactions a second; 0 where pgbench is not installed."""
+    """Transactions per second; 0 if pgbench is not installed."""
     program = shutil.which("pgbench") or next(
         map(str, Path("/usr/lib/postgresql").glob("*/bin/pgbench")), None
     )
@@ -179,7 +182,7 @@ def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> fl
         return 0.0
     script = PGBENCH[step].replace("@ROWS@", str(rows)).replace("@SPEC@", SPEC.model_dump_json())
     file = directory / f"{step}.sql"
-    # A colon in JSON would be read as a variable of pgbench.
+    # A space after each colon, which pgbench would otherwise read as the start of a variable.
     file.write_text(re.sub(r'":', '": ', script.replace("@SLOTS@", json.dumps(TAKES))))
     command = [
         program,
@@ -196,15 +199,15 @@ def pgbench(dsn: str, step: str, rows: int, seconds: int, directory: Path) -> fl
         str(file),
         dsn,
     ]
-    said = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"tps = ([\d.]+)", said.stdout)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"tps = ([\d.]+)", result.stdout)
     if found is None:
-        raise SystemExit(f"pgbench failed:\n{said.stderr[-2000:]}")
+        raise SystemExit(f"pgbench failed:\n{result.stderr[-2000:]}")
     return float(found[1])
 
 
 async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Operations a second by way and step, one figure per round; the first round warms up."""
+    """Operations per second by implementation and step, one value per round. The first round warms up."""
     directory = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     directory.chmod(0o711)
     found: dict[str, dict[str, list[float]]] = {
@@ -215,7 +218,7 @@ async def measure(n: int, rounds: int) -> dict[str, dict[str, list[float]]]:
             await migrate(postgres.dsn)
             async with Store(postgres.dsn, SystemClock()) as store:
                 term = await store.leases.acquire("bench", 3600)
-                ours = Ours(store, term or 0)
+                ours = StoreWrites(store, term or 0)
                 await ours.prepare()
                 for number in range(rounds + 1):
                     mine = await ours.round(n)
@@ -255,9 +258,11 @@ def table(found: dict[str, dict[str, list[float]]]) -> str:
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="The store's writes against pgbench and the usual way.")
+    parser = argparse.ArgumentParser(
+        description="Compare the store's writes with pgbench and with a naive implementation."
+    )
     parser.add_argument("--n", type=int, default=2000, help="sessions per round (2000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that count (3)")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds (3)")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "store.json")
     parser.add_argument("--check", action="store_true", help="fail below a quarter of pgbench (for CI)")
     options = parser.parse_args()

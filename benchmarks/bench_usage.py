@@ -1,12 +1,13 @@
-"""What statistics cost: an agent that measures its kernels, and the statements that take a whole fleet in.
+"""Cost of usage statistics: measuring kernels on an agent, and writing the usage of a fleet.
 
     python benchmarks/bench_usage.py [--kernels 50] [--agents 1000] [--per-agent 10] [--seconds 12]
 
-The agent's side: so many real processes under their supervisors, measured again and again by what measures
-them in the agent; prints processor time of one measurement, what that is of a core at one every five seconds,
-and what the process has resident. The manager's side: a durable Postgres that the benchmark starts, and each
-second a fifth of the fleet in one statement, the minutes of a sixtieth of all kernels in another, as it
-happens with a measurement every five seconds; prints the statements' times and what Postgres writes.
+Agent: measures real processes under their supervisors repeatedly, with the agent's own code. Prints the CPU
+time of one measurement, its share of a core at one every five seconds, and the resident memory.
+
+Manager: starts a durable Postgres and loads it as a fleet does that measures every five seconds. Each
+second, one statement writes a fifth of the fleet, and another the minutes of a sixtieth of all kernels.
+Prints the duration of the statements and the volume of WAL.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ async def agent_side(kernels: int, rounds: int) -> None:
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         mean = sum(spent) / len(spent)
         print(f"agent: {kernels} kernels of 3 processes each, {rounds} measurements")
-        print(f"  one measurement   {1000 * mean:.2f} ms of processor time (longest {1000 * max(spent):.2f})")
+        print(f"  one measurement   {1000 * mean:.2f} ms of CPU time (longest {1000 * max(spent):.2f})")
         print(f"  every {EVERY_S:g} s         {100 * mean / EVERY_S:.3f} % of a core")
-        print(f"  resident          {resident:.0f} MiB, this whole benchmark with the manager's modules")
+        print(f"  resident          {resident:.0f} MiB, the whole benchmark process")
 
 
 async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
@@ -80,21 +81,22 @@ async def manager_side(agents: int, per_agent: int, seconds: int) -> None:
 
 
 async def _fleet(store: Store, agents: int, per_agent: int) -> list[tuple[AgentId, list[KernelId]]]:
-    """As rows: how they came there is not what is measured."""
+    """Insert the fleet directly; inserting is not measured."""
     await store.database.fetch(
         "INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version,"
-        " arch, runtimes, engines, labels, draining, connected_at, last_seen)"
+        " arch, runtimes, engines, labels, leaving, connected_at, last_seen)"
         " SELECT 'node-' || n, 'default', 'ALIVE', '', 'i', 1, 'h', '1', 'x', '{}', '{}', '{}', false,"
         " now(), now()"
         " FROM generate_series(1, $1) n",
         agents,
     )
     await store.database.fetch(
-        "WITH made AS (INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots,"
-        " created_by, owner) SELECT gen_random_uuid(), 's-' || n, 'batch', 'RUNNING', 'default', 10, '{}',"
+        "WITH created AS (INSERT INTO sessions (id, name, type, status, resource_group, priority, spec,"
+        " slots, created_by, owner) SELECT gen_random_uuid(), 's-' || n, 'batch', 'RUNNING',"
+        " 'default', 10, '{}',"
         " '{}', 'b', 'b' FROM generate_series(1, $1) n RETURNING id, substr(name, 3)::int AS n)"
         " INSERT INTO kernels (id, session_id, attempt, status, secret, agent_id)"
-        " SELECT gen_random_uuid(), id, 1, 'RUNNING', 's', 'node-' || (1 + n % $2) FROM made",
+        " SELECT gen_random_uuid(), id, 1, 'RUNNING', 's', 'node-' || (1 + n % $2) FROM created",
         agents * per_agent,
         agents,
     )
@@ -140,13 +142,15 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
     top_s = time.monotonic() - began
     began = time.monotonic()
     await store.usage.compact(86_400)
-    sweep_s = time.monotonic() - began
+    compact_s = time.monotonic() - began
     print(f"manager: {len(fleet)} agents, {len(every)} kernels, {seconds} s, measured every {EVERY_S:g} s")
-    print(f"  newest values     {len(every) // 5} kernels a statement: {_ms(put_s)}")
-    print(f"  minutes           {len(every) // 60} a statement: {_ms(minutes_s)}")
+    print(f"  newest values     {len(every) // 5} kernels per statement: {_ms(put_s)}")
+    print(f"  minutes           {len(every) // 60} per statement: {_ms(minutes_s)}")
     in_place = f"updates in place (HOT): {hot['hot']}/{hot['all']}"
-    print(f"  log of Postgres   {wrote / seconds / 1024:.0f} KiB/s; {in_place}")
-    print(f"  top of all        {1000 * top_s:.0f} ms;  sweeper with nothing to do {1000 * sweep_s:.1f} ms")
+    print(f"  WAL               {wrote / seconds / 1024:.0f} KiB/s; {in_place}")
+    print(
+        f"  top of all        {1000 * top_s:.0f} ms;  compaction with nothing to do {1000 * compact_s:.1f} ms"
+    )
 
 
 def _ms(times: list[float]) -> str:
@@ -154,15 +158,17 @@ def _ms(times: list[float]) -> str:
 
 
 def main() -> None:
-    asks = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asks.add_argument("--kernels", type=int, default=50)
-    asks.add_argument("--agents", type=int, default=1000)
-    asks.add_argument("--per-agent", type=int, default=10)
-    asks.add_argument("--seconds", type=int, default=12)
-    given = asks.parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kernels", type=int, default=50)
+    parser.add_argument("--agents", type=int, default=1000)
+    parser.add_argument("--per-agent", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=12)
+    options = parser.parse_args()
     print(machine_line(machine()))
-    asyncio.run(agent_side(given.kernels, 60))
-    asyncio.run(manager_side(given.agents, given.per_agent, given.seconds))
+    asyncio.run(agent_side(options.kernels, 60))
+    asyncio.run(manager_side(options.agents, options.per_agent, options.seconds))
 
 
 if __name__ == "__main__":

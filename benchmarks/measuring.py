@@ -1,4 +1,5 @@
-"""What the benchmarks share: the machine in words, CPU time of processes, summaries, a cheap HTTP client."""
+"""Measurement tools of the benchmarks: machine description, CPU and memory of processes, quantiles, an HTTP
+client."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import moorage
 
 
 def machine() -> dict[str, Any]:
-    """What a figure of this run is worth: processor, cores, and how busy it was before."""
+    """Conditions of this run: versions, CPU model, cores, and the load before it."""
     try:
         about = Path("/proc/cpuinfo").read_text()
         model = next(line.partition(":")[2].strip() for line in about.splitlines() if "model name" in line)
@@ -39,7 +40,7 @@ def machine_line(found: dict[str, Any]) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds that a process has used, all threads, by the scheduler's own count (nanoseconds)."""
+    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -50,7 +51,7 @@ def cpu_s(pid: int) -> float:
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """The process and all its descendants."""
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").glob("*/children"):
@@ -59,13 +60,13 @@ def family(pid: int) -> list[int]:
 
 
 def pss_mb(pid: int) -> float:
-    """What the process adds to the machine: shared pages count by how many share them."""
+    """Proportional set size in MiB: a page that n processes share counts 1/n."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(text.partition("\nPss:")[2].split()[0]) / 1024
 
 
 def rss_mb(pid: int, field: str = "VmRSS") -> float:
-    """All that is resident; ``RssAnon``: without the pages of program files, which processes share."""
+    """Resident memory in MiB. ``RssAnon`` excludes pages of files, which processes share."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) / 1024
@@ -73,7 +74,7 @@ def rss_mb(pid: int, field: str = "VmRSS") -> float:
 
 
 def quantiles_ms(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p90, p99 and the worst, in milliseconds."""
+    """p50, p90, p99 and maximum, in milliseconds."""
     if not seconds:
         return dict.fromkeys(("p50", "p90", "p99", "max"), float("nan"))
     ordered = sorted(seconds)
@@ -86,7 +87,8 @@ def median(values: Sequence[float]) -> float:
 
 
 class Caller:
-    """One kept-alive HTTP/1.1 connection: cheap, so that the load costs less than what it loads."""
+    """HTTP/1.1 client with one persistent connection. Cheap, so that it uses less CPU than the server under
+    load."""
 
     def __init__(self, host: str, port: int, key: str) -> None:
         self._host, self._port = host, port
@@ -96,15 +98,15 @@ class Caller:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def call(self, method: str, path: str, body: bytes = b"", more: str = "") -> tuple[int, bytes]:
-        """The answer's status and body. ``more``: further header lines, each with its line end."""
+        """Returns status and body. ``more``: further header lines, each with its line end."""
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
         reader, writer = self._streams
         head = f"{method} {path} HTTP/1.1\r\n{self._head}{more}Content-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
-        answered = await reader.readuntil(b"\r\n\r\n")
-        status = int(answered[9:12])
-        lowered = answered.lower()
+        response_head = await reader.readuntil(b"\r\n\r\n")
+        status = int(response_head[9:12])
+        lowered = response_head.lower()
         start = lowered.index(b"content-length:") + 15
         length = int(lowered[start : lowered.index(b"\r\n", start)])
         content = await reader.readexactly(length)

@@ -1,5 +1,5 @@
-"""The comparison: the same steps as they are usually built, one transaction per session and step,
-statement by statement over plain asyncpg, on the same schema."""
+"""Naive implementation of the store's writes, for comparison: one transaction per session and step, one
+statement after the other over plain asyncpg, on the same schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGENTS = 100
 
 
 class Naive:
-    """Agents ``naive-N`` are made for it; their slots are large enough never to be full."""
+    """Uses agents ``naive-N``, whose slots never fill up."""
 
     def __init__(self, dsn: str, postgres: int) -> None:
         self._dsn, self._postgres, self._clock = dsn, postgres, SystemClock()
@@ -57,7 +57,7 @@ class Naive:
                 "VALUES ($1, $2, 1, 'PENDING', 's')",
                 kernel, session,
             )  # fmt: skip
-            await self._note(c, session, 1, "created", None, "PENDING")
+            await self._add_history(c, session, 1, "created", None, "PENDING")
         return session, kernel
 
     async def place(self, c: asyncpg.Connection, session: str, kernel: str, agent: str) -> None:
@@ -109,9 +109,9 @@ class Naive:
             "UPDATE sessions SET status = $2, revision = $3, status_since = now() WHERE id = $1",
             session, new, revision,
         )  # fmt: skip
-        await self._note(c, session, revision, event, old, new)
+        await self._add_history(c, session, revision, event, old, new)
 
-    async def _note(
+    async def _add_history(
         self, c: asyncpg.Connection, session: str, revision: int, event: str, old: str | None, new: str
     ) -> None:
         await c.execute(
@@ -129,7 +129,8 @@ class Naive:
         await self.move(c, session, 4, "RUNNING", "TERMINATED")
 
     async def lives(self, seconds: float, connections: int = 8) -> dict[str, Any]:
-        """Whole lives, as many as go: sessions per second, CPU µs per session of client and Postgres."""
+        """Run complete sessions for so many seconds. Returns sessions per second, and CPU µs per session of
+        the client and of Postgres."""
         pool = [await asyncpg.connect(self._dsn) for _ in range(connections)]
         await self.prepare(pool[0])
         done, until = 0, time.perf_counter() + seconds
@@ -145,13 +146,13 @@ class Naive:
         start, client = time.perf_counter(), cpu_s(os.getpid())
         server = sum(map(cpu_s, family(self._postgres)))
         await asyncio.gather(*(one(n) for n in range(connections)))
-        took = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         client, server = cpu_s(os.getpid()) - client, sum(map(cpu_s, family(self._postgres))) - server
         for connection in pool:
             await connection.close()
         return {
             "sessions": done,
-            "per_s": done / took,
+            "per_s": done / elapsed,
             "cpu_us": 1e6 * client / done,
             "postgres_us": 1e6 * server / done,
         }
