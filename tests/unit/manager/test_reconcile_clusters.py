@@ -130,6 +130,13 @@ def test_main1_determines_the_result_when_all_kernels_ended(sub: KernelState) ->
     assert (transition.result, transition.reason) == (Result.SUCCESS, Reason.EXIT_ZERO)
 
 
+def test_program_that_ran_between_reports_is_not_started_again() -> None:
+    failed = (Status.TERMINATED, Reason.EXIT_NONZERO)
+    found = reconcile_session(session(BATCH, Status.CREATING, failed, R, R, other_agents=3), NOW, 120)
+    assert found is not None
+    assert found.event is Event.COMPLETED, "its exit code is the result of the session"
+
+
 def test_degraded_is_recorded_once_per_loss_and_keeps_the_deadline() -> None:
     running = session(DEGRADING, R, R, DEAD, R, deadline_at=NOW + timedelta(seconds=25))
     first = reconcile_session(running, NOW, 120)
