@@ -182,7 +182,7 @@ async def test_rejected_registrations_explain_why(site: Site) -> None:
         assert (rejected.returncode, text in rejected.stderr) == (code, True), rejected.stderr
     assert site.node.run("agent", "join", site.manager.url, good, "--id", "node-7").returncode == 0
     again = site.edge.run("agent", "join", site.manager.url, good, "--id", "node-8")
-    assert (again.returncode, "could be used once, and was" in again.stderr) == (4, True), again.stderr
+    assert (again.returncode, "could be used once" in again.stderr) == (4, True), again.stderr
     clash = site.edge.run("agent", "join", site.manager.url, site.token(), "--id", "node-7")
     assert (clash.returncode, "another agent named 'node-7' has joined" in clash.stderr) == (1, True)
     other = site.token()

@@ -186,7 +186,7 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     assert "is not running: it is TERMINATED" in rejected.stderr
     missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
     assert missing.returncode == 3
-    assert "command run in a session" in platform.output("up")
+    assert "command started" in platform.output("up")
 
 
 async def _cp(platform: Platform, *arguments: str, code: int = 0, error: str = "") -> None:
@@ -231,7 +231,7 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
     await _fill(platform, tmp_path, workdir)
     assert list(workdir.glob("**/.moorage-cp-*")) == list(tmp_path.glob("**/.moorage-cp-*")) == []
     await asyncio.to_thread(platform.run, "stop", "files")
-    await _cp(platform, "files:tree", str(tmp_path), code=1, error="does not run")
+    await _cp(platform, "files:tree", str(tmp_path), code=1, error="is not running")
 
 
 async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None:

@@ -160,4 +160,4 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
             f"`moorage peers revoke {request.kind} {request.name}`",
         )
     times = f"{row['uses']} times" if row["uses"] > 1 else "once"
-    return Forbidden(f"this join token could be used {times} and has been", next_step=again)
+    return Forbidden(f"this join token could be used {times} and is used up", next_step=again)
