@@ -17,6 +17,7 @@ import asyncpg
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import migrate
 from moorage.manager.store.database import Database, DedicatedConnection, prepare_connection
+from moorage.manager.store.queries import SQL
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 # Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
@@ -27,6 +28,35 @@ FAULT_NAMES = (
     "crashes before", "crashes after", "disconnected before", "disconnected after", "paused before",
     "paused after",
 )  # fmt: skip
+
+
+# The virtual time of every transition and of every contact with an agent, beside the timestamps that the
+# database gives them.
+_RECORD_TIMES = """
+CREATE TABLE sim.moves (session_id uuid, revision int, time float8, PRIMARY KEY (session_id, revision));
+CREATE FUNCTION sim.record_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.moves
+    VALUES (NEW.session_id, NEW.revision, pg_catalog.current_setting('sim.time')::float8);
+    RETURN NEW; END $$;
+CREATE TRIGGER record_time AFTER INSERT ON session_history FOR EACH ROW EXECUTE FUNCTION sim.record_time();
+CREATE TABLE sim.contacts (agent_id text PRIMARY KEY, time float8);
+CREATE TABLE sim.losses (agent_id text, silent_s float8);
+CREATE FUNCTION sim.record_contact() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.contacts VALUES (NEW.id, pg_catalog.current_setting('sim.time')::float8)
+    ON CONFLICT (agent_id) DO UPDATE SET time = excluded.time;
+    RETURN NEW; END $$;
+CREATE TRIGGER record_contact AFTER INSERT OR UPDATE OF last_seen ON agents
+    FOR EACH ROW EXECUTE FUNCTION sim.record_contact();
+CREATE FUNCTION sim.record_loss() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.losses SELECT agent_id, pg_catalog.current_setting('sim.time')::float8 - time
+    FROM sim.contacts WHERE agent_id = NEW.id;
+    RETURN NEW; END $$;
+CREATE TRIGGER record_loss AFTER UPDATE OF status ON agents FOR EACH ROW
+    WHEN (NEW.status = 'LOST' AND OLD.status <> 'LOST' AND NEW.incarnation <> '')
+    EXECUTE FUNCTION sim.record_loss();
+"""
+# Statements under a leader's term: the position of the term, or of one for each row.
+_TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0}
 
 
 class ManagerCrashed(Exception):
@@ -53,11 +83,13 @@ CURRENT: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
 
 class Postgres:
-    """The connection and the virtual clock, in seconds since ``EPOCH``."""
+    """The connection and the virtual time, in seconds since ``EPOCH``. The clock of the database is
+    ``offset`` seconds ahead of it."""
 
     def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection, self.time, self._time_set = connection, 0.0, -1.0
+        self._connection, self.time, self.offset, self._times_set = connection, 0.0, 0.0, (-1.0, 0.0)
         self._lock = asyncio.Lock()
+        self.former_leaders: list[str] = []  # what former leaders have written
 
     @classmethod
     async def prepare(cls, dsn: str) -> Postgres:
@@ -74,17 +106,29 @@ class Postgres:
         await connection.close()
         await migrate(dsn)
         connection = await asyncpg.connect(dsn)
+        await connection.execute(_RECORD_TIMES)
         await prepare_connection(connection)
         return cls(connection)
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         async with self._lock:
-            if self._time_set != self.time:
-                now = EPOCH + timedelta(seconds=self.time)
-                await self._connection.execute(f"SET \"sim.now\" = '{now.isoformat()}'")
-                self._time_set = self.time
+            if self._times_set != (self.time, self.offset):
+                now = EPOCH + timedelta(seconds=self.time + self.offset)
+                await self._connection.execute(
+                    f"SET \"sim.now\" = '{now.isoformat()}'; SET \"sim.time\" = '{self.time}'"
+                )
+                self._times_set = self.time, self.offset
             rows: list[Any] = await self._connection.fetch(sql, *args)
+            for name, position in _TERMS.items():
+                if rows and sql == SQL[name]:
+                    await self._check_term(args[position])
             return rows
+
+    async def _check_term(self, given: Any) -> None:
+        terms = {term for term in (given if isinstance(given, list) else [given]) if term is not None}
+        lease = await self._connection.fetchrow("SELECT term FROM leases")
+        if terms and (lease is None or terms != {lease["term"]}):
+            self.former_leaders.append(f"a leader of term {terms} wrote, and the term is {lease}")
 
     async def clear(self, *, truncate: bool) -> None:
         tables = (
@@ -98,7 +142,11 @@ class Postgres:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
-        self.time, self._time_set = 0.0, -1.0
+        for table in ("sim.moves", "sim.contacts", "sim.losses"):
+            await self._connection.execute(f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}")
+        self.former_leaders.clear()
+        await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")
+        self.time, self.offset, self._times_set = 0.0, 0.0, (-1.0, 0.0)
 
     async def close(self) -> None:
         await self._connection.close()

@@ -7,8 +7,29 @@ import random
 from moorage.common.model.status import IN_ORDERS, Status
 
 from .database import Postgres
-from .manager import ManagerProcess
+from .manager import LOST_GRACE_S, SUSPECT_AFTER_S, ManagerProcess
 from .node import Node, Violation
+
+# Transitions for a passed deadline, with the virtual time that the session had spent in its status.
+_EARLY = """
+SELECT * FROM (
+    SELECT s.name, h.event, h.from_status, h.reason, h.detail, m.time - e.time AS spent_s, CASE
+        WHEN h.event = 'expired' THEN (s.spec ->> 'pending_timeout_s')::float8
+        WHEN h.from_status = 'SCHEDULED' THEN 60
+        WHEN h.reason = 'start-timeout' THEN (s.spec ->> 'start_timeout_s')::float8 + 30
+        ELSE (s.spec ->> (replace(h.reason, '-', '_') || '_s'))::float8
+    END AS limit_s
+    FROM session_history h JOIN sim.moves m USING (session_id, revision)
+    JOIN sessions s ON s.id = h.session_id
+    CROSS JOIN LATERAL (
+        SELECT em.time FROM session_history e JOIN sim.moves em USING (session_id, revision)
+        WHERE e.session_id = h.session_id AND e.revision < h.revision
+          AND e.from_status IS DISTINCT FROM e.to_status
+        ORDER BY e.revision DESC LIMIT 1) e
+    WHERE h.event = 'expired' OR (h.from_status = 'RUNNING' AND h.reason IN ('timeout', 'max-lifetime'))
+       OR (h.reason = 'start-timeout' AND h.detail LIKE 'no kernel became ready%')
+) passed WHERE spent_s < limit_s - 1
+"""
 
 
 class Invariants:
@@ -35,6 +56,18 @@ class Invariants:
             raise Violation(f"acknowledged sessions are missing: {missing}")
         await self.check_gone_kernels()
         await self.check_clusters()
+        await self.check_durations()
+        if self.postgres.former_leaders:
+            raise Violation(self.postgres.former_leaders[0])
+
+    async def check_durations(self) -> None:
+        """Whatever the clocks did: no agent is LOST too early, and no deadline passes too early."""
+        for row in await self.postgres.fetch(
+            "SELECT * FROM sim.losses WHERE silent_s < $1", SUSPECT_AFTER_S + LOST_GRACE_S
+        ):
+            raise Violation(f"agent {row['agent_id']} is LOST after {row['silent_s']} s of silence")
+        for row in await self.postgres.fetch(_EARLY):
+            raise Violation(f"session {row['name']} passed its deadline early: {dict(row)}")
 
     async def check_gone_kernels(self) -> None:
         """A kernel that is stored as GONE does not run: no outdated report ends a kernel."""

@@ -17,7 +17,14 @@ from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
-from moorage.manager.loops import GarbageCollector, Leader, ReplicaController, Scheduler, SessionController
+from moorage.manager.loops import (
+    AgentMonitor,
+    GarbageCollector,
+    Leader,
+    ReplicaController,
+    Scheduler,
+    SessionController,
+)
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
@@ -32,17 +39,18 @@ _METRICS = Metrics()
 
 
 class SkewedClock(ManualClock):
-    """The virtual time, off by ``skew`` seconds."""
+    """The virtual time. The wall clock is off by ``skew`` seconds; the monotonic one has leapt ``leaps``
+    seconds forward."""
 
     def __init__(self, time: Callable[[], float], rng: random.Random) -> None:
         super().__init__(EPOCH, rng.getrandbits(32))
-        self._time, self.skew = time, 0.0
+        self._time, self.skew, self.leaps = time, 0.0, 0.0
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self._time() + self.skew)
 
     def monotonic(self) -> float:
-        return self._time() + 1000.0
+        return self._time() + self.leaps + 1000.0
 
     def new_id(self) -> str:
         self._now = self.now()
@@ -95,11 +103,13 @@ class ManagerProcess:
         self.clock = SkewedClock(lambda: postgres.time, rng)
         self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
         self.leader = Leader(self.store, self.clock)
+        self.deadlines = self.leader.deadlines
         self.terminator = SessionTerminator(self.store, LOST_GRACE_S)
         self.scheduler = Scheduler(self.store, self.leader, self.terminator, _METRICS, self.clock)
-        self.sessions = SessionController(self.store, self.clock, LOST_GRACE_S)
+        self.sessions = SessionController(self.store, self.leader, self.clock, LOST_GRACE_S)
         self.replicas = ReplicaController(self.store, self.leader, self.terminator, self.clock)
-        self.collector = GarbageCollector(
+        self.collector = GarbageCollector(self.store, self.leader, _METRICS, self.clock)
+        self.monitor = AgentMonitor(
             self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
         )
         self.links = AgentLinks(self.store, _METRICS, self.clock)

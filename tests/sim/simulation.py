@@ -31,6 +31,8 @@ class Simulation(Workload, Invariants):
         self.seed, self.postgres, self.rng = seed, postgres, random.Random(seed)
         self.scheduling_rng = random.Random(seed + 2) if seed % 3 == 0 else None
         self.log: list[str] = []
+        # In a third of the seeds one kind of clock jumps: that of the database, or those of managers.
+        self.clock_rng = random.Random(seed + 3) if seed % 3 == 1 else None
         self.id_rng = random.Random(seed + 1)
         self.manager_count = 0
         self.managers = [self.new_manager(n) for n in range(self.rng.choice([1, 2, 2]))]
@@ -79,6 +81,8 @@ class Simulation(Workload, Invariants):
         for n in range(steps):
             await self.rng.choices(list(actions), list(actions.values()))[0]()
             await self.restart_crashed()
+            if self.clock_rng is not None and self.clock_rng.random() < 0.1:
+                await self.jump_clock(self.clock_rng)
             for manager in self.managers:
                 if manager.paused and self.rng.random() < 0.15:
                     await self.resume(manager)
@@ -184,8 +188,8 @@ class Simulation(Workload, Invariants):
 
     async def run_loop(self) -> None:
         manager = self.rng.choice(self.managers)
-        names = ["scheduler", "sessions", "replicas", "collector"]
-        name = self.rng.choices(names, [8, 10, 3, 2])[0]
+        names = ["scheduler", "sessions", "replicas", "monitor", "deadlines", "collector"]
+        name = self.rng.choices(names, [8, 10, 3, 2, 2, 1])[0]
         if name != "sessions" and manager.leader.term is None and self.rng.random() < 0.9:
             await self.operate(manager, "leader", manager.leader.run_once)
             if manager.crashed:
@@ -203,7 +207,7 @@ class Simulation(Workload, Invariants):
         for _ in range(8):
             self.postgres.time += 8
             await self.operate(manager, "leader", manager.leader.run_once)
-            await self.operate(manager, "collector", manager.collector.run_once)
+            await self.operate(manager, "monitor", manager.monitor.run_once)
         await self.operate(manager, "sessions", manager.sessions.run_once)
         self.faults = True
 
@@ -301,6 +305,27 @@ class Simulation(Workload, Invariants):
         else:
             manager.database.crashed = True
 
+    async def jump_clock(self, rng: random.Random) -> None:
+        """Every manager has seen the database's clock, and some loops run after its jump. What no manager
+        that lives has seen can be found by none."""
+        if self.seed % 2:
+            manager = rng.choice(self.managers)
+            manager.clock.leaps += 600
+            self.record(f"{manager.name}: its monotonic clock leaps")
+            return
+        faults, self.faults = self.faults, False
+        for manager in self.managers:
+            await self.operate(manager, "clock", manager.deadlines.run_once)
+        seconds = rng.choice([60, 600, 4000, -60, -600])
+        self.postgres.offset += seconds
+        self.record(f"the database's clock jumps {seconds} s")
+        for _ in range(rng.choice([0, 2, 6])):
+            await self.run_loop()
+        for manager in self.managers:
+            await self.operate(manager, "leader", manager.leader.run_once)
+            await self.operate(manager, "clock", manager.deadlines.run_once)
+        self.faults = faults
+
     async def resume(self, manager: ManagerProcess) -> None:
         operation = self.rng.choice(manager.paused)
         self.record(f"{manager.name} resumes: {operation.label}")
@@ -349,7 +374,11 @@ class Simulation(Workload, Invariants):
             await self.operate(manager, "leader", manager.leader.run_once)
             await self.operate(manager, "beats", manager.store.reports.write_heartbeats)
         manager = next((m for m in self.managers if m.leader.term is not None), self.managers[0])
-        for loop in (manager.collector, manager.sessions, manager.replicas, manager.scheduler):
+        for m in self.managers:
+            await self.operate(m, "clock", m.deadlines.run_once)
+        for loop in (
+            manager.monitor, manager.collector, manager.sessions, manager.replicas, manager.scheduler
+        ):  # fmt: skip
             await self.operate(manager, loop.loop.name, loop.run_once)
         for manager in self.managers:
             await self.operate(manager, "orders", manager.links.run_once)
@@ -362,7 +391,9 @@ class Simulation(Workload, Invariants):
     async def converge(self) -> None:
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
         silence = (8,) * 7 if self.lost_node is not None or self.new_identities else (4, 8, 25)
-        for seconds in (1, *silence, 40, 65, 65, 65, 5, 5):
+        # A clock that was set back makes deadlines late.
+        late = (4000, *silence, 65, 65) if self.clock_rng is not None else ()
+        for seconds in (1, *silence, 40, 65, 65, 65, *late, 5, 5):
             await self.run_all(seconds)
         await self.check_always(60)
         await self.check_kernels()

@@ -13,9 +13,10 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import ObservedState
+from moorage.common.model.status import AgentStatus, ObservedState
 from moorage.common.views.resources import SessionView
 from moorage.manager.lifecycle import reconcile_session
+from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, migrate
 from moorage.manager.termination import SessionTerminator
@@ -96,6 +97,24 @@ async def reconcile_all(store: Store) -> None:
             return
         await store.lifecycle.apply_all(moves)
     raise AssertionError("the sessions do not reconcile_all")
+
+
+async def mark_silent(store: Store, *names: str, seconds: float = 3600, lost: bool = True) -> list[str]:
+    """The leader finds these agents (none: all) silent for so long: they become SUSPECT, and with ``lost``
+    LOST. Returns those that were marked last."""
+    await store.database.fetch("DELETE FROM leases")
+    term, marked = await store.leases.acquire("test", 60), list[str]()
+    await store.database.fetch(
+        "UPDATE agents SET last_seen = now() - make_interval(secs => $2) "
+        "WHERE $1::text[] = '{}' OR id = ANY ($1)",
+        list(names),
+        seconds,
+    )
+    for new in (AgentStatus.SUSPECT, AgentStatus.LOST)[: 2 if lost else 1]:
+        silent = [one for one in await store.agents.contacts() if not names or one.agent_id in names]
+        marks = [Mark(one.agent_id, one.last_seen, new, LOST_GRACE_S) for one in silent]
+        marked = [agent_id for agent_id, _ in await store.agents.mark_silent(marks, term or 0)]
+    return marked
 
 
 async def stop(store: Store, ref: str, **options: Any) -> SessionView:

@@ -10,9 +10,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
 from moorage.manager.store import ReportRefused, Store
 
-from .conftest import FakeAgent, reconcile_all, schedule
-
-SUSPECT_AFTER_S, LOST_GRACE_S = 15.0, 120.0
+from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
 
 async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
@@ -28,13 +26,6 @@ async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
     return known, other, made.id
 
 
-async def silent_for(store: Store, seconds: float) -> None:
-    sql = "UPDATE agents SET last_seen = now() - make_interval(secs => $1)"
-    await store.database.fetch(sql, seconds)
-    await store.agents.mark_silent(SUSPECT_AFTER_S, LOST_GRACE_S)
-    await reconcile_all(store)
-
-
 async def refused(agent: FakeAgent) -> str:
     with pytest.raises(ReportRefused) as caught:
         await agent.report()
@@ -47,7 +38,7 @@ async def test_other_identity_is_refused_until_the_agent_is_lost(store: Store) -
     words = await refused(newcomer)
     for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agents forget node-1"):
         assert part in words
-    await silent_for(store, SUSPECT_AFTER_S + 5)
+    await mark_silent(store, lost=False)
     assert (await store.agents.get("node-1")).status is AgentStatus.SUSPECT
     assert await refused(newcomer) == words, "told in the same words, so that it is said once"
     assert (await store.sessions.get(session)).status is Status.RUNNING
@@ -59,7 +50,8 @@ async def test_other_identity_replaces_a_lost_agent(
     store: Store,
 ) -> None:
     known, newcomer, session = await two(store)
-    await silent_for(store, SUSPECT_AFTER_S + LOST_GRACE_S + 5)
+    await mark_silent(store)
+    await reconcile_all(store)
     view = await store.sessions.get(session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await newcomer.report() == 0
@@ -72,7 +64,8 @@ async def test_other_identity_replaces_a_lost_agent(
 async def test_other_identity_is_refused_until_kernels_are_given_up(store: Store) -> None:
     """LOST is written before the kernels are given up; between the two, the identity is still refused."""
     _, newcomer, _ = await two(store)
-    await store.database.fetch("UPDATE agents SET status = 'LOST'")
+    for status in ("SUSPECT", "LOST"):
+        await store.database.fetch("UPDATE agents SET status = $1", status)
     await refused(newcomer)
 
 
@@ -89,7 +82,7 @@ async def test_id_of_a_forgotten_agent_is_free_at_once(store: Store) -> None:
     _, newcomer, session = await two(store)
     with pytest.raises(Conflict, match="ALIVE"):
         await store.agents.forget("node-1", actor="key:admin")
-    await silent_for(store, SUSPECT_AFTER_S + 5)
+    await mark_silent(store, lost=False)
     assert (await store.agents.forget("node-1", actor="key:admin")).id == "node-1"
     assert await store.agents.all() == []
     with pytest.raises(NotFound):

@@ -328,7 +328,7 @@ async def test_retention_by_age_and_size(store: Store) -> None:
     assert await numbers() == [3, 4], "the oldest goes first"
     leader = Leader(store, CLOCK)
     clock = ManualClock()
-    collector = GarbageCollector(store, leader, Metrics(), clock, 40, 120, (86_400 * 1.5, 10_000))
+    collector = GarbageCollector(store, leader, Metrics(), clock, (86_400 * 1.5, 10_000))
     clock.advance(1000)
     await collector.run_once()
     assert await numbers() == [3, 4], "only the leader trims"

@@ -18,7 +18,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.store import Store, agent_cache
 from moorage.manager.store.agent_cache import AgentCache
 
-from .conftest import FakeAgent, reconcile_all, schedule
+from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> None:
@@ -226,7 +226,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, em
         agent_shrinks,
         lambda: FakeAgent(store, "late", gpus=4).report(),
         kernel_ends,
-        lambda: store.agents.mark_silent(0, 3600),
+        lambda: mark_silent(store, lost=False),
         lambda: store.agents.forget("n2", actor="key:admin"),
     ):
         await change()

@@ -7,7 +7,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.store import Store, migrate
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, mark_silent
 
 
 def ask(**more: object) -> SessionSpec:
@@ -30,6 +30,6 @@ async def test_infeasible_request_is_reported(empty_database: str) -> None:
         assert await check.refusals(ask()) == [], "a refusal is looked at again"
         assert await check.refusals(ask(arch="x86_64")) != []
         assert await check.refusals(ask(agents=["small"])) != []
-        await store.database.fetch("UPDATE agents SET status = 'LOST' WHERE id = 'large'")
+        assert await mark_silent(store, "large") == ["large"]
         clock.advance(6)
         assert await check.refusals(ask()) == [], "it may come back"

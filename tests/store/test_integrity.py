@@ -18,7 +18,7 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 from moorage.manager.store.integrity import CHECKS, KERNEL_STATUSES
 
-from .conftest import RUNNING, FakeAgent, reconcile_all, schedule, stop
+from .conftest import RUNNING, FakeAgent, mark_silent, reconcile_all, schedule, stop
 from .test_session_lifecycle import spec, started, used
 
 
@@ -129,8 +129,7 @@ def test_every_check_has_a_violation_here() -> None:
 async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -> None:
     agent = FakeAgent(store)
     await started(store, agent, type="interactive")
-    await corrupt(store, "UPDATE agents SET last_seen = now() - interval '1 hour'")
-    await store.agents.mark_silent(40, 120)
+    await mark_silent(store)
     await reconcile_all(store)
     await corrupt(store, "UPDATE kernels SET status_since = now() - interval '1 hour'")
     await corrupt(store, "UPDATE agents SET status = 'ALIVE'")  # heard, and it still shows the kernel
@@ -145,7 +144,7 @@ async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
     await corrupt(store, "DELETE FROM leases")  # the test's own
     leader = Leader(store, clock)
     await leader.run_once()
-    sweeper = GarbageCollector(store, leader, metrics, clock, 40, 120)
+    sweeper = GarbageCollector(store, leader, metrics, clock)
     await corrupt(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
     await corrupt(store, "UPDATE sessions SET deadline_at = NULL WHERE status = 'TERMINATING'")
     clock.advance(61)

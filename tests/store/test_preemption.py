@@ -149,7 +149,7 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
     await agent.report()  # seen, and not yet written down as the session's end
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
-    assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims) == 0
+    assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims, 1) == 0
     await reconcile_all(store)
     assert (await store.sessions.get("over")).result is Result.SUCCESS
     assert (await store.sessions.get("waiting")).status is Status.PENDING

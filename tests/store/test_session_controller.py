@@ -8,7 +8,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
-from moorage.manager.loops import session_controller
+from moorage.manager.loops import Leader, session_controller
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
@@ -19,8 +19,11 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
     store: Store, monkeypatch: pytest.MonkeyPatch, scan_s: float
 ) -> None:
     """Includes RUNNING sessions, which only the rare full scan finds."""
-    controller = session_controller.SessionController(store, SystemClock(), 120)
+    leader = Leader(store, SystemClock())
+    await leader.run_once()
+    controller = session_controller.SessionController(store, leader, SystemClock(), 120)
     await controller.run_once()  # the only full scan of this test
+    await store.database.fetch("DELETE FROM leases")  # ``schedule`` leads
     monkeypatch.setattr(session_controller, "SCAN_S", scan_s)
     monkeypatch.setattr(session_controller, "FULL_SCAN_S", 3600.0)
     agent = FakeAgent(store)

@@ -14,7 +14,7 @@ from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.lifecycle import stop_session
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
+from .conftest import FAILED, RUNNING, FakeAgent, mark_silent, reconcile_all, schedule, stop
 
 
 def spec(name: str = "s", **more: object) -> SessionSpec:
@@ -178,8 +178,7 @@ async def test_unknown_is_never_gone(store: Store) -> None:
 async def test_allocations_of_a_lost_agent_stay_fenced_until_it_reports(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await started(store, agent, type="interactive")
-    await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
-    assert await store.agents.mark_silent(40, 120) == [("node-1", "LOST")]
+    assert await mark_silent(store) == ["node-1"]
     await reconcile_all(store)
     view = await store.sessions.get("s")
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)

@@ -20,6 +20,11 @@ class Metrics:
         by_status = ("status", "resource_group")
         self._sessions = gauge("moorage_sessions", "Sessions that have not ended, by status.", *by_status)
         self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
+        self._held_losses = gauge(
+            "moorage_agents_held",
+            "Silent agents that do not become LOST because too many of their group are silent at once.",
+            "resource_group",
+        )
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
         self._pass_seconds = Histogram(
@@ -100,6 +105,12 @@ class Metrics:
 
     def set_links(self, count: int) -> None:
         self._links.set(count)
+
+    def set_held_losses(self, held: Mapping[str, int]) -> None:
+        """``held``: by resource group, the silent agents that would be LOST."""
+        self._held_losses.clear()
+        for group, count in held.items():
+            self._held_losses.labels(group).set(count)
 
     def set_counts(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         self._sessions.clear()

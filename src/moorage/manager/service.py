@@ -22,6 +22,7 @@ from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, build_runner
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
+    AgentMonitor,
     DecisionRecorder,
     DrainController,
     GarbageCollector,
@@ -118,13 +119,14 @@ class Manager:
         retention_s = settings.decisions_kept_days * 86_400
         recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
         retention = retention_s, settings.decisions_max_bytes
-        silence = settings.suspect_after_s, settings.lost_grace_s
+        silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
         loops = (
             Scheduler(store, leader, terminator, metrics, clock, recorder).loop,
-            SessionController(store, clock, settings.lost_grace_s).loop,
+            SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
+            AgentMonitor(store, leader, metrics, clock, *silence).loop,
             GarbageCollector(
-                store, leader, metrics, clock, *silence, retention, settings.stats_kept_days * 86_400
+                store, leader, metrics, clock, retention, settings.stats_kept_days * 86_400
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             usage.loop,

@@ -21,20 +21,22 @@ class SessionTerminator:
     def __init__(self, store: Store, lost_grace_s: float) -> None:
         self._store, self._lost_grace_s = store, lost_grace_s
 
-    async def stop(self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED) -> SessionView:
-        """Accepted in every status; a session that is terminating or has ended stays as it is. Raises
-        ``NotFound``."""
+    async def stop(
+        self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED, term: int | None = None
+    ) -> SessionView:
+        """Accepted in every status; a session that is terminating or has ended stays as it is. ``term``: of
+        the leader that stops it; a former leader stops nothing. Raises ``NotFound``."""
         session_id = await self._store.sessions.find(ref)
-        for _ in range(_MAX_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS if term is None else 1):
             session = await self._store.lifecycle.snapshot(session_id)
             transition = stop_session(session, actor, reason, self._lost_grace_s) if session else None
-            if transition is None or await self._store.lifecycle.apply(transition):
+            if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
         return await self._store.sessions.get(session_id)
 
-    async def preempt(self, victims: Sequence[Victim]) -> int:
-        """Requeue or end the victims. One that ended or moved meanwhile is left as it is. Returns how many
-        were preempted."""
+    async def preempt(self, victims: Sequence[Victim], term: int) -> int:
+        """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is left as it
+        is. Returns how many were preempted."""
         causes = {victim.session_id: victim for victim in victims}
         sessions, _ = await self._store.lifecycle.unsettled(list(causes))
         transitions = []
@@ -43,7 +45,7 @@ class SessionTerminator:
             transition = preempt_session(session, victim.how, victim.for_session, self._lost_grace_s)
             if transition is not None:
                 transitions.append(transition)
-        preempted = await self._store.lifecycle.apply_all(transitions)
+        preempted = await self._store.lifecycle.apply_all(transitions, term=term)
         # Their capacity is about to be freed, so the planner must not preempt more sessions for it.
         agents = {kernel.agent_id for session in sessions for kernel in session.kernels if kernel.agent_id}
         self._store.notifier.notify_capacity(agents, freed=False)

@@ -43,6 +43,11 @@ def list_agents(cli: Cli) -> None:
     else:
         columns = output.AGENT_COLUMNS + (output.AGENT_WIDE if cli.wide else ())
         output.print_table(cli.out, columns, [output.agent_row(a, now, wide=cli.wide) for a in found])
+        for group in sorted({view.resource_group for view in found if view.loss_held_since}):
+            cli.note(
+                f"too many agents of group {group} are silent at once, so none of them becomes LOST: check "
+                "the network; `moorage agents forget` gives up one that does not return"
+            )
 
 
 @command(agents)

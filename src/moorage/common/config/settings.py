@@ -101,9 +101,14 @@ class ManagerSettings(Section):
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
-    """Silence after which an agent is SUSPECT and gets no new work."""
+    """Silence after which an agent is SUSPECT and gets no new work, and at least three of its report
+    intervals."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
-    """Additional silence after which an agent is LOST and its kernels are given up."""
+    """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are given up.
+    Runtimes whose kernels outlive their agent announce a longer time."""
+    lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of a resource group's agents that may be silent at once. While more are, none of them becomes
+    LOST, and an alarm is raised. 1: no limit."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7

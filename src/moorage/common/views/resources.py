@@ -222,6 +222,9 @@ class AgentView(View):
     offers: list[OfferView]
     kernels: int
     max_kernels: int | None = None
+    loss_held_since: datetime | None = Field(
+        None, description="It is silent with too many agents of its group, and does not become LOST for now."
+    )
 
 
 class Cordon(Model):

@@ -65,9 +65,12 @@ def drain_session(
     return _transition(session, event, lost_grace_s, Reason.AGENT_DRAINED, detail=detail, actor=actor)
 
 
-def reconcile_session(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
-    """The transition that a session's kernels and deadline call for now. The first rule that matches wins."""
-    overdue = session.deadline_at is not None and now >= session.deadline_at
+def reconcile_session(
+    session: SessionSnapshot, now: datetime, lost_grace_s: float, *, deadlines: bool = True
+) -> Transition | None:
+    """The transition that a session's kernels and deadline call for now. The first rule that matches wins.
+    Not ``deadlines``: a passed deadline does not count."""
+    overdue = deadlines and session.deadline_at is not None and now >= session.deadline_at
     if session.status in TERMINAL:
         return None
     if session.status is Status.PENDING:

@@ -22,9 +22,9 @@ class DrainController:
         self.loop = Loop("drain", self.run_once, interval_s=1.0, clock=clock)
 
     async def run_once(self) -> None:
-        if self._leader.term is None:
+        if (term := self._leader.term) is None:
             return
-        overdue = await self._store.agents.sessions_past_drain()
+        overdue = await self._store.agents.sessions_past_drain(self._leader.deadlines.now())
         left = {session: (agent, actor) for session, agent, actor in overdue}
         if not left:
             return
@@ -36,4 +36,4 @@ class DrainController:
         ]
         for move in moves:
             log.info("session leaves a drained agent", id=move.session_id, step=move.event)
-        await self._store.lifecycle.apply_all(moves)
+        await self._store.lifecycle.apply_all(moves, term=term)

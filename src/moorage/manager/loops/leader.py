@@ -7,6 +7,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.loops.deadline_clock import DeadlineClock
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.leader")
@@ -18,13 +19,15 @@ MARGIN_S = 2.0
 
 
 class Leader:
-    """``term``: the term of this manager's lease while it is the leader, else None."""
+    """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``: the clock
+    that the leader acts by."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._holder = clock.new_id()
         self._term: int | None = None
         self._trusted_until = 0.0
+        self.deadlines = DeadlineClock(store, lambda: self.term, clock)
         self.loop = Loop("leader", self.run_once, interval_s=TTL_S / 3, clock=clock)
 
     @property
@@ -44,9 +47,11 @@ class Leader:
     async def __aenter__(self) -> Leader:
         await self.run_once()
         await self.loop.__aenter__()
+        await self.deadlines.__aenter__()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self.deadlines.__aexit__()
         await self.loop.__aexit__()
         if (term := self.term) is not None:
             self._trusted_until = 0.0

@@ -25,21 +25,21 @@ class ReplicaController:
 
     async def run_once(self) -> None:
         for endpoint in await self._store.endpoints.to_reconcile():
-            if self._leader.term is None:
+            if (term := self._leader.term) is None:
                 return
-            await self._reconcile(endpoint)
+            await self._reconcile(endpoint, term)
 
-    async def _reconcile(self, endpoint: EndpointSnapshot) -> None:
-        plan = plan_replicas(endpoint, self._clock.now())
+    async def _reconcile(self, endpoint: EndpointSnapshot, term: int) -> None:
+        plan = plan_replicas(endpoint, self._leader.deadlines.now())
         for session_id in plan.stop:
             log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=plan.stop_reason)
-            await self._terminator.stop(session_id, actor="replicas", reason=plan.stop_reason)
+            await self._terminator.stop(session_id, actor="replicas", reason=plan.stop_reason, term=term)
         for _ in range(plan.start):
             name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
             spec = endpoint.spec.session(name)
             try:
                 made = await self._store.sessions.create(
-                    spec, actor="replicas", owner=endpoint.owner, endpoint_id=endpoint.endpoint_id
+                    spec, actor="replicas", owner=endpoint.owner, endpoint_id=endpoint.endpoint_id, term=term
                 )
             except (Conflict, NotFound) as error:
                 log.warning(

@@ -63,11 +63,11 @@ class Scheduler:
             made, now = self._plan(snapshot, policy)
         placed = await self._store.scheduling.place(made.places, term)
         if made.victims:
-            stopped = await self._terminator.preempt(made.victims)
+            stopped = await self._terminator.preempt(made.victims, term)
             log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)
         await self._store.groups.save_cursors(group, made.cursors, term)
         await self._store.scheduling.record_holds(
-            snapshot, made.holds, policy.num_retries_to_skip, made.bypasses
+            snapshot, made.holds, policy.num_retries_to_skip, made.bypasses, term=term
         )
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
@@ -81,5 +81,5 @@ class Scheduler:
 
     def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
         """The plan, and the time that it was made for (unix microseconds)."""
-        now = round(self._clock.now().timestamp() * 1_000_000)
+        now = round(self._leader.deadlines.now().timestamp() * 1_000_000)
         return self._planners.plan(snapshot, policy, now, self._selectors.load(policy.custom)), now

@@ -1,8 +1,13 @@
-"""Session controller: reconciles sessions with their kernels and their deadlines."""
+"""Session controller: reconciles sessions with their kernels and their deadlines.
+
+Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans for all
+others, and it alone acts on deadlines.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 import structlog
 
@@ -10,6 +15,9 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.reconcile import reconcile_session
+from moorage.manager.lifecycle.snapshots import SessionSnapshot
+from moorage.manager.lifecycle.transitions import Transition
+from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.sessions")
@@ -24,10 +32,12 @@ FULL_SCAN_S = 4.0
 
 
 class SessionController:
-    """Runs in every manager. Transitions are compare-and-swap, so concurrent controllers do no harm."""
+    """Transitions are compare-and-swap, so concurrent controllers do no harm. Those that a scan finds also
+    check the leader's term."""
 
-    def __init__(self, store: Store, clock: Clock, lost_grace_s: float) -> None:
-        self._store, self._clock, self._lost_grace_s = store, clock, lost_grace_s
+    def __init__(self, store: Store, leader: Leader, clock: Clock, lost_grace_s: float) -> None:
+        self._store, self._leader, self._clock = store, leader, clock
+        self._lost_grace_s = lost_grace_s
         self._changed: set[SessionId] = set()
         self._scanned_at: float | None = None
         self._full_scan_at = 0.0
@@ -42,7 +52,9 @@ class SessionController:
         now = self._clock.monotonic()
         # First the changed ones: the scan for others takes as long as reconciling these.
         await self._reconcile_changed()
-        if self._scanned_at is None or now - self._scanned_at >= SCAN_S:
+        if self._leader.term is None:
+            self._scanned_at = None
+        elif self._scanned_at is None or now - self._scanned_at >= SCAN_S:
             deep = self._scanned_at is None or now - self._full_scan_at >= FULL_SCAN_S
             self._scanned_at = None  # until the scan has succeeded
             await self._reconcile(None, deep=deep)
@@ -61,18 +73,22 @@ class SessionController:
             self._changed |= changed
 
     async def _reconcile(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
+        term = self._leader.term if among is None else None
+        # Taken before the deadlines are read: they may be moved at any moment.
+        trusted = self._leader.deadlines.now()
         sessions, now = await self._store.lifecycle.unsettled(among, deep=deep)
-        moves = [
-            move
-            for session in sessions
-            if (move := reconcile_session(session, now, self._lost_grace_s)) is not None
-        ]
+        now = min(now, trusted)
+        moves = [move for session in sessions if (move := self._decide(session, now, term)) is not None]
         if not moves:
             return
         for move in moves:
             log.info(
                 "session", id=move.session_id, step=move.event, status=move.new, reason=move.reason or None
             )
-        await self._store.lifecycle.apply_all(moves)
+        await self._store.lifecycle.apply_all(moves, term=term)
         # A transition may enable the next one (a kernel that became ready before its start was observed).
         self._kernels_changed([move.session_id for move in moves])
+
+    def _decide(self, session: SessionSnapshot, now: datetime, term: int | None) -> Transition | None:
+        deadlines = term is not None and self._leader.deadlines.counts(session.status)
+        return reconcile_session(session, now, self._lost_grace_s, deadlines=deadlines)

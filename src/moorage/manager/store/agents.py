@@ -1,12 +1,15 @@
-"""Agents in Postgres: reads, cordons and forgets them, and marks silent ones SUSPECT or LOST."""
+"""Agents in Postgres: reads, cordons and forgets them, and marks silent ones."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import AgentId, SessionId
+from moorage.common.model.status import AgentStatus
 from moorage.common.views import resources
+from moorage.manager.lifecycle.silence import Contact, Mark
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -20,6 +23,7 @@ class AgentStore:
     def __init__(self, db: Database, notifier: Notifier, reports: ReportStore) -> None:
         self._db, self._notifier, self._reports = db, notifier, reports
         self._connection = reports.connection
+        self._watch_connection = db.dedicated_connection()
 
     async def all(self) -> list[resources.AgentView]:
         return [_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
@@ -31,12 +35,41 @@ class AgentStore:
             raise _not_found(agent_id)
         return _view(row)
 
-    async def mark_silent(self, suspect_after_s: float, lost_grace_s: float) -> list[tuple[str, str]]:
-        """Mark agents SUSPECT or LOST that have not been heard from for so long, and give up the kernels of
-        lost ones. Returns the id and the new status of each agent that changed."""
-        changed = await self._connection.fetch(SQL["agents_mark_silent"], suspect_after_s, lost_grace_s)
+    async def contacts(self) -> list[Contact]:
+        """All agents that are ALIVE or SUSPECT."""
+        return [
+            Contact(
+                AgentId(row["id"]),
+                row["resource_group"],
+                AgentStatus(row["status"]),
+                row["last_seen"],
+                row["report_interval_s"],
+                row["grace_s"] or 0.0,
+            )
+            for row in await self._watch_connection.fetch(SQL["agent_contacts"])
+        ]
+
+    async def mark_silent(self, marks: Sequence[Mark], term: int) -> list[tuple[AgentId, AgentStatus]]:
+        """Mark silent agents, as the leader of ``term`` has decided, and give up the kernels of lost ones.
+        Returns those that were marked: others have been heard from meanwhile, or the term has ended."""
+        if not marks:
+            return []
+        changed = await self._connection.fetch(
+            SQL["agents_mark_silent"],
+            [mark.agent_id for mark in marks],
+            [mark.last_seen for mark in marks],
+            [mark.new for mark in marks],
+            [mark.silent_s for mark in marks],
+            term,
+        )
         await self._give_up([AgentId(row["id"]) for row in changed])
-        return [(row["id"], row["status"]) for row in changed]
+        return [(AgentId(row["id"]), AgentStatus(row["status"])) for row in changed]
+
+    async def hold_losses(self, groups: Collection[str], term: int) -> list[tuple[str, bool]]:
+        """Record the groups in which silent agents do not become LOST. Returns those in which that changed,
+        each with whether it is one now."""
+        rows = await self._watch_connection.fetch(SQL["groups_hold_losses"], sorted(groups), term)
+        return [(row["name"], row["held"]) for row in rows]
 
     async def _give_up(self, silent: Collection[AgentId]) -> None:
         lost = await self._connection.fetch(SQL["kernels_give_up"])
@@ -80,9 +113,9 @@ class AgentStore:
         self._notifier.notify([Topic.ENDPOINTS, Topic.SCHEDULE])
         return await self.get(agent_id)
 
-    async def sessions_past_drain(self) -> list[tuple[SessionId, AgentId, str]]:
+    async def sessions_past_drain(self, now: datetime) -> list[tuple[SessionId, AgentId, str]]:
         """Sessions on agents whose drain deadline has passed: session, agent, and who started the drain."""
-        rows = await self._db.fetch(SQL["sessions_past_drain"])
+        rows = await self._db.fetch(SQL["sessions_past_drain"], now)
         return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows]
 
     async def history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
@@ -130,4 +163,5 @@ def _view(row: Row) -> resources.AgentView:
         offers=[resources.OfferView(**offer) for offer in row["offers"]],
         kernels=row["kernels"],
         max_kernels=row["max_kernels"],
+        loss_held_since=row["loss_held_since"],
     )

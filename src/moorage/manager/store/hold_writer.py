@@ -72,11 +72,12 @@ class HoldWriter:
         holds: Sequence[Hold],
         max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
+        term: int | None = None,
     ) -> None:
         """Record ``holds``; pending sessions without one keep the hold that was recorded last.
 
         ``max_retries``: retries are counted up to this number. ``bypasses``: the new count of each session
-        that was bypassed in this pass.
+        that was bypassed in this pass. ``term``: of the leader; a former leader's holds are not recorded.
         """
         bypasses = bypasses or {}
         pending = {p.session_id: p for p in snapshot.pending}
@@ -98,7 +99,7 @@ class HoldWriter:
         if deferred:
             self._deferred[snapshot.group] = deferred
         if to_write:
-            await self._write(pending, to_write, bypasses)
+            await self._write(pending, to_write, bypasses, term)
             # The same statement counted retries and bypasses, which the cached sessions do not show yet.
             self._pending.invalidate(
                 {hold.session_id for hold in to_write if hold.capacity or hold.session_id in bypasses}
@@ -115,7 +116,11 @@ class HoldWriter:
         return chain(kept, holds)
 
     async def _write(
-        self, pending: Mapping[SessionId, Pending], holds: Sequence[Hold], bypasses: Mapping[SessionId, int]
+        self,
+        pending: Mapping[SessionId, Pending],
+        holds: Sequence[Hold],
+        bypasses: Mapping[SessionId, int],
+        term: int | None,
     ) -> None:
         now, names = self._clock.now(), await self._names(holds)
         views = [
@@ -138,6 +143,7 @@ class HoldWriter:
             views,
             [int(hold.capacity) for hold in holds],
             [bypasses.get(hold.session_id, 0) for hold in holds],
+            term,
         )
 
     async def _names(self, holds: Sequence[Hold]) -> Mapping[str, str]:

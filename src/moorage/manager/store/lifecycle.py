@@ -7,6 +7,7 @@ a normal result.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -24,13 +25,19 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
 
 
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    transition: Transition
+    term: int | None
+
+
 class LifecycleStore:
     """Transitions that are submitted at the same time share one statement."""
 
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._write_connection, self._read_connection = db.dedicated_connection(), db.dedicated_connection()
-        self._transitions: BatchWriter[Transition, bool] = BatchWriter("transition", self._write, clock)
+        self._transitions: BatchWriter[_Submission, bool] = BatchWriter("transition", self._write, clock)
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
         """None for a session that has ended or does not exist."""
@@ -53,28 +60,30 @@ class LifecycleStore:
         rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
         return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
 
-    async def apply(self, transition: Transition) -> bool:
-        """Write one transition; False if it was stale."""
-        return await self._transitions.submit(transition)
+    async def apply(self, transition: Transition, *, term: int | None = None) -> bool:
+        """Write one transition; False if it was stale. ``term``: of the leader that has decided it, in which
+        case a former leader's is stale."""
+        return await self._transitions.submit(_Submission(transition, term))
 
-    async def apply_all(self, transitions: Sequence[Transition]) -> int:
-        """Write several transitions independently of each other. Returns how many were applied; raises the
-        error of the first one that was rejected."""
-        results = await self._transitions.submit_all(transitions)
+    async def apply_all(self, transitions: Sequence[Transition], *, term: int | None = None) -> int:
+        """Write several transitions independently of each other, as ``apply`` does. Returns how many were
+        applied; raises the error of the first one that was rejected."""
+        results = await self._transitions.submit_all([_Submission(one, term) for one in transitions])
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return sum(result is True for result in results)
 
-    async def _write(self, transitions: Sequence[Transition]) -> Sequence[bool]:
+    async def _write(self, submissions: Sequence[_Submission]) -> Sequence[bool]:
         # One move per session and statement: of two, Postgres would apply either and not say which. The move
         # with the newest revision is tried; the others were decided from an outdated snapshot.
-        newest: dict[SessionId, Transition] = {}
-        for transition in transitions:
-            rival = newest.setdefault(transition.session_id, transition)
-            if transition.revision > rival.revision:
-                newest[transition.session_id] = transition
-        items = list(newest.values())
+        newest: dict[SessionId, _Submission] = {}
+        for submission in submissions:
+            session_id = submission.transition.session_id
+            rival = newest.setdefault(session_id, submission)
+            if submission.transition.revision > rival.transition.revision:
+                newest[session_id] = submission
+        items = [submission.transition for submission in newest.values()]
         starts_attempt = [i.event in NEW_ATTEMPT for i in items]
         subs = [(i.session_id, n) for i in items for n in range(1, i.sub_kernels + 1)]
         rows = await self._write_connection.fetch(
@@ -97,10 +106,14 @@ class LifecycleStore:
             [n for _, n in subs],
             [self._clock.new_id() for _ in subs],
             [self._clock.secret() for _ in subs],
+            [submission.term for submission in newest.values()],
         )
         applied = {row["id"] for row in rows}
-        self._notify(newest, rows)
-        return [t.session_id in applied and newest[t.session_id] is t for t in transitions]
+        self._notify({item.session_id: item for item in items}, rows)
+        return [
+            (session_id := one.transition.session_id) in applied and newest[session_id] is one
+            for one in submissions
+        ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
         self._notifier.notify_orders({AgentId(row["agent_id"]) for row in rows if row["agent_id"]})

@@ -155,6 +155,8 @@ class SchedulingStore:
         holds: Sequence[Hold],
         max_retries: int = 1000,
         bypasses: Mapping[SessionId, int] | None = None,
+        *,
+        term: int | None = None,
     ) -> None:
         """See ``HoldWriter.record``."""
-        await self._holds.record(snapshot, holds, max_retries, bypasses)
+        await self._holds.record(snapshot, holds, max_retries, bypasses, term)

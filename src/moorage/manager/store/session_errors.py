@@ -45,6 +45,8 @@ def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError |
             f"{', '.join(row['types_allowed'])}",
             next_step="use another resource group; `moorage groups describe` shows what each allows",
         )
+    if row["led_by_other"]:
+        return Conflict("another manager leads now", next_step="leave it to that manager")
     if row["invalid_why"] is not None:
         return invalid_dependency(spec, owner, row["invalid_at"], row["invalid_why"], row["invalid_project"])
     if row["quota_scope"] is not None:

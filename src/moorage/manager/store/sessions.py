@@ -51,6 +51,7 @@ class _NewSession:
     request_digest: str | None
     subs: tuple[spec_kernels.NewSubKernel, ...] = ()
     keys: SshKeyPair | None = None
+    term: int | None = None
 
 
 class SessionStore:
@@ -72,14 +73,16 @@ class SessionStore:
         actor: str,
         owner: Owner | None = None,
         endpoint_id: EndpointId | None = None,
+        term: int | None = None,
     ) -> resources.SessionView:
-        """``owner`` defaults to the actor.
+        """``owner`` defaults to the actor. ``term``: of the leader that creates it.
 
-        Raises ``Conflict`` for the name of a live session or a type that the group does not allow,
+        Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
+        leader,
         ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
-        new = self._new(spec, actor, owner or Owner(actor), endpoint_id, None)
+        new = replace(self._new(spec, actor, owner or Owner(actor), endpoint_id, None), term=term)
         return self._created(new, await self._creates.submit(new))
 
     async def create_once(
@@ -205,12 +208,12 @@ class SessionStore:
             [i.spec.starts_at for i in items],
         )
         created: list[Any] = []
-        has_clusters = any(i.subs for i in items)
-        if not dependencies and not has_clusters and not self._has_pending_quotas:
+        needs_checks = bool(dependencies) or any(i.subs or i.term is not None for i in items)
+        if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
             created = await self._create_connection.fetch(SQL["session_create"], *columns)
             self._has_pending_quotas = created[0]["has_pending_quotas"]
-        if dependencies or has_clusters or self._has_pending_quotas:
+        if needs_checks or self._has_pending_quotas:
             created = await self._create_connection.fetch(
                 SQL["session_create_checked"],
                 *columns,
@@ -220,6 +223,7 @@ class SessionStore:
                 [rows.as_uuid(d.session) for _, _, d in dependencies],
                 [d.on for _, _, d in dependencies],
                 *_cluster_columns(items),
+                [i.term for i in items],
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created

@@ -9,6 +9,7 @@ from moorage.common.aio.loop import Loop
 from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.database import Database
+from moorage.manager.store.deadlines import DeadlineStore
 from moorage.manager.store.decisions import DecisionStore
 from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.groups import GroupStore
@@ -54,6 +55,7 @@ class Store:
         self.routes = RouteStore(db, self.keys)
         self.peers = PeerStore(db, notifier, clock)
         self.leases = LeaseStore(db)
+        self.deadlines = DeadlineStore(db)
         self.usage = UsageStore(db, self.sessions)
         self.decisions = DecisionStore(db)
         self.integrity = IntegrityStore(db, notifier)

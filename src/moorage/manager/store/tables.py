@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, Table, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
 
 metadata = MetaData()
@@ -27,7 +27,15 @@ def _table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
 
 
 resource_groups = _table(
-    "resource_groups", ("name",), {"name": Text(), "options": JSONB(), "created_at": _TZ, "cursors": JSONB()}
+    "resource_groups",
+    ("name",),
+    {
+        "name": Text(),
+        "options": JSONB(),
+        "created_at": _TZ,
+        "cursors": JSONB(),
+        "losses_held_since": [_TZ],
+    },
 )
 
 api_keys = _table(
@@ -77,6 +85,8 @@ agents = _table(
         "cordoned_at": [_TZ],
         "stop_at": [_TZ],
         "draining": Boolean(),
+        "report_interval_s": Float(),
+        "silence_grace_s": JSONB(),
     },
 )
 
@@ -271,7 +281,15 @@ quotas = _table(
 )
 
 leases = _table(
-    "leases", ("name",), {"name": Text(), "holder": Text(), "term": BigInteger(), "expires_at": _TZ}
+    "leases",
+    ("name",),
+    {
+        "name": Text(),
+        "holder": Text(),
+        "term": BigInteger(),
+        "expires_at": _TZ,
+        "clock_jumps": Integer(),
+    },
 )
 
 idempotency_keys = _table(

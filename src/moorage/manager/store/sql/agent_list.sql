@@ -1,4 +1,7 @@
-SELECT a.*, (SELECT coalesce(jsonb_agg(jsonb_build_object(
+-- `loss_held_since`: too many agents of its group are silent at once, so this one does not become LOST.
+SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
+                SELECT g.losses_held_since FROM resource_groups g WHERE g.name = a.resource_group) END AS loss_held_since,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'slot', c.slot, 'device_id', c.device_id, 'model', c.model, 'memory_bytes', c.memory_bytes,
                 'healthy', c.healthy, 'capacity', c.offered, 'used', c.used,
                 'numa', c.numa, 'nvlink_domain', c.nvlink_domain,

@@ -39,7 +39,7 @@ WITH input AS (
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
 SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AS group_known, r.n IS NOT NULL AS repeated,
-       (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why, NULL AS quota_scope,
+       (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why, NULL AS quota_scope, false AS led_by_other,
        CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group

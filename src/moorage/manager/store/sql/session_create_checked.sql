@@ -1,9 +1,9 @@
--- As session_create.sql, for what only some sessions need: dependencies, sub kernels of clusters with their SSH keys, and
--- quotas of pending sessions.
+-- As session_create.sql, for what only some sessions need: dependencies, sub kernels of clusters with their SSH keys,
+-- quotas of pending sessions, and the leader's term ($31) for those that the leader creates.
 --
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its idempotency key. One row per
--- input. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), or when a quota
--- of pending sessions is used up (`over_quota`).
+-- input. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), when a quota
+-- of pending sessions is used up (`over_quota`), or for a former leader (`led_by_other`).
 --
 -- A dependency must exist before the session and never changes, so there can be no cycle. Pending sessions are counted up
 -- to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time; sessions of this statement
@@ -17,6 +17,11 @@ WITH input AS (
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at, n)
 ), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
+), lease AS (
+    SELECT term FROM leases WHERE name = 'leader' AND term = ANY ($31::bigint[]) AND expires_at > now() FOR SHARE
+), led_by_other AS (
+    SELECT t.n FROM unnest($31::bigint[]) WITH ORDINALITY AS t(term, n)
+    WHERE t.term IS NOT NULL AND t.term NOT IN (SELECT term FROM lease)
 ), named AS (
     SELECT d.n, d.at, d.condition, s.id, s.type, s.project
     FROM unnest($19::int[], $20::int[], $21::text[], $22::uuid[], $23::text[]) AS d(n, at, ref, as_id, condition)
@@ -49,6 +54,7 @@ WITH input AS (
            i.owner, i.project, i.starts_at, (SELECT count(*) FROM named d WHERE d.n = i.n)
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
+      AND i.n NOT IN (SELECT n FROM led_by_other)
       AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
     ORDER BY i.n
     ON CONFLICT DO NOTHING
@@ -78,7 +84,7 @@ WITH input AS (
 SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AS group_known, r.n IS NOT NULL AS repeated,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
        w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
-       c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,
+       EXISTS (SELECT FROM led_by_other o WHERE o.n = i.n) AS led_by_other, c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,
        CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group

@@ -2,16 +2,20 @@
 -- on status and revision; writes the history, and what the transition means for the kernels. Returns the agents of ended
 -- kernels, and the sessions that depend on one that has ended. A stale transition changes nothing and returns no row.
 -- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a
--- cluster.
+-- cluster. `term` is set for what only the leader may decide: the lease is locked FOR SHARE, so that no other manager
+-- becomes leader until this commits.
 WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::int[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[])
+        $9::text[], $10::text[], $11::float8[], $12::uuid[], $13::text[], $14::float8[], $19::bigint[])
     AS i(id, old, revision, new, event, reason, detail, actor, result, kernel_status, deadline_s, next_kernel, secret,
-         backoff_s)
+         backoff_s, term)
+), lease AS (
+    SELECT term FROM leases WHERE name = 'leader' AND term = ANY ($19::bigint[]) AND expires_at > now() FOR SHARE
 ), locked AS (
     SELECT i.*, s.attempt FROM sessions s JOIN input i ON s.id = i.id
-    WHERE s.status = i.old AND s.revision = i.revision ORDER BY s.id FOR UPDATE OF s
+    WHERE s.status = i.old AND s.revision = i.revision AND (i.term IS NULL OR i.term IN (SELECT term FROM lease))
+    ORDER BY s.id FOR UPDATE OF s
 ), moved AS (
     UPDATE sessions s SET
         status = i.new, revision = s.revision + 1, reason = i.reason, detail = i.detail,

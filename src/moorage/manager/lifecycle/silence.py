@@ -1,0 +1,104 @@
+"""Silence of agents: which become SUSPECT and LOST, from what the leader itself has observed. Pure.
+
+No clock but the leader's monotonic one counts here. The time of an agent's last report is a marker: while it
+stays the same, the agent is silent, and any other value is a sign of life. A jump of the database's clock, a
+failover and a resumed virtual machine therefore mark nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.model.ids import AgentId
+from moorage.common.model.status import AgentStatus
+
+MISSED_REPORTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause between two of
+    its reports, 0 if it did not say. ``grace_s``: the longest silence that the runtimes of its live kernels
+    tolerate, 0 if they leave that to the manager."""
+
+    agent_id: AgentId
+    group: str
+    status: AgentStatus
+    last_seen: datetime
+    report_interval_s: float = 0.0
+    grace_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An agent to be marked, if it was not heard from since ``last_seen``. ``silent_s``: the silence that the
+    database's clock must show as well."""
+
+    agent_id: AgentId
+    last_seen: datetime
+    new: AgentStatus
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``held``: groups in which too many agents are silent at once, with how many of them would be LOST."""
+
+    marks: tuple[Mark, ...]
+    held: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SilenceLimits:
+    """``lost_share``: the share of a group's agents that may be silent while silent ones become LOST. One
+    agent always may be. ``longest_pause_s``: a leader that has not looked for so long starts again."""
+
+    suspect_after_s: float
+    lost_grace_s: float
+    lost_share: float
+    longest_pause_s: float
+
+
+class SilenceWatch:
+    """The observations of one leader in one term: a new term takes a new watch."""
+
+    def __init__(self, limits: SilenceLimits) -> None:
+        self._limits = limits
+        self._observed: dict[AgentId, tuple[AgentStatus, datetime, float]] = {}
+        self._looked_at: float | None = None
+
+    def look(self, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
+        """``contacts``: all agents, as read between ``sent`` and ``received`` (monotonic seconds)."""
+        limits, before = self._limits, self._observed
+        if self._looked_at is None or sent - self._looked_at > limits.longest_pause_s:
+            before = {}
+        self._observed, self._looked_at = {}, received
+        marks: list[Mark] = []
+        overdue: defaultdict[str, list[Mark]] = defaultdict(list)
+        counted: Counter[str] = Counter()
+        suspects: Counter[str] = Counter()
+        for one in contacts:
+            counted[one.group] += 1
+            status, last_seen, since = before.get(one.agent_id, (None, None, received))
+            if (status, last_seen) != (one.status, one.last_seen):
+                since = received
+            self._observed[one.agent_id] = one.status, one.last_seen, since
+            patience_s = max(limits.suspect_after_s, MISSED_REPORTS * one.report_interval_s)
+            if one.status is AgentStatus.ALIVE and sent - since >= patience_s:
+                marks.append(Mark(one.agent_id, one.last_seen, AgentStatus.SUSPECT))
+            elif one.status is AgentStatus.SUSPECT:
+                suspects[one.group] += 1
+                grace_s = max(limits.lost_grace_s, one.grace_s)
+                if sent - since >= grace_s:
+                    mark = Mark(one.agent_id, one.last_seen, AgentStatus.LOST, patience_s + grace_s)
+                    overdue[one.group].append(mark)
+        held = {
+            group: len(found)
+            for group, found in overdue.items()
+            if suspects[group] > max(1, int(limits.lost_share * counted[group]))
+        }
+        marks += [mark for group, found in overdue.items() if group not in held for mark in found]
+        return Verdict(tuple(marks), held)
