@@ -3,13 +3,15 @@ loops."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
@@ -18,17 +20,33 @@ from moorage.common.views.resources import SessionView
 from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.scheduling import plan
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import Store, Topic, migrate
 from moorage.manager.termination import SessionTerminator
 
 GIB = 1024**3
 LOST_GRACE_S = 120.0
 
 
+@asynccontextmanager
+async def open_store(dsn: str, clock: Clock | None = None) -> AsyncIterator[Store]:
+    """A store that receives the notifications of other managers.
+
+    Its first connection for them counts as a notification of everything. A test that continued before it
+    would sometimes find its caches invalidated.
+    """
+    made = Store(dsn, clock or SystemClock())
+    listening = asyncio.Event()
+    made.notifier.on(Topic.PEERS, listening.set)
+    async with made:
+        async with asyncio.timeout(30):
+            await listening.wait()
+        yield made
+
+
 @pytest_asyncio.fixture
 async def store(empty_database: str) -> AsyncIterator[Store]:
     await migrate(empty_database)
-    async with Store(empty_database, SystemClock()) as made:
+    async with open_store(empty_database) as made:
         yield made
 
 

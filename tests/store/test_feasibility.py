@@ -5,9 +5,9 @@ from __future__ import annotations
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.explain.feasibility import FeasibilityCheck
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import migrate
 
-from .conftest import FakeAgent, mark_silent
+from .conftest import FakeAgent, mark_silent, open_store
 
 
 def ask(**more: object) -> SessionSpec:
@@ -17,7 +17,7 @@ def ask(**more: object) -> SessionSpec:
 async def test_infeasible_request_is_reported(empty_database: str) -> None:
     await migrate(empty_database)
     clock = ManualClock()
-    async with Store(empty_database, clock) as store:
+    async with open_store(empty_database, clock) as store:
         check = FeasibilityCheck(store.scheduling, clock)
         assert await check.refusals(ask()) == [], "there is nobody to ask yet"
         await FakeAgent(store, "small", gpus=2).report()

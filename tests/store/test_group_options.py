@@ -19,7 +19,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, stop
+from .conftest import LOST_GRACE_S, FakeAgent, open_store, reconcile_all, stop
 
 
 async def tick(store: Store) -> None:
@@ -58,7 +58,7 @@ async def test_round_robin_continues_with_the_next_leader(store: Store, empty_da
         await FakeAgent(store, name, gpus=4).report()
     chosen = []
     for n in range(6):
-        async with Store(empty_database, SystemClock()) as another:
+        async with open_store(empty_database) as another:
             await add(another, f"s{n}")
             await tick(another)
             chosen.append(await agent_of(another, f"s{n}"))

@@ -7,11 +7,12 @@ import asyncio
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.store import Store
+
+from .conftest import open_store
 
 KEY = IdempotencyKey("api-key-1", "once-1")
 
@@ -49,7 +50,7 @@ async def test_other_request_with_a_used_key_is_a_conflict(store: Store) -> None
 async def test_concurrent_requests_on_two_managers_create_one_session(
     store: Store, empty_database: str
 ) -> None:
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         asked = (s.sessions.create_once(spec(), actor="a", idempotency_key=KEY) for s in [store, other] * 20)
         answers = await asyncio.gather(*asked)
         # Neighbours in the same batches are not hurt.
@@ -92,7 +93,7 @@ async def test_rejected_create_does_not_use_its_key(store: Store) -> None:
 
 
 async def test_manager_crash_after_commit_keeps_the_session(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, SystemClock()) as dying:
+    async with open_store(empty_database) as dying:
         task = asyncio.create_task(dying.sessions.create_once(spec(), actor="a", idempotency_key=KEY))
         watching = await asyncpg.connect(empty_database)
         async with asyncio.timeout(5):

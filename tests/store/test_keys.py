@@ -15,6 +15,8 @@ from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.store import Store
 
+from .conftest import open_store
+
 CLOCK = SystemClock()
 
 
@@ -61,7 +63,7 @@ async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> No
 
 
 async def test_concurrent_creates_of_one_name_make_one_key(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, CLOCK) as other:
+    async with open_store(empty_database, CLOCK) as other:
         ends = await asyncio.gather(make(store, "ci"), make(other, "ci"), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["Conflict", "str"]
 
@@ -91,7 +93,7 @@ async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> 
 
 
 async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, CLOCK) as other:
+    async with open_store(empty_database, CLOCK) as other:
         for n in range(10):
             await make(store, f"a{n}", role="admin")
             await make(store, f"b{n}", role="admin")
@@ -125,7 +127,7 @@ async def test_last_use_is_recorded_once_a_minute(store: Store, empty_database: 
 
 async def test_key_changes_notify_managers_and_route_feeds(store: Store, empty_database: str) -> None:
     heard = asyncio.Event()
-    async with Store(empty_database, CLOCK) as other:
+    async with open_store(empty_database, CLOCK) as other:
         other.keys.on_change(heard.set)
         async with asyncio.timeout(10):
             await heard.wait()  # once its ears are open

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.store import Store, Topic
 
-from .conftest import FakeAgent, schedule, stop
+from .conftest import FakeAgent, open_store, schedule, stop
 
 Heard = Collection[AgentId] | None
 
@@ -30,7 +29,7 @@ class Listeners:
 
 
 async def test_order_notifications_name_the_changed_agents(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         own, elsewhere = Listeners(store), Listeners(other)
         plain = asyncio.Event()
         other.notifier.on(Topic.ORDERS, plain.set)
@@ -51,7 +50,7 @@ async def test_order_notifications_name_the_changed_agents(store: Store, empty_d
 
 
 async def test_too_many_agents_for_a_payload_mean_any_agent(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         elsewhere = Listeners(other)
         async with asyncio.timeout(5):
             assert await elsewhere.said.get() is None
@@ -77,7 +76,7 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
 
 
 async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, empty_database: str) -> None:
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         room: asyncio.Queue[Heard] = asyncio.Queue()
         other.notifier.on_capacity(room.put_nowait)
         agents = [FakeAgent(store, f"node-{n}") for n in range(3)]

@@ -23,7 +23,7 @@ from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
 
-from .conftest import LOST_GRACE_S, FakeAgent, stop
+from .conftest import LOST_GRACE_S, FakeAgent, open_store, stop
 
 ANN, BOB = Owner("ann", "vision"), Owner("bob", "vision")
 
@@ -152,7 +152,7 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
         return await fetch(connection, sql, *args)
 
     monkeypatch.setattr(DedicatedConnection, "fetch", fetch_without_commit)
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         await add(other, "theirs")
         mine = asyncio.create_task(add(store, "mine"))
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -168,7 +168,7 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
 async def test_two_managers_respect_the_quotas_of_two_users(store: Store, empty_database: str) -> None:
     await limit(store, "user", "ann", pending=40)
     await limit(store, "user", "bob", pending=40)
-    async with Store(empty_database, SystemClock()) as other:
+    async with open_store(empty_database) as other:
         asked = [
             add(manager, f"{who.user}-{where}-{n}", who)
             for where, manager, owners in (("a", store, (ANN, BOB)), ("b", other, (BOB, ANN)))

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
@@ -17,7 +16,7 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
-from .conftest import FakeAgent, reconcile_all, schedule, stop
+from .conftest import FakeAgent, open_store, reconcile_all, schedule, stop
 
 
 async def seen_ago(store: Store, agent: str) -> float:
@@ -130,7 +129,7 @@ async def test_only_ends_of_kernels_are_written_durably(
 
     monkeypatch.setattr(DedicatedConnection, "fetch", noted)
     await migrate(empty_database)
-    async with Store(empty_database, SystemClock()) as store:
+    async with open_store(empty_database) as store:
         # The server of the tests waits for no disk: here it does, unless a line says otherwise.
         name = urlsplit(empty_database).path[1:]
         await store.database.fetch(f'ALTER DATABASE "{name}" SET synchronous_commit = on')

@@ -7,13 +7,12 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.store import Store
 
-from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
+from .conftest import FAILED, RUNNING, FakeAgent, open_store, reconcile_all, schedule, stop
 
 
 def job(**more: object) -> SessionSpec:
@@ -170,7 +169,7 @@ async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, empt
     kernel = await run(store, agent)
     deadline = (await store.sessions.get("job")).deadline_at
     assert deadline is not None
-    async with Store(empty_database, SystemClock()) as second:
+    async with open_store(empty_database) as second:
         again = FakeAgent(second, seen=agent.seen, incarnation="incarnation-2")
         await again.report()
         await reconcile_all(second)

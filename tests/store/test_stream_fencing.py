@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
@@ -16,13 +15,13 @@ from moorage.manager.store import ReportRefused, Store
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
-from .conftest import FakeAgent, reconcile_all, schedule
+from .conftest import FakeAgent, open_store, reconcile_all, schedule
 
 
 @pytest_asyncio.fixture
 async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
     """The store of a second manager."""
-    async with Store(empty_database, SystemClock()) as made:
+    async with open_store(empty_database) as made:
         yield made
 
 
