@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +106,49 @@ def test_noun_without_a_verb_lists(moorage: Run) -> None:
     for noun in ("agents", "groups", "keys", "quotas", "sessions", "endpoints"):
         alone, listed = moorage(noun, "-o", "json"), moorage(noun, "ls", "-o", "json")
         assert (alone.exit_code, alone.stdout) == (0, listed.stdout)
+
+
+ROOT_FOLDER = Path(__file__).parents[3]
+# In backticks, or a line of an indented block up to its comment.
+QUOTED = re.compile(r"`+moorage ([^`]+?)`+|^ {4,}(?:\$ )?moorage ([^#\n]+)", re.MULTILINE)
+
+
+def quoted() -> Iterator[tuple[str, list[str]]]:
+    """Commands that messages, docstrings and documents quote: the file, and the words after ``moorage``."""
+    for folder, pattern in (("src", "*.py"), ("docs", "*.md"), (".", "*.md")):
+        for file in (ROOT_FOLDER / folder).glob(pattern if folder == "." else f"**/{pattern}"):
+            text = re.sub(r'"\s*\n\s*f?"', "", file.read_text())  # adjacent literals
+            if file.name == "CHANGELOG.md":
+                continue  # it quotes commands of earlier releases
+            for match in QUOTED.finditer(text):
+                yield str(file.relative_to(ROOT_FOLDER)), (match[1] or match[2]).partition(" -- ")[0].split()
+
+
+def unknown_part(words: list[str]) -> str:
+    """The first subcommand or long option that the command line does not know; empty if it knows all."""
+    command = ROOT
+    for position, word in enumerate(words):
+        subcommands = getattr(command, "commands", {})
+        if not subcommands or not re.fullmatch("[a-z-]+", word) or word.startswith("-"):
+            options = [option for option in words[position:] if option.startswith("--")]
+            known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {
+                "--help"
+            }
+            return next((option for option in options if option.partition("=")[0] not in known), "")
+        if word not in {*subcommands, "ls", "rm"}:
+            return word
+        command = subcommands.get(word, command)
+    return ""
+
+
+def test_quoted_commands_exist() -> None:
+    found = list(quoted())
+    assert len(found) > 200
+    assert {(file, " ".join(words)) for file, words in found if unknown_part(words)} == set()
+
+
+def test_unknown_quoted_command_is_found() -> None:
+    assert unknown_part(["endpoint", "list"]) == "endpoint"
+    assert unknown_part(["agents", "remove", "node-1"]) == "remove"
+    assert unknown_part(["serve", "MODEL", "--gpu-count", "2"]) == "--gpu-count"
+    assert unknown_part(["agents", "drain", "node-1"]) == ""
