@@ -1,5 +1,4 @@
-"""Cluster under test: a manager with its own Postgres, three agents and a proxy as processes, and their
-faults."""
+"""Cluster under test: Postgres, two managers, three agents and two proxies as processes, and their faults."""
 
 from __future__ import annotations
 
@@ -10,42 +9,44 @@ import subprocess
 import sys
 from pathlib import Path
 
+from moorage.manager.postgres import EmbeddedPostgres
 from moorage.sdk import Client
 from tests.e2e.harness import kernels_below, processes, until
 from tests.free_ports import free_port
 
 from .network import NetworkLink
 
+MANAGERS = ("manager-1", "manager-2")
 AGENTS = ("agent-1", "agent-2", "agent-3")
-COMPONENTS = ("manager", *AGENTS, "proxy")
+PROXIES = ("proxy-1", "proxy-2")
+COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
 # Much shorter than in production: agents must become LOST within seconds.
 SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 5.0
 _PORTS_PER_AGENT = 40
 
 
 class Cluster:
-    """``network``: the link to agent-3, if there is one. ``url``, ``openai_url`` and ``key`` are for
-    clients."""
+    """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each manager and of
+    each proxy. ``key`` is the administrator's."""
 
-    def __init__(self, home: Path, network: NetworkLink | None) -> None:
-        self.home, self.network = home, network
-        api, openai, internal, link = (free_port() for _ in range(4))
-        address = network.near if network else "127.0.0.1"
-        self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
+    def __init__(self, home: Path, postgres: EmbeddedPostgres, network: NetworkLink | None) -> None:
+        self.home, self.network, self._postgres = home, network, postgres
+        self._address = network.near if network else "127.0.0.1"
+        self._ports = {component: tuple(free_port() for _ in range(2)) for component in (*MANAGERS, *PROXIES)}
+        self.urls = [f"http://127.0.0.1:{self._ports[name][0]}" for name in MANAGERS]
+        self.openai_urls = [f"http://127.0.0.1:{self._ports[name][0]}/v1" for name in PROXIES]
+        links = ",".join(f"{self._address}:{self._ports[name][1]}" for name in MANAGERS)
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
             # The link is not loopback, but it is a private network.
             "MOORAGE_COMMON__LINK_TLS": "off",
-            "MOORAGE_MANAGER__LISTEN": f"127.0.0.1:{api}",
-            "MOORAGE_MANAGER__LINK_LISTEN": f"{address}:{link}",
+            "MOORAGE_MANAGER__DSN": postgres.dsn,
             "MOORAGE_MANAGER__SUSPECT_AFTER_S": str(SUSPECT_AFTER_S),
             "MOORAGE_MANAGER__LOST_GRACE_S": str(LOST_GRACE_S),
-            "MOORAGE_AGENT__MANAGER": f"{address}:{link}",
+            "MOORAGE_AGENT__MANAGER": links,
             "MOORAGE_AGENT__INVENTORY": "fake:4xH100",
             "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
-            "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
-            "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
-            "MOORAGE_PROXY__MANAGER": f"{address}:{link}",
+            "MOORAGE_PROXY__MANAGER": links,
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -53,11 +54,11 @@ class Cluster:
     def key(self) -> str:
         return (self.home / "admin-key").read_text().strip()
 
-    def client(self, timeout: float = 10.0) -> Client:
-        return Client(self.url, self.key, timeout=timeout)
+    def client(self, timeout: float = 10.0, manager: int = 0) -> Client:
+        return Client(self.urls[manager], self.key, timeout=timeout)
 
     async def start_all(self) -> None:
-        self.start("manager")
+        self.start(MANAGERS[0])
         key_exists = (self.home / "admin-key").exists
         await until("the first key exists", lambda: asyncio.to_thread(key_exists))
         for component in COMPONENTS[1:]:
@@ -74,8 +75,15 @@ class Cluster:
         await until("all agents are ALIVE", all_alive)
 
     def start(self, component: str) -> None:
-        command: list[str] = [sys.executable, "-m", "moorage", component.partition("-")[0]]
+        kind = component.partition("-")[0]
+        command: list[str] = [sys.executable, "-m", "moorage", kind]
         env = dict(self.env)
+        if component in self._ports:
+            first, second = self._ports[component]
+            inner = "LINK_LISTEN" if kind == "manager" else "INTERNAL_LISTEN"
+            address = self._address if kind == "manager" else "127.0.0.1"
+            env[f"MOORAGE_{kind.upper()}__LISTEN"] = f"127.0.0.1:{first}"
+            env[f"MOORAGE_{kind.upper()}__{inner}"] = f"{address}:{second}"
         if component in AGENTS:
             index = AGENTS.index(component)
             first = 24_000 + os.getpid() % 50 * _PORTS_PER_AGENT * len(AGENTS) + index * _PORTS_PER_AGENT
@@ -88,7 +96,7 @@ class Cluster:
             self._running[component] = subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
     def kill(self, component: str) -> None:
-        """SIGKILL, and wait for the exit. The manager restarts ``postgres``."""
+        """SIGKILL, and wait for the exit. Postgres is restarted by itself."""
         if component == "postgres":
             for pid in self.pids(component)[:1]:
                 os.kill(pid, signal.SIGKILL)
@@ -110,14 +118,10 @@ class Cluster:
         first."""
         if component != "postgres":
             return [self._running[component].pid]
-        manager = self._running["manager"].pid
-        family = {pid: _parent(pid) for pid in processes() if _name(pid) == "postgres"}
-        parent_pid = next((pid for pid, parent in family.items() if parent == manager), None)
-        return (
-            []
-            if parent_pid is None
-            else [parent_pid, *(pid for pid, parent in family.items() if parent == parent_pid)]
-        )
+        parent = self._postgres.pid
+        if parent is None:
+            return []
+        return [parent, *(pid for pid in processes() if _name(pid) == "postgres" and _parent(pid) == parent)]
 
     def output(self, component: str) -> str:
         """Last part of the output of a component."""

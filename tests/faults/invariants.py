@@ -16,6 +16,7 @@ from moorage.sdk import Client
 from tests.e2e.harness import kernels_below
 
 from .cluster import Cluster
+from .excuses import InjectedFault, SessionEnd, is_excused
 from .load import Load, Request
 
 # Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
@@ -40,7 +41,9 @@ async def all_sessions(client: Client) -> list[SessionView]:
             return sessions
 
 
-async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant], Counter[str]]:
+async def check_invariants(
+    cluster: Cluster, load: Load, injected: list[InjectedFault]
+) -> tuple[list[Invariant], Counter[str]]:
     """Every invariant, and the number of sessions by end."""
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
@@ -55,6 +58,12 @@ async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
     wrong = [f"{s.name}: {e}" for s in requested if (e := wrong_result(load.requests[s.name], s, ran))]
+    claimed = [(s, end) for s in sessions if (end := claimed_fault(s, histories[s.id]))]
+    unexcused = [
+        f"{s.name}: {end.reason} of {end.agent} at {end.ended_at:%H:%M:%S}"
+        for s, end in claimed
+        if not is_excused(end, injected)
+    ]
     drift = await _db_check(cluster)
     invariants = [
         Invariant(
@@ -84,13 +93,32 @@ async def check_invariants(cluster: Cluster, load: Load) -> tuple[list[Invariant
         Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), allocated),
         Invariant("a history has no gap and ends at the status", len(sessions), gaps),
         Invariant("results match the programs", len(requested), wrong),
+        Invariant("a fault that is blamed has hit that agent", len(sessions), unexcused),
         Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
             "a streamed response is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
         ),
+        Invariant("most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)),
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
     return invariants, ends
+
+
+def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionEnd | None:
+    """How a session ended, if its reason claims a fault."""
+    if session.reason not in FAULT_REASONS:
+        return None
+    placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
+    agent = session.kernels[-1].agent_id
+    return SessionEnd(session.reason, agent, placed[-1] if placed else history[0].at, history[-1].at)
+
+
+def _failed_chats(chats: Counter[str]) -> list[str]:
+    """Chats run against proxies and replicas that are killed and paused in turn; yet most must succeed."""
+    complete = chats["complete"]
+    return (
+        [] if complete > chats.total() / 2 else [f"{complete} of {chats.total()} are complete: {dict(chats)}"]
+    )
 
 
 def history_gap(session: SessionView, history: list[HistoryEntry]) -> str:
@@ -128,12 +156,9 @@ def wrong_result(request: Request, session: SessionView, ran: frozenset[str]) ->
 
 
 async def _db_check(cluster: Cluster) -> list[str]:
-    state = cluster.home / "postgres"
-    password, port = (state / "password").read_text(), (state / "port").read_text().strip()
-    dsn = f"postgresql://moorage:{password}@127.0.0.1:{port}/postgres"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "db", "check", "-o", "json",
-        env=cluster.env | {"MOORAGE_MANAGER__DSN": dsn}, stdout=asyncio.subprocess.PIPE,
+        env=cluster.env, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, _ = await asyncio.wait_for(process.communicate(), 60)
     return [f"{d['check']}: {d['subject']} {d['detail']}" for d in json.loads(out)]

@@ -6,7 +6,9 @@ import asyncio
 import random
 import sys
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,7 @@ class Load:
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._clients: list[Client] = []
         self.started_kernels = self.cluster.home / "started-kernels"
         self._record_start = RECORD_START.format(file=self.started_kernels)
 
@@ -71,10 +74,14 @@ class Load:
         only the calls that need it."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        chats = [asyncio.create_task(self._chat(end)) for _ in range(2)]
-        async with self.cluster.client() as client:
+        chats = [asyncio.create_task(self._chat(url, end)) for url in self.cluster.openai_urls]
+        async with AsyncExitStack() as stack:
+            self._clients = [
+                await stack.enter_async_context(self.cluster.client(manager=manager))
+                for manager in range(len(self.cluster.urls))
+            ]
             while loop.time() < end:
-                self._spawn(self._create_session(client))
+                self._spawn(self._create_session())
                 await asyncio.sleep(self._rng.expovariate(self.per_s))
             for task in self._tasks:
                 task.cancel()
@@ -85,8 +92,9 @@ class Load:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _create_session(self, client: Client) -> None:
+    async def _create_session(self) -> None:
         request, spec, stop_after_s = self._draw()
+        client = self._rng.choice(self._clients)
         self.requests[request.name] = request
         try:
             view = await client.create_session(spec)
@@ -101,10 +109,10 @@ class Load:
         self.acknowledged[view.id] = request.name
         if stop_after_s is not None:
             await asyncio.sleep(stop_after_s)
-            await self._stop(client, view.id)
+            await self._stop(view.id)
 
-    async def _stop(self, client: Client, ref: str) -> None:
-        while True:
+    async def _stop(self, ref: str) -> None:
+        for client in cycle(self._clients):
             try:
                 await client.stop_session(ref)
             except MoorageError:
@@ -142,7 +150,7 @@ class Load:
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program], **options)
         return Request(name, kind, code if scripted else None, options.get("retries", 0)), spec, stop_after_s
 
-    async def _chat(self, end: float) -> None:
+    async def _chat(self, url: str, end: float) -> None:
         """Stream responses. An aborted response is counted but is no violation: its replica may be gone."""
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
@@ -150,10 +158,7 @@ class Load:
             try:
                 async with asyncio.timeout(20):
                     pieces = [
-                        piece
-                        async for piece in chat(
-                            self.cluster.openai_url, self.cluster.key, "chat", message, max_tokens=20
-                        )
+                        piece async for piece in chat(url, self.cluster.key, "chat", message, max_tokens=20)
                     ]
                 complete = "".join(pieces).split() == [str(n) for n in range(20)]
                 self.chats["complete" if complete else "WRONG"] += 1

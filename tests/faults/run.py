@@ -12,13 +12,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
+from moorage.manager.postgres import EmbeddedPostgres
 from tests.e2e.harness import kernels_below, until
 
-from .cluster import AGENTS, Cluster
+from .cluster import AGENTS, COMPONENTS, Cluster
+from .excuses import InjectedFault
 from .invariants import Invariant, all_sessions, check_invariants
 from .load import Load
 from .network import NetworkFaultsUnavailable, NetworkLink
@@ -53,13 +58,17 @@ def _set_network_fault(cluster: Cluster, kind: str, active: bool) -> None:
 
 
 async def inject_all(
-    cluster: Cluster, faults: Iterator[Fault], injected: Counter[str], started: float
+    cluster: Cluster, faults: Iterator[Fault], injected: list[InjectedFault], started: float
 ) -> None:
     for fault in faults:
         await asyncio.sleep(fault.delay_s)
         print(f"{time.monotonic() - started:6.1f} s  {fault}", flush=True)
-        injected[f"{fault.kind} {fault.component}"] += 1
-        await inject(cluster, fault)
+        began, position = datetime.now(UTC), len(injected)
+        injected.append(InjectedFault(fault, began))
+        try:
+            await inject(cluster, fault)
+        finally:
+            injected[position] = InjectedFault(fault, began, datetime.now(UTC))
 
 
 async def converge(cluster: Cluster, load: Load) -> None:
@@ -93,61 +102,73 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
 async def run(home: Path, seed: int, seconds: float, sessions_per_s: float) -> list[Invariant]:
     """One run. Prints the faults and a report; returns the invariants."""
-    network, network_faults = _open_network()
-    cluster = Cluster(home, network)
-    load, injected = Load(cluster, seed, sessions_per_s), Counter[str]()
+    with _open_network() as (network, network_faults):
+        async with EmbeddedPostgres(home / "postgres", clock=SystemClock()) as postgres:
+            cluster = Cluster(home, postgres, network)
+            try:
+                return await _run(cluster, Load(cluster, seed, sessions_per_s), seconds, network_faults)
+            finally:
+                cluster.close()
+
+
+async def _run(
+    cluster: Cluster, load: Load, seconds: float, network_faults: frozenset[str]
+) -> list[Invariant]:
+    await cluster.start_all()
+    await load.create_endpoint()
+    injected: list[InjectedFault] = []
+    started = time.monotonic()
+    sequences = fault_sequences(load.seed, network_faults)
+    tasks = [asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences]
+    await load.run(seconds)
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if not isinstance(result, asyncio.CancelledError):
+            raise RuntimeError("fault injection failed before the end of the run") from result
+    faults_ended = time.monotonic()
+    not_converged = []
     try:
-        await cluster.start_all()
-        await load.create_endpoint()
-        started = time.monotonic()
-        sequences = fault_sequences(seed, network_faults)
-        tasks = [asyncio.create_task(inject_all(cluster, faults, injected, started)) for faults in sequences]
-        await load.run(seconds)
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if not isinstance(result, asyncio.CancelledError):
-                raise RuntimeError("fault injection failed before the end of the run") from result
-        faults_ended = time.monotonic()
-        try:
-            await converge(cluster, load)
-        except AssertionError as error:
-            print(f"NOT CONVERGED: {error}")
-        converged_s = time.monotonic() - faults_ended
-        invariants, ends = await check_invariants(cluster, load)
-        invariants.append(Invariant("no component exits on its own", len(AGENTS) + 2, cluster.exited()))
-        _print_report(seed, seconds, converged_s, load, injected, ends, invariants)
-        return invariants
-    finally:
-        cluster.close()
-        if network is not None:
-            network.close()
+        await converge(cluster, load)
+    except AssertionError as error:
+        not_converged.append(str(error))
+    converged_s = time.monotonic() - faults_ended
+    invariants, ends = await check_invariants(cluster, load, injected)
+    invariants.append(Invariant("the platform converges after the faults", 1, not_converged))
+    invariants.append(Invariant("no component exits on its own", len(COMPONENTS), cluster.exited()))
+    _print_report(load, seconds, converged_s, injected, ends, invariants)
+    return invariants
 
 
-def _open_network() -> tuple[NetworkLink | None, frozenset[str]]:
+@contextmanager
+def _open_network() -> Iterator[tuple[NetworkLink | None, frozenset[str]]]:
     """The link and the faults that it supports; no link where none can be created."""
     network = NetworkLink()
     try:
         network.open()
     except NetworkFaultsUnavailable as error:
         print(f"SKIPPED: no network faults on this machine: {error}", flush=True)
-        return None, frozenset()
+        yield None, frozenset()
+        return
     if not network.can_throttle:
         print("SKIPPED: the network is unplugged but not throttled: `tc` has no tbf here", flush=True)
-    return network, frozenset({"unplug", "throttle"} if network.can_throttle else {"unplug"})
+    try:
+        yield network, frozenset({"unplug", "throttle"} if network.can_throttle else {"unplug"})
+    finally:
+        network.close()
 
 
 def _print_report(
-    seed: int,
+    load: Load,
     seconds: float,
     converged_s: float,
-    load: Load,
-    injected: Counter[str],
+    injected: list[InjectedFault],
     ends: Counter[str],
     invariants: list[Invariant],
 ) -> None:
-    print(f"\nseed {seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last")
-    counters = (("faults", injected), ("calls", load.calls), ("streams", load.chats), ("ends", ends))
+    print(f"\nseed {load.seed}, {seconds:g} s of faults, converged {converged_s:.1f} s after the last")
+    kinds = Counter(f"{each.fault.kind} {each.fault.component}" for each in injected)
+    counters = (("faults", kinds), ("calls", load.calls), ("streams", load.chats), ("ends", ends))
     for title, counter in counters:
         print(f"{title:<8} {counter.total():>5}: " + ", ".join(f"{k} x{n}" for k, n in counter.most_common()))
     print(f"\n{'invariant':<55} {'checked':>9} {'violations':>10}")

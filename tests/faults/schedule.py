@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .cluster import AGENTS
+from .cluster import AGENTS, MANAGERS, PROXIES
 
 # One fault of each group at a time: two components may be down together, but never all of them.
-_CONTROL_PLANE = [("kill", "manager"), ("pause", "manager"), ("kill", "postgres"), ("pause", "postgres")]
+_CONTROL_PLANE = [(kind, component) for component in (*MANAGERS, "postgres") for kind in ("kill", "pause")]
 _NODES = [
-    *((kind, component) for component in (*AGENTS, "proxy") for kind in ("kill", "pause")),
+    *((kind, component) for component in (*AGENTS, *PROXIES) for kind in ("kill", "pause")),
     ("unplug", "network"),
     ("throttle", "network"),
 ]

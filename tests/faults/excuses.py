@@ -1,0 +1,59 @@
+"""Excuses: which ends of sessions an injected fault explains. Pure.
+
+A lost agent or kernel is excused only by a fault that hit its agent at that time. Faults of managers,
+Postgres and proxies excuse nothing: a manager that was away, or whose database was, must not declare healthy
+agents lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moorage.common.model.reasons import Reason
+
+from .cluster import AGENTS, LOST_GRACE_S, SUSPECT_AFTER_S
+from .schedule import Fault
+
+# How long an agent that runs again may need until its reports are applied.
+RETURN_S = 20.0
+
+
+@dataclass(frozen=True)
+class InjectedFault:
+    """``ended``: when it was undone; None: not yet."""
+
+    fault: Fault
+    began: datetime
+    ended: datetime | None = None
+
+    def hits(self, agent: str) -> bool:
+        component = self.fault.component
+        return component == agent or (component == "network" and agent == AGENTS[-1])
+
+    def overlaps(self, since: datetime, until: datetime) -> bool:
+        return self.began <= until and (self.ended is None or self.ended >= since)
+
+
+@dataclass(frozen=True)
+class SessionEnd:
+    """A session that ended for a reason that claims a fault. ``agent``: of its last kernel, if placed."""
+
+    reason: Reason
+    agent: str | None
+    placed_at: datetime
+    ended_at: datetime
+
+
+def is_excused(end: SessionEnd, injected: Iterable[InjectedFault]) -> bool:
+    """Whether a fault of the agent explains the end.
+
+    An agent is lost some time after it fell silent. All other ends concern the time since the placement.
+    """
+    since = end.placed_at
+    if end.reason is Reason.AGENT_LOST:
+        since = end.ended_at - timedelta(seconds=SUSPECT_AFTER_S + LOST_GRACE_S + RETURN_S)
+    return end.agent is not None and any(
+        each.hits(end.agent) and each.overlaps(since, end.ended_at) for each in injected
+    )

@@ -1,0 +1,60 @@
+"""Tests of the excuses for sessions that ended in a fault run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.common.model.reasons import Reason
+
+from .excuses import InjectedFault, SessionEnd, is_excused
+from .schedule import Fault
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def fault(kind: str, component: str, began: float, ended: float | None) -> InjectedFault:
+    return InjectedFault(Fault(kind, component, 0, 0), at(began), None if ended is None else at(ended))
+
+
+LOST = SessionEnd(Reason.AGENT_LOST, "agent-1", at(0), at(200))
+ELSEWHERE = SessionEnd(Reason.AGENT_LOST, "agent-3", at(0), at(200))
+NOWHERE = SessionEnd(Reason.AGENT_LOST, None, at(0), at(200))
+GONE = SessionEnd(Reason.KERNEL_GONE, "agent-1", at(100), at(110))
+
+
+@pytest.mark.parametrize(
+    ("end", "injected", "excused"),
+    [
+        (LOST, fault("pause", "agent-1", 185, 200), True),
+        (LOST, fault("pause", "agent-1", 185, None), True),
+        (LOST, fault("pause", "agent-1", 100, 110), False),
+        (LOST, fault("pause", "agent-1", 201, 210), False),
+        (LOST, fault("pause", "agent-2", 185, 200), False),
+        (LOST, fault("pause", "manager-1", 185, 200), False),
+        (LOST, fault("pause", "postgres", 185, 200), False),
+        (LOST, fault("unplug", "network", 185, 200), False),
+        (
+            SessionEnd(Reason.AGENT_LOST, "agent-3", at(0), at(200)),
+            fault("unplug", "network", 185, 200),
+            True,
+        ),
+        (NOWHERE, fault("pause", "agent-1", 185, 200), False),
+        (GONE, fault("kill", "agent-1", 98, 101), True),
+        (GONE, fault("kill", "agent-1", 90, 95), False),
+        (GONE, fault("kill", "proxy-1", 98, 101), False),
+    ],
+)
+def test_only_a_fault_of_the_agent_at_that_time_excuses(
+    end: SessionEnd, injected: InjectedFault, excused: bool
+) -> None:
+    assert is_excused(end, [injected]) is excused
+
+
+def test_nothing_is_excused_without_faults() -> None:
+    assert not is_excused(LOST, [])
