@@ -58,12 +58,6 @@ async def check_invariants(
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
     wrong = [f"{s.name}: {e}" for s in requested if (e := wrong_result(load.requests[s.name], s, ran))]
-    claimed = [(s, end) for s in sessions if (end := claimed_fault(s, histories[s.id]))]
-    unexcused = [
-        f"{s.name}: {end.reason} of {end.agent} at {end.ended_at:%H:%M:%S}"
-        for s, end in claimed
-        if not is_excused(end, injected)
-    ]
     drift = await _db_check(cluster)
     invariants = [
         Invariant(
@@ -93,7 +87,11 @@ async def check_invariants(
         Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), allocated),
         Invariant("a history has no gap and ends at the status", len(sessions), gaps),
         Invariant("results match the programs", len(requested), wrong),
-        Invariant("a fault that is blamed has hit that agent", len(sessions), unexcused),
+        Invariant(
+            "a fault that is blamed has hit that agent",
+            len(sessions),
+            _unexcused(sessions, histories, injected),
+        ),
         Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
             "a streamed response is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
@@ -102,6 +100,17 @@ async def check_invariants(
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
     return invariants, ends
+
+
+def _unexcused(
+    sessions: list[SessionView], histories: dict[str, list[HistoryEntry]], injected: list[InjectedFault]
+) -> list[str]:
+    claimed = [(s, end) for s in sessions if (end := claimed_fault(s, histories[s.id]))]
+    return [
+        f"{s.name}: {end.reason} of {end.agent} at {end.ended_at:%H:%M:%S}"
+        for s, end in claimed
+        if not is_excused(end, injected)
+    ]
 
 
 def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionEnd | None:

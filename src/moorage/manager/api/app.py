@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
 from string import Formatter
 from urllib.parse import quote
 
@@ -43,7 +44,7 @@ def build_runner(deps: ApiServices) -> web.AppRunner:
 
 def _build_app(deps: ApiServices) -> web.Application:
     app = web.Application(middlewares=[_error_middleware(deps)], client_max_size=deps.max_body_bytes)
-    app[DESCRIPTION] = json.dumps(describe(ROUTES, deps.version)).encode()
+    app[DESCRIPTION] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
     authenticator = Authenticator(deps.store, deps.clock)
     expect = _expect(deps.max_body_bytes)
@@ -53,6 +54,11 @@ def _build_app(deps: ApiServices) -> web.Application:
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
     return app
+
+
+@cache  # it takes 0.1 s, and the tests build hundreds of applications
+def _description(version: str) -> bytes:
+    return json.dumps(describe(ROUTES, version)).encode()
 
 
 def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:
