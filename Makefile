@@ -48,8 +48,7 @@ demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: 
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
 PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
-# The longest first, so that no worker is left alone with it.
-FAST := tests/model tests/unit tests/tidy
+FAST := tests/unit tests/tidy
 SERIAL := tests/e2e tests/faults
 ANYWHERE := -m "not docker and not vllm and not gpu and not browser"
 
