@@ -21,6 +21,7 @@ class Mutation:
 
 
 PLANNER = ("tests/model",)
+PREEMPTION = ("tests/model/test_preemption_rules.py",)
 LIFECYCLE = ("tests/unit/manager",)
 
 MUTATIONS = (
@@ -149,5 +150,96 @@ MUTATIONS = (
         "ENDED = frozenset({ObservedState.EXITED, ObservedState.GONE})",
         "ENDED = frozenset({ObservedState.EXITED, ObservedState.GONE, ObservedState.UNKNOWN})",
         ("tests/unit/agent/test_reconcile.py",),
+    ),
+    Mutation(
+        "preemption stops more sessions than necessary",
+        "manager/scheduling/planning/preemption.py",
+        "range(least, most + 1)",
+        "range(0)",
+        PREEMPTION,
+    ),
+    Mutation(
+        "the victims of a cluster are chosen one agent at a time",
+        "manager/scheduling/planning/preemption.py",
+        "range(1, len(known))",
+        "range(0)",
+        PREEMPTION,
+    ),
+    Mutation(
+        "preemption keeps a session that is not needed among the victims",
+        "manager/scheduling/planning/victims.py",
+        "        if suffices(rest):\n            kept = rest",
+        "        if suffices(rest):\n            kept = kept",
+        PREEMPTION,
+    ),
+    Mutation(
+        "the victim order ends at the agent",
+        "manager/scheduling/planning/preemption.py",
+        "victim_cost(victims) < best[0]",
+        "len(victims) < best[0][0]",
+        PREEMPTION,
+    ),
+    Mutation(
+        "an agent without better victims is left out too early",
+        "manager/scheduling/planning/preemption.py",
+        "[candidates[least - 1].position]) > best",
+        "[candidates[0].position]) >= best",
+        PREEMPTION,
+    ),
+    Mutation(
+        "a session of high priority is stopped although lower ones suffice",
+        "manager/scheduling/planning/preemption.py",
+        "self._choose(parts, nodes, levels[low])",
+        "self._choose(parts, nodes, levels[-1])",
+        PREEMPTION,
+    ),
+    Mutation(
+        "what ends before the grace would end does not count",
+        "manager/scheduling/planning/preemption.py",
+        "running.ends_at <= self._deadline)",
+        "running.ends_at <= self._now)",
+        PREEMPTION,
+    ),
+    Mutation(
+        "sessions that are being stopped do not count as free",
+        "manager/scheduling/planning/preemption.py",
+        "return running.terminating or (",
+        "return (",
+        PREEMPTION,
+    ),
+    Mutation(
+        "what a victim frees on another agent is lost",
+        "manager/scheduling/planning/preemption.py",
+        "            elif running.session_id in stopped or running.session_id in self._victims:",
+        "            elif running.session_id in stopped:",
+        PREEMPTION,
+    ),
+    Mutation(
+        "a session with a protected kernel is stopped",
+        "manager/scheduling/planning/preemption.py",
+        "for session_id in kernels if session_id not in protected)",
+        "for session_id in kernels)",
+        PREEMPTION,
+    ),
+    Mutation(
+        "hopeless requests use up the searches",
+        "manager/scheduling/planning/preemption.py",
+        "            self._add_hopeless(item)\n            return None\n        self._searches",
+        "            self._searches += 1\n            return None\n        self._searches",
+        PREEMPTION,
+    ),
+    Mutation(
+        "waiting for what ends anyway uses up the searches",
+        "manager/scheduling/planning/preemption.py",
+        "            return self._result(item, parts, found, [])",
+        "            self._searches += 1\n            return self._result(item, parts, found, [])",
+        PREEMPTION,
+    ),
+    Mutation(
+        "a reservation of what victims release begins too early",
+        "manager/scheduling/planning/preemption.py",
+        "            capacity.release(allocations)\n            starts_at = at",
+        "            capacity.release(allocations)",
+        PREEMPTION,
     ),
 )

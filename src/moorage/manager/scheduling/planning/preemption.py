@@ -1,81 +1,406 @@
-"""Preemption: the victims of a session of higher priority, as few and as unimportant as possible."""
+"""Preemption: which running sessions are stopped for a session of higher priority, and what that frees when.
+
+The victims of a request are, among all sets of preemptible sessions of lower priority whose end lets it fit:
+
+1. those whose highest priority is the lowest;
+2. of these, the smallest: as few sessions as possible are stopped;
+3. of these, the first by the victim order of the group over all its agents: lower priority first, then
+   ``order``. The session that comes last in that order decides first.
+
+What ends by itself before the grace would end counts as free. If that is enough, nothing is stopped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 
 from moorage.common.model.ids import SessionId
-from moorage.manager.scheduling.backfill.earliest_fit import awaited_sessions, capacity_at
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
-from moorage.manager.scheduling.core.demand import Demand
+from moorage.manager.scheduling.core.demand import Demand, dominates
 from moorage.manager.scheduling.core.model import Pending, Running
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.scheduling.core.results import Reservation, Victim
 from moorage.manager.scheduling.placement.feasible_set import accepts_node
-from moorage.manager.scheduling.placement.free_capacity import FreeCapacity
+from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
+from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
+from moorage.manager.scheduling.planning.victims import (
+    Candidate,
+    Trials,
+    fewest_victims,
+    first_victims,
+    least_count,
+    release,
+    spare,
+    victim_cost,
+)
 
-# Blocked sessions of a pass that search for victims; each search examines every node. The others wait for the
-# next pass.
+# Sessions of a pass for which victims are chosen: that examines the candidates of every node. A session for
+# which no victims can be found does not count, nor does one that only waits for what ends anyway.
 MAX_SEARCHES = 16
+# Sets of sessions that a search tries in order to stop fewer.
+MAX_TRIALS = 2048
+# Up to this number of candidates, and of agents with candidates, the victims of a multi-node cluster are
+# chosen over all agents at once. Beyond it kernel by kernel, the largest first.
+MAX_JOINT = 10
+# Requests without any victims that are kept to refuse larger ones.
+_MAX_HOPELESS = 64
 
 PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
+Parts = list[tuple[Demand, ...]]  # what each node must hold: all kernels, or one of them
+# (time, allocations, session); the session is None for what this pass has planned
+_Event = tuple[int, Allocations, SessionId | None]
 
 
 class Preempter:
     """The victims of one pass. No session is stopped twice, and no node is vacated for two sessions."""
 
     def __init__(self, pool: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
-        self._pool, self._policy, self._rules, self._now = pool, policy, rules, now
+        self._pool, self._fraction, self._rules, self._now = pool, policy.fraction, rules, now
+        self._deadline = now + rules.grace
         self._victims: set[SessionId] = set()
         self._searches = 0
-        # The highest priority that found no victims, by what the search depends on.
-        self._failed: dict[object, int] = {}
+        self._trials = Trials(0)
+        self._priorities: list[int] | None = None  # of the candidates, lowest first
+        self._on_node: dict[int, list[Candidate]] = {}  # in the victim order
+        self._any_terminating = False
+        # By node and level: how much this pass had planned there, and what is free at the deadline.
+        self._free: dict[tuple[int, int], tuple[int, FreeCapacity]] = {}
+        # Requests that found no victims, by what the search depends on: the highest priority, and the
+        # smallest demands of single kernels.
+        self._hopeless: dict[object, int] = {}
+        self._smallest: dict[object, list[tuple[int, Demand]]] = {}
 
     def search(self, item: Pending) -> PreemptionResult | None:
         """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
-        it only has to wait for sessions that terminate already. None if preemption does not help."""
-        name = (item.shape, item.designated, item.avoid)
-        if self._searches >= MAX_SEARCHES or self._failed.get(name, -1) >= item.priority:
+        enough becomes free by itself before the grace would end. None if preemption does not help."""
+        levels = self._levels(item)
+        if not levels and not self._any_terminating:
             return None
-        self._searches += 1
+        if self._is_hopeless(item):
+            return None
         demands = tuple(self._pool.with_kernels(demand) for demand in item.shape.demands)
-        single_node = item.shape.mode == "single-node"
-        parts: list[tuple[Demand, ...]] = [demands] if single_node else [(d,) for d in demands]
-        found: dict[int, tuple[NodeState, list[Running]]] = {}
+        parts: Parts = [demands] if item.shape.mode == "single-node" else [(d,) for d in demands]
+        nodes = self._acceptable(item)
+        if found := self._fitting(parts, nodes, -1):
+            return self._result(item, parts, found, [])
+        exhausted = self._searches >= MAX_SEARCHES
+        if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):
+            self._add_hopeless(item)
+            return None
+        self._searches, self._trials = self._searches + 1, Trials(MAX_TRIALS)
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._fitting(parts, nodes, levels[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        chosen = self._choose(parts, nodes, levels[low])
+        if chosen is None:
+            self._add_hopeless(item)
+            return None
+        return self._result(item, parts, *chosen)
+
+    # --- what may be stopped
+
+    def _levels(self, item: Pending) -> list[int]:
+        """The priorities of the candidates for ``item``, lowest first."""
+        if self._priorities is None:
+            candidates = self._find_candidates()
+            for candidate in candidates:
+                for rank in candidate.kernels:
+                    self._on_node.setdefault(rank, []).append(candidate)
+            self._priorities = sorted({candidate.priority for candidate in candidates})
+        return self._priorities[: bisect_left(self._priorities, item.priority)]
+
+    def _find_candidates(self) -> list[Candidate]:
+        rules, now = self._rules, self._now
+        kernels: dict[SessionId, dict[int, list[Running]]] = {}
+        protected: set[SessionId] = set()
+        for node in self._pool.nodes:
+            for running in node.agent.running:
+                self._any_terminating = self._any_terminating or running.terminating
+                if self._ends_by_itself(running):
+                    continue
+                if not running.preemptible or now - running.started_at < rules.min_runtime:
+                    protected.add(running.session_id)
+                else:
+                    kernels.setdefault(running.session_id, {}).setdefault(node.rank, []).append(running)
+
+        def order(session_id: SessionId) -> tuple[int, int, int, str]:
+            own = [running for each in kernels[session_id].values() for running in each]
+            held = [allocation for running in own for allocation in running.allocations]
+            size = sum(allocation.amount for allocation in held if allocation.device_id)
+            started = max(running.started_at for running in own)
+            age = -started if rules.order == "newest" else started
+            return own[0].priority, size if rules.order == "smallest" else 0, age, session_id
+
+        keys = sorted(order(session_id) for session_id in kernels if session_id not in protected)
+        return [
+            Candidate(position, SessionId(key[-1]), key[0], kernels[SessionId(key[-1])])
+            for position, key in enumerate(keys)
+        ]
+
+    def _ends_by_itself(self, running: Running) -> bool:
+        """Before the grace would end, or because it is being stopped already."""
+        return running.terminating or (running.ends_at is not None and running.ends_at <= self._deadline)
+
+    def _acceptable(self, item: Pending) -> list[NodeState]:
+        schedulable = self._pool.feasible_set(item.shape.constraints).schedulable
+        quantized = self._pool.quantized
+        nodes = [node for node in schedulable if not node.reserved]
+        if item.unconstrained and not quantized:
+            return nodes
+        return [node for node in nodes if accepts_node(item, node, quantized)]
+
+    # --- requests that cannot be helped
+
+    def _is_hopeless(self, item: Pending) -> bool:
+        if self._hopeless.get((item.shape, item.designated, item.avoid), -1) >= item.priority:
+            return True
+        total = item.shape.total
+        return item.shape.single_kernel and any(
+            item.priority <= priority and dominates(total, smaller)
+            for priority, smaller in self._smallest.get(self._kind(item), ())
+        )
+
+    def _add_hopeless(self, item: Pending) -> None:
+        self._hopeless[item.shape, item.designated, item.avoid] = item.priority
+        if item.shape.single_kernel:
+            known = self._smallest.setdefault(self._kind(item), [])
+            if len(known) < _MAX_HOPELESS:
+                known.append((item.priority, item.shape.total))
+
+    def _kind(self, item: Pending) -> object:
+        fractions = item.shape.fractions if self._pool.quantized else ()
+        return item.shape.constraints, item.designated, item.avoid, fractions
+
+    # --- what is free at the end of the grace
+
+    def _events(self, node: NodeState, stopped: Collection[SessionId]) -> list[_Event]:
+        """What becomes free on the node until the grace ends if ``stopped`` are stopped now; by time."""
+        now, deadline = self._now, self._deadline
+        events: list[_Event] = []
+        for running in node.agent.running:
+            at = running.ends_at
+            if self._ends_by_itself(running):
+                at = deadline if at is None else max(at, now)
+            elif running.session_id in stopped or running.session_id in self._victims:
+                at = deadline
+            else:
+                continue
+            events.append((at, running.allocations, running.session_id))
+        for ends_at, allocations in node.planned:
+            if ends_at is not None and ends_at <= deadline:
+                events.append((ends_at, allocations, None))
+        return sorted(events, key=lambda event: (event[0], event[2] or ""))
+
+    def _free_at_deadline(self, node: NodeState, level: int) -> FreeCapacity:
+        """If all candidates up to the priority ``level`` are stopped now; -1: none."""
+        planned, known = self._free.get((node.rank, level), (-1, None))
+        if known is not None and planned == len(node.planned):
+            return known
+        if level < 0:
+            capacity = node.copy()
+            for _, allocations, _ in self._events(node, ()):
+                capacity.release(allocations)
+        else:
+            capacity = self._free_at_deadline(node, -1).copy()
+            for candidate in self._candidates_on(node, level):
+                release(capacity, candidate, node.rank)
+        self._free[node.rank, level] = len(node.planned), capacity
+        return capacity
+
+    def _candidates_on(self, node: NodeState, level: int) -> list[Candidate]:
+        return [
+            candidate
+            for candidate in self._on_node.get(node.rank, ())
+            if candidate.priority <= level and candidate.session_id not in self._victims
+        ]
+
+    def _fitting(self, parts: Parts, nodes: Sequence[NodeState], level: int) -> list[NodeState] | None:
+        """A node for each part, if all candidates up to ``level`` are stopped; those that are free first."""
+        able: dict[tuple[Demand, ...], list[int]] = {}
+        for demands in parts:
+            if demands not in able:
+                fits = [
+                    n for n in nodes if self._free_at_deadline(n, level).fits_all(demands, self._fraction)
+                ]
+                if level < 0 and fits:
+                    fits.sort(key=lambda node: (self._starts_at(node, demands, ()), node.rank))
+                able[demands] = [node.rank for node in fits[: len(parts)]]
+        matched = match_distinct([able[demands] for demands in parts])
+        return None if matched is None else [self._pool.nodes[rank] for rank in matched]
+
+    def _starts_at(self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]) -> int:
+        """The first time at which ``demands`` fit, which they do in the end."""
+        capacity, starts_at = node.copy(), self._now
+        for at, allocations, _ in self._events(node, stopped):
+            if capacity.fits_all(demands, self._fraction):
+                break
+            capacity.release(allocations)
+            starts_at = at
+        return starts_at
+
+    # --- the choice of victims
+
+    def _choose(
+        self, parts: Parts, nodes: Sequence[NodeState], level: int
+    ) -> tuple[list[NodeState], list[Candidate]] | None:
+        if len(parts) == 1:
+            best = self._cheapest_node(parts[0], nodes, level, ())
+            return None if best is None else ([best[0]], best[1])
+        vacated = [node for node in nodes if self._candidates_on(node, level)]
+        candidates = self._candidates_of(vacated, level)
+        if max(len(vacated), len(candidates)) <= MAX_JOINT:
+            return self._choose_jointly(parts, nodes, vacated, candidates)
+        return self._choose_by_part(parts, nodes, level)
+
+    def _candidates_of(self, nodes: Iterable[NodeState], level: int) -> list[Candidate]:
+        return sorted({c.position: c for node in nodes for c in self._candidates_on(node, level)}.values())
+
+    def _choose_jointly(
+        self,
+        parts: Parts,
+        nodes: Sequence[NodeState],
+        vacated: Sequence[NodeState],
+        candidates: Sequence[Candidate],
+    ) -> tuple[list[NodeState], list[Candidate]] | None:
+        """``vacated``: the nodes that have ``candidates``; the others stay as they are."""
+        ranks = {node.rank for node in vacated}
+        others = [node for node in nodes if node.rank not in ranks]
+        able = [[n.rank for n in others if self._fits(n, demands, ())][: len(parts)] for demands in parts]
+
+        def match(stopped: Sequence[Candidate]) -> list[int] | None:
+            return match_distinct(
+                [
+                    [*free, *(node.rank for node in vacated if self._fits(node, demands, stopped))]
+                    for free, demands in zip(able, parts, strict=True)
+                ]
+            )
+
+        def suffices(stopped: Sequence[Candidate]) -> bool:
+            return match(stopped) is not None
+
+        known = first_victims(candidates, suffices)
+        if known is None:
+            return None
+        victims = fewest_victims(candidates, suffices, range(1, len(known)), self._trials) or known
+        matched = match(victims)
+        assert matched is not None
+        return [self._pool.nodes[rank] for rank in matched], victims
+
+    def _choose_by_part(
+        self, parts: Parts, nodes: Sequence[NodeState], level: int
+    ) -> tuple[list[NodeState], list[Candidate]] | None:
+        found: dict[int, NodeState] = {}
+        victims: list[Candidate] = []
         for index in sorted(range(len(parts)), key=lambda i: (parts[i], -i), reverse=True):
-            cheapest = self._cheapest_node(item, parts[index], {node.rank for node, _ in found.values()})
-            if cheapest is None:
-                self._failed[name] = item.priority
+            taken = {node.rank for node in found.values()}
+            left = [node for node in nodes if node.rank not in taken]
+            best = self._cheapest_node(parts[index], left, level, victims)
+            if best is None:
+                break
+            found[index], victims = best[0], sorted([*victims, *best[1]])
+        if len(found) < len(parts):  # a kernel took the only node of another one
+            matched = self._fitting(parts, nodes, level)
+            if matched is None:
                 return None
-            found[index] = cheapest
-        return self._result(item, parts, [found[index] for index in range(len(parts))])
+            found = dict(enumerate(matched))
+            victims = self._candidates_of(matched, level)
+        pairs = [(found[index], parts[index]) for index in range(len(parts))]
+        victims = spare(victims, lambda rest: all(self._fits(node, d, rest) for node, d in pairs))
+        return [node for node, _ in pairs], victims
+
+    def _cheapest_node(
+        self,
+        demands: tuple[Demand, ...],
+        nodes: Iterable[NodeState],
+        level: int,
+        stopped: Sequence[Candidate],
+    ) -> tuple[NodeState, list[Candidate]] | None:
+        """The node whose victims, besides those that are ``stopped`` anyway, are the best by
+        ``victim_cost``."""
+        best: tuple[tuple[int, list[int]], NodeState, list[Candidate]] | None = None
+        already = {candidate.position for candidate in stopped}
+        for node in nodes:
+            if not self._free_at_deadline(node, level).fits_all(demands, self._fraction):
+                continue
+            candidates = [c for c in self._candidates_on(node, level) if c.position not in already]
+            victims = self._victims_on(node, demands, candidates, stopped, best[0] if best else None)
+            if victims is not None and (best is None or victim_cost(victims) < best[0]):
+                best = victim_cost(victims), node, victims
+        return None if best is None else best[1:]
+
+    def _victims_on(
+        self,
+        node: NodeState,
+        demands: tuple[Demand, ...],
+        candidates: Sequence[Candidate],
+        stopped: Sequence[Candidate],
+        best: tuple[int, list[int]] | None,
+    ) -> list[Candidate] | None:
+        """All of ``candidates`` suffice. None if the victims would be worse than ``best``."""
+        free = self._free_at_deadline(node, -1).copy()
+        for candidate in stopped:
+            release(free, candidate, node.rank)
+        if free.fits_all(demands, self._fraction):
+            return []
+        least = least_count(free, demands, candidates, node.rank)
+        if best is not None and (least, [candidates[least - 1].position]) > best:
+            return None
+
+        def suffices(victims: Sequence[Candidate]) -> bool:
+            return self._fits(node, demands, (*stopped, *victims))
+
+        known = first_victims(candidates, suffices)
+        if known is None:
+            return None
+        most = len(known) - 1 if best is None else min(len(known) - 1, best[0])
+        return fewest_victims(candidates, suffices, range(least, most + 1), self._trials) or known
+
+    def _fits(self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]) -> bool:
+        capacity = self._free_at_deadline(node, -1).copy()
+        for candidate in stopped:
+            release(capacity, candidate, node.rank)
+        return capacity.fits_all(demands, self._fraction)
+
+    # --- the reservation
 
     def _result(
-        self, item: Pending, parts: list[tuple[Demand, ...]], found: list[tuple[NodeState, list[Running]]]
+        self, item: Pending, parts: Parts, nodes: Sequence[NodeState], victims: Sequence[Candidate]
     ) -> PreemptionResult:
-        rules, now = self._rules, self._now
-        victims = {victim.session_id: victim for _, chosen in found for victim in chosen}
-        starts_at = now + rules.grace if victims else now
-        for node, _ in found:
-            ends = [r.ends_at or now + rules.grace for r in node.agent.running if r.terminating]
-            starts_at = max([starts_at, *(max(at, now) for at in ends)])
-        self._victims |= victims.keys()
-        guards = []
-        for (node, chosen), demands in zip(found, parts, strict=True):
-            capacity = capacity_at(node, starts_at, now)
-            ending = {running.kernel_id: running for running in (*chosen, *_terminating(node))}
-            for running in ending.values():
-                if running.ends_at is None or max(running.ends_at, now) > starts_at:
-                    capacity.release(running.allocations)
+        rules, stopped = self._rules, {victim.session_id for victim in victims}
+        pairs = list(zip(nodes, parts, strict=True))
+        starts_at = max(self._starts_at(node, demands, stopped) for node, demands in pairs)
+        guards, awaited = [], list[tuple[int, SessionId]]()
+        for node, demands in pairs:
+            capacity = node.copy()
+            for at, allocations, session_id in self._events(node, stopped):
+                if at <= starts_at:
+                    capacity.release(allocations)
+                    awaited += [(at, session_id)] if session_id is not None else []
             guards.append(self._guard(item, node, starts_at, demands, capacity))
-        nodes = [node for node, _ in found]
-        waits_for = dict.fromkeys([*awaited_sessions(nodes, starts_at, now), *victims])
+        self._stop(victims)
+        waits_for = dict.fromkeys([*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)])
         ids = tuple(node.agent.agent_id for node in nodes)
-        reservation = Reservation(item.session_id, ids, starts_at, "preemption", tuple(waits_for))
-        stopped = [Victim(name, item.session_id, rules.how, rules.grace) for name in victims]
-        return reservation, guards, stopped
+        basis = "preemption" if victims else "ends"
+        reservation = Reservation(item.session_id, ids, starts_at, basis, tuple(waits_for))
+        chosen = [Victim(victim.session_id, item.session_id, rules.how, rules.grace) for victim in victims]
+        return reservation, guards, chosen
+
+    def _stop(self, victims: Sequence[Candidate]) -> None:
+        """What they free on any agent counts for later searches."""
+        self._victims.update(victim.session_id for victim in victims)
+        ranks = {rank for victim in victims for rank in victim.kernels}
+        if len(ranks) > 1:
+            self._hopeless.clear()
+            self._smallest.clear()
+        for name in [name for name in self._free if name[0] in ranks]:
+            del self._free[name]
 
     def _guard(
         self,
@@ -85,78 +410,4 @@ class Preempter:
         demands: tuple[Demand, ...],
         capacity: FreeCapacity,
     ) -> ReservationGuard:
-        fraction = self._policy.fraction
-        return ReservationGuard(item.session_id, node, starts_at, demands, lambda: capacity, fraction)
-
-    def _cheapest_node(
-        self, item: Pending, demands: tuple[Demand, ...], taken: set[int]
-    ) -> tuple[NodeState, list[Running]] | None:
-        """By the highest priority among the victims, then by their number, then by rank."""
-        best: tuple[tuple[int, int, int], NodeState, list[Running]] | None = None
-        for node in self._pool.feasible_set(item.shape.constraints).schedulable:
-            if node.reserved or node.rank in taken or not accepts_node(item, node, self._pool.quantized):
-                continue
-            if not all(node.could_ever_fit(demand) for demand in demands):
-                continue
-            victims = self._victims_on(node, item, demands)
-            if victims is None:
-                continue
-            cost = (
-                max((victim.priority for victim in victims), default=-1),
-                len({victim.session_id for victim in victims}),
-                node.rank,
-            )
-            if best is None or cost < best[0]:
-                best = cost, node, victims
-        return None if best is None else best[1:]
-
-    def _victims_on(
-        self, node: NodeState, item: Pending, demands: tuple[Demand, ...]
-    ) -> list[Running] | None:
-        """The victims on one node, each of them necessary; None if all candidates together do not suffice."""
-        capacity, fraction = node.copy(), self._policy.fraction
-        for running in _terminating(node):
-            capacity.release(running.allocations)
-        if capacity.fits_all(demands, fraction):
-            return []
-        victims: list[Running] = []
-        for running in self._candidates(node, item):
-            victims.append(running)
-            capacity.release(running.allocations)
-            if capacity.fits_all(demands, fraction):
-                break
-        else:
-            return None
-        # Spare those that turn out to be unnecessary, the most important ones first.
-        for running in victims[:-1][::-1]:
-            capacity.deduct(running.allocations)
-            if capacity.fits_all(demands, fraction):
-                victims.remove(running)
-            else:
-                capacity.release(running.allocations)
-        return victims
-
-    def _candidates(self, node: NodeState, item: Pending) -> Iterable[Running]:
-        """What may be stopped on the node, cheapest first."""
-        rules, now = self._rules, self._now
-        allowed = [
-            running
-            for running in node.agent.running
-            if running.preemptible
-            and not running.terminating
-            and running.priority < item.priority
-            and running.session_id not in self._victims
-            and now - running.started_at >= rules.min_runtime
-        ]
-        by_age = -1 if rules.order == "newest" else 1
-
-        def cost(running: Running) -> tuple[int, int, int, str]:
-            devices = sum(allocation.amount for allocation in running.allocations if allocation.device_id)
-            size = devices if rules.order == "smallest" else 0
-            return running.priority, size, by_age * running.started_at, running.kernel_id
-
-        return sorted(allowed, key=cost)
-
-
-def _terminating(node: NodeState) -> list[Running]:
-    return [running for running in node.agent.running if running.terminating]
+        return ReservationGuard(item.session_id, node, starts_at, demands, lambda: capacity, self._fraction)

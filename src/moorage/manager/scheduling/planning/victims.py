@@ -1,0 +1,140 @@
+"""Victim sets: the fewest sessions whose end makes enough free, and of equal numbers the first by the victim
+order.
+
+``fewest_victims`` is exact as long as its trials suffice. Beyond that the set may not be the smallest, but
+every session in it is necessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from moorage.common.model.ids import SessionId
+from moorage.common.model.slots import WHOLE_DEVICE
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, Demand
+from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.placement.free_capacity import KERNELS, FreeCapacity
+
+
+class Candidate(NamedTuple):
+    """A session that may be stopped. ``position``: in the victim order, over all agents; the first is stopped
+    first. ``kernels``: those that it would free, by the rank of their node."""
+
+    position: int
+    session_id: SessionId
+    priority: int
+    kernels: dict[int, list[Running]]
+
+
+class Trials:
+    """The number of sets that may still be tried for one request."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+Suffices = Callable[[Sequence[Candidate]], bool]
+
+
+def release(capacity: FreeCapacity, candidate: Candidate, rank: int) -> None:
+    """Free what ``candidate`` holds on the node ``rank``."""
+    for running in candidate.kernels.get(rank, ()):
+        capacity.release(running.allocations)
+
+
+def victim_cost(victims: Sequence[Candidate]) -> tuple[int, list[int]]:
+    """The smaller, the better: few victims, then early ones; the last of them counts first."""
+    return len(victims), sorted((victim.position for victim in victims), reverse=True)
+
+
+def first_victims(candidates: Sequence[Candidate], suffices: Suffices) -> list[Candidate] | None:
+    """The first set by the victim order alone, without a session that is not needed; None if all
+    ``candidates`` (in the victim order) do not suffice."""
+    low, high = 0, len(candidates)
+    if not suffices(candidates):
+        return None
+    while low < high:  # the shortest prefix that suffices: its last session is needed in any case
+        middle = (low + high) // 2
+        if suffices(candidates[:middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return spare(candidates[:low], suffices)
+
+
+def spare(victims: Sequence[Candidate], suffices: Suffices) -> list[Candidate]:
+    """``victims`` (in the victim order) without those that are not needed; the last of the order are spared
+    first."""
+    kept = list(victims)
+    for victim in reversed(victims):
+        rest = [other for other in kept if other is not victim]
+        if suffices(rest):
+            kept = rest
+    return kept
+
+
+def fewest_victims(
+    candidates: Sequence[Candidate], suffices: Suffices, counts: range, trials: Trials
+) -> list[Candidate] | None:
+    """The best set by ``victim_cost`` of those with one of ``counts`` sessions. ``candidates``: in the victim
+    order."""
+
+    def search(count: int, below: int, chosen: tuple[Candidate, ...]) -> tuple[Candidate, ...] | None:
+        """``chosen`` and ``count`` of ``candidates[:below]``: the set whose last session comes first."""
+        for last in range(count - 1, below):
+            if not trials.left:
+                return None
+            trials.left -= 1
+            now = (*chosen, candidates[last])
+            if not suffices(now if count == 1 else (*now, *candidates[:last])):
+                continue
+            found = now if count == 1 else search(count - 1, last, now)
+            if found is not None:
+                return found
+        return None
+
+    for count in counts:
+        found = search(count, len(candidates), ())
+        if found is not None:
+            return list(found)
+    return None
+
+
+def least_count(
+    capacity: FreeCapacity, demands: Sequence[Demand], candidates: Sequence[Candidate], rank: int
+) -> int:
+    """With fewer victims ``demands`` cannot fit on the node ``rank``. Considers each slot on its own."""
+    least = 1
+    needed: dict[str, int] = {}
+    for demand in demands:
+        for slot, amount in demand:
+            needed[slot] = needed.get(slot, 0) + _countable(slot, amount)
+    for slot, amount in needed.items():
+        lacking = amount - _countable(slot, capacity.free.get(slot, 0))
+        if lacking <= 0:
+            continue
+        frees = sorted((_frees(candidate, slot, rank) for candidate in candidates), reverse=True)
+        count = 0
+        while lacking > 0 and count < len(frees):
+            lacking -= frees[count]
+            count += 1
+        least = max(least, count)
+    return least
+
+
+def _countable(slot: str, amount: int) -> int:
+    """Fractions of devices may share one, so only whole devices count."""
+    return amount // WHOLE_DEVICE if slot.endswith(SHARES_SUFFIX) else amount
+
+
+def _frees(candidate: Candidate, slot: str, rank: int) -> int:
+    """The most that it may free of ``slot``: every device of which it holds a share."""
+    kernels = candidate.kernels.get(rank, ())
+    if slot == KERNELS:
+        return len(kernels)
+    family = slot.removesuffix(SHARES_SUFFIX) + DEVICE_SUFFIX if slot.endswith(SHARES_SUFFIX) else ""
+    held = [allocation for running in kernels for allocation in running.allocations]
+    if family:
+        return len({allocation.device_id for allocation in held if allocation.slot == family})
+    return sum(allocation.amount for allocation in held if allocation.slot == slot)
