@@ -252,7 +252,8 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     assert all(getattr(every, name) != getattr(plain, name) for name in field_names(Running)), (
         "every field differs from its default"
     )
-    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4)
+    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4, {"cpu": 1}, 2)
+    assert all(getattr(quota, name) for name in field_names(Quota))
     world = Snapshot(
         "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
     )

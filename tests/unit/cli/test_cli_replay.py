@@ -13,6 +13,8 @@ from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.manager.scheduling import Policy
 from moorage.manager.store.groups import options_of, policy_of
 from moorage.server.commands.scheduler.replay import parse_policies
+from moorage.server.commands.scheduler.what_if import parse_changes
+from moorage.simulator.scheduler.what_if import QuotaChange
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
@@ -30,6 +32,14 @@ NO_MANAGER = {"MOORAGE_URL": "http://127.0.0.1:9"}
         (("replay", "--policy", "hol=sideways"), ("hol", "'strict', 'skip' or 'backfill'")),
         (("replay", "--policy", "max_bypasses=-1"), ("max_bypasses", "greater than or equal to 0")),
         (("replay", "--verify", "--policy", "strict"), ("--verify excludes --policy",)),
+        (("replay", "--verify", "--add-agents", "2"), ("--verify excludes --policy",)),
+        (("replay", "--like", "a"), ("--like needs --add-agents or --add-gpus",)),
+        (("replay", "--quota", "user ann"), ("is not SCOPE NAME LIMIT=AMOUNT", "user ann cuda.device=8")),
+        (("replay", "--quota", "team ann cpu=2"), ("scopes: user, project, group",)),
+        (("replay", "--quota", "user ann cpu"), ("--quota 'cpu' is not NAME=VALUE",)),
+        (("replay", "--quota", "user ann cpu=-1"), ("cpu = '-1' is not allowed",)),
+        (("replay", "--quota", "user ann sessions=few"), ("sessions=few is not a number",)),
+        (("replay", "--quota", "user ann pending=3"), ("pending=… has no effect",)),
         (("log", "--last", "soon"), ("'soon' is not a duration", "10m")),
         (("log", "--last", "0s"), ("'0s' is not allowed",)),
         (("log", "--from", "yesterday"), ("--from 'yesterday' is not a time", "2026-05-04T13:00")),
@@ -96,3 +106,15 @@ def test_policy_options_change_only_what_they_name() -> None:
 def test_options_and_policy_convert_both_ways(options: GroupOptions) -> None:
     assert options_of(policy_of(options)) == options
     assert policy_of(options_of(policy_of(options))) == policy_of(options)
+
+
+def test_quota_changes_name_the_limits_that_change() -> None:
+    changes = parse_changes(
+        0, 0, None, ["user ann cuda.device=8 sessions=none", "group g mem=1GiB cpu=none sessions=3"]
+    )
+    assert changes.quotas == (
+        QuotaChange("user", "ann", {"cuda.device": 8}, None, changes_sessions=True),
+        QuotaChange("group", "g", {"mem": 1 << 30, "cpu": None}, 3, changes_sessions=True),
+    )
+    assert changes
+    assert not parse_changes(0, 0, None, [])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.decisions import RunView, TakeView
 from moorage.manager.decision_log import Decision
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import KernelRequest, Quota
-from moorage.simulator.scheduler import POLICIES, Fleet, Result, simulate, summarize
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.core.results import Victim
+from moorage.simulator.scheduler import POLICIES, Fleet, Result, simulate, summarize, what_if
 from moorage.simulator.scheduler.jobs import SECOND, Job
 from moorage.simulator.scheduler.recording import build_trace
 from moorage.simulator.scheduler.simulation import observe
@@ -205,6 +209,118 @@ def test_quotas_count_simulated_use() -> None:
         "c": 20,
     }
     assert starts_with(replace(one, limits={}, sessions=2)) == {"a": 0, "b": 5, "c": 10}
+
+
+def test_use_by_other_groups_counts_as_recorded() -> None:
+    """Of the three GPUs of the quota, another group has two until 20."""
+    first, second = item("a", 0, 1, user="ann"), item("b", 1, 1, user="ann")
+    quota = Quota("user", "ann", {"cuda.device": 3}, {"cuda.device": 2}, None, 1, {"cuda.device": 2}, 1)
+    passes = [
+        decision(0, first, quotas=(quota,)),
+        decision(1, second, quotas=(quota,)),
+        decision(20, second, quotas=(replace(quota, used_elsewhere={}, running_elsewhere=0),)),
+    ]
+    trace = build_trace(passes, [run("a", 0, 30), run("b", 20, 40)], 50 * SECOND)
+    assert trace is not None
+    assert starts(simulate(trace)) == {"a": 0, "b": 20}
+    sessions = replace(quota, limits={}, sessions=2)
+    passes = [replace(p, snapshot=replace(p.snapshot, quotas=(sessions,))) for p in passes[:2]]
+    trace = build_trace(passes, [run("a", 0, 30), run("b", 30, 40)], 50 * SECOND)
+    assert trace is not None
+    assert starts(simulate(trace)) == {"a": 0, "b": 30}
+
+
+# low runs from 0 and needs 40 s. high arrives at 10, preempts it, and starts when the grace has ended, at 15.
+# When high has ended at 25, low runs again from its beginning, until 65.
+PREEMPTS = Policy(preemption=Preemption(grace=5 * SECOND))
+
+
+def preempted_work(how: Literal["requeue", "end"] = "requeue") -> list[Decision]:
+    policy = Policy(preemption=Preemption(how, 5 * SECOND))
+    victim = Victim(SessionId("low"), SessionId("high"), how, 5 * SECOND)
+    high = replace(item("high", 10, 2), priority=50)
+    again = replace(item("low", 10, 2), kernel_id=KernelId("k-low2"), revision=4)
+    passes = [decision(0, item("low", 0, 2), policy=policy), decision(10, high, policy=policy)]
+    passes[1] = replace(passes[1], victims=(victim,))
+    return [*passes, decision(11, high, again, policy=policy)] if how == "requeue" else passes
+
+
+def test_preempted_session_is_one_arrival_with_the_run_time_of_its_last_attempt() -> None:
+    runs = [run("low", 0, 15, 2), run("high", 15, 25, 2), run("low", 25, 65, 2, kernel_id="k-low2")]
+    trace = build_trace(preempted_work(), runs, 100 * SECOND)
+    assert trace is not None
+    assert [(a.item.session_id, (a.runs or 0) // SECOND) for a in trace.arrivals] == [
+        ("low", 40),
+        ("high", 10),
+    ]
+    simulated, observed = simulate(trace), observe(trace)
+    assert starts(simulated) == starts(observed) == {"low": 0, "high": 15}
+    assert simulated.usage == ((0, 2000), (15 * SECOND, 2000), (25 * SECOND, 2000), (65 * SECOND, 0))
+    assert observed.usage == simulated.usage
+    assert [outcome.preemptions for outcome in simulated.outcomes] == [1, 0]
+    assert summarize(observed).preemptions == summarize(simulated).preemptions == 1
+    without = simulate(trace, Policy())
+    assert starts(without) == {"low": 0, "high": 40}, "it runs for its 40 s"
+    assert summarize(without).preemptions == 0
+
+
+def test_session_that_was_ended_by_preemption_has_an_unknown_run_time() -> None:
+    runs = [run("low", 0, 15, 2), run("high", 15, 25, 2)]
+    trace = build_trace(preempted_work("end"), runs, 100 * SECOND)
+    assert trace is not None
+    assert trace.unknown_run_times == 1
+    assert starts(simulate(trace)) == {"low": 0, "high": 15}
+    assert starts(simulate(trace, Policy())) == {"low": 0, "high": None}
+
+
+@pytest.mark.parametrize(("preemptible", "expected"), [(True, 15), (False, 40)])
+def test_kernel_from_before_the_recording_may_be_preempted(preemptible: bool, expected: int) -> None:
+    high = replace(item("high", 10, 2), priority=50)
+    runs = [run("old", 0, 40, 2, preemptible=preemptible), run("high", 40, 50, 2)]
+    trace = build_trace([decision(10, high)], runs, 200 * SECOND)
+    assert trace is not None
+    result = simulate(trace, PREEMPTS)
+    assert starts(result) == {"high": expected}
+    ends = (25, 2000) if preemptible else (50, 0)  # requeued, it runs once more, beyond the recording
+    assert result.usage[-1] == (ends[0] * SECOND, ends[1])
+
+
+def test_recorded_preemption_of_an_earlier_kernel() -> None:
+    """It ran from -5; preempted at 10 it runs again at 25 for 40 s. Unless preempted, it ends at 35."""
+    passes = preempted_work()[1:]
+    runs = [run("low", -5, 15, 2), run("high", 15, 25, 2), run("low", 25, 65, 2, kernel_id="k-low2")]
+    trace = build_trace(passes, runs, 100 * SECOND)
+    assert trace is not None
+    assert starts(simulate(trace)) == {"high": 15}
+    assert simulate(trace).usage == observe(trace).usage
+    assert starts(simulate(trace, Policy())) == {"high": 35}
+
+
+def test_what_if_there_were_more_agents_or_devices() -> None:
+    trace = recorded_four()
+    model = what_if.model_agent(trace, None)
+    assert model == what_if.model_agent(trace, "a0")
+    with pytest.raises(InvalidInput, match="'a9' is no recorded agent"):
+        what_if.model_agent(trace, "a9")
+    strict = POLICIES["strict"]
+    assert starts(simulate(what_if.with_agents(trace, model, 1), strict)) == {"a": 0, "b": 1, "c": 2, "d": 42}
+    one = what_if.with_devices(trace, model, 1)
+    assert starts(simulate(one, strict)) == {"a": 0, "b": 1, "c": 51, "d": 51}
+    three = what_if.with_devices(trace, model, 3)
+    assert simulate(three, strict).capacity == 5000
+    assert starts(simulate(three, strict)) == {"a": 0, "b": 1, "c": 2, "d": 3}
+
+
+def test_what_if_there_were_other_quotas() -> None:
+    trace = recorded_four()
+    one_session = what_if.QuotaChange("group", "g", sessions=1, changes_sessions=True)
+    limited = what_if.with_quotas(trace, [one_session])
+    assert starts(simulate(limited, POLICIES["strict"])) == {"a": 0, "b": 100, "c": 150, "d": 190}
+    no_gpu = what_if.QuotaChange("group", "g", {"cuda.device": 0})
+    assert set(starts(simulate(what_if.with_quotas(limited, [no_gpu]))).values()) == {None}
+    removed = what_if.QuotaChange("group", "g", {"cuda.device": None}, None, changes_sessions=True)
+    free = what_if.with_quotas(what_if.with_quotas(limited, [no_gpu]), [removed])
+    assert starts(simulate(free)) == starts(simulate(trace))
 
 
 def test_no_decisions_give_no_trace() -> None:

@@ -53,4 +53,5 @@ class RunView(View):
     taken_at: datetime
     released_at: datetime | None
     limit_s: float | None = Field(None, description="Longest run in seconds, stop included; null: unlimited.")
+    preemptible: bool = True
     takes: list[TakeView]

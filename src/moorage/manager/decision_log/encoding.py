@@ -7,7 +7,7 @@ templates are ``kinds`` (sessions) and ``makes`` (agents).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -272,8 +272,13 @@ def encode_quota(quota: Quota) -> list[Any]:
     return [quota.scope, quota.name, dict(quota.limits), dict(quota.used), quota.sessions, quota.running]
 
 
-def decode_quota(encoded: list[Any]) -> Quota:
-    return Quota(*encoded)
+def encode_elsewhere(quota: Quota) -> list[Any]:
+    """A line of its own: older readers skip it."""
+    return [dict(quota.used_elsewhere), quota.running_elsewhere]
+
+
+def decode_quota(encoded: Sequence[Any], elsewhere: Sequence[Any]) -> Quota:
+    return Quota(*encoded, *elsewhere)
 
 
 def encode_usage(usage: Mapping[str, Mapping[str, int]]) -> Json:

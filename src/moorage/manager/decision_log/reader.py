@@ -113,7 +113,9 @@ class Reader:
         if "policy" in line:
             self._policy = encoding.decode_policy(line["policy"])
         if "quotas" in line:
-            self._quotas = tuple(map(encoding.decode_quota, line["quotas"]))
+            elsewhere = line.get("elsewhere", [()] * len(line["quotas"]))  # absent in older logs
+            pairs = zip(line["quotas"], elsewhere, strict=True)
+            self._quotas = tuple(encoding.decode_quota(*pair) for pair in pairs)
         self._cursors = line.get("cursors", self._cursors)
         (self._usage,) = line.get("usage", [self._usage])
         self._held = line.get("held", self._held)

@@ -7,12 +7,15 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, TypeVar
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views.decisions import SegmentView
 from moorage.manager.decision_log.reader import CorruptDecisionLog, Decision, Reader
 from moorage.manager.scheduling import plan
 from moorage.manager.scheduling.placement.selector_plugin import Selector
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +61,34 @@ def _body(segment: SegmentView) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A session that replanning places on another agent, or with other devices. None: it is not placed."""
+    """A session that replanning places on another agent or with other devices (``recorded`` and ``planned``:
+    the agents), or that it stops for another session (the sessions that it is stopped for). None: neither."""
 
     at: int
     session_id: SessionId
-    recorded: AgentId | None
-    planned: AgentId | None
+    what: Literal["place", "preemption"]
+    recorded: AgentId | SessionId | None
+    planned: AgentId | SessionId | None
 
 
 def differences(decision: Decision, selectors: Mapping[str, Selector] | None = None) -> list[Difference]:
-    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices."""
+    """Replan a decision. Empty if the places are equal, in sessions, kernels and devices, and the victims."""
     again = plan(decision.snapshot, decision.policy, decision.at, selectors)
-    was, now = ({place.session_id: place for place in places} for places in (decision.places, again.places))
-    return [
-        Difference(
-            decision.at,
-            session_id,
-            was[session_id].agent_id if session_id in was else None,
-            now[session_id].agent_id if session_id in now else None,
-        )
-        for session_id in sorted(was.keys() | now.keys())
-        if was.get(session_id) != now.get(session_id)
-    ]
+    found: list[Difference] = []
+    places = [{place.session_id: place for place in made} for made in (decision.places, again.places)]
+    for session_id, was, now in _unequal(*places):
+        agents = [None if place is None else place.agent_id for place in (was, now)]
+        found.append(Difference(decision.at, session_id, "place", *agents))
+    victims = [{victim.session_id: victim for victim in made} for made in (decision.victims, again.victims)]
+    for session_id, stopped, stops in _unequal(*victims):
+        causes = [None if victim is None else victim.for_session for victim in (stopped, stops)]
+        found.append(Difference(decision.at, session_id, "preemption", *causes))
+    return found
+
+
+def _unequal(
+    was: Mapping[SessionId, _Made], now: Mapping[SessionId, _Made]
+) -> Iterator[tuple[SessionId, _Made | None, _Made | None]]:
+    for session_id in sorted(was.keys() | now.keys()):
+        if was.get(session_id) != now.get(session_id):
+            yield session_id, was.get(session_id), now.get(session_id)

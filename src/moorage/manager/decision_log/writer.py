@@ -201,6 +201,7 @@ class Writer:
             last["policy"] = encoding.encode_policy(passed.policy)
         if passed.quotas is not None:
             last["quotas"] = [encoding.encode_quota(quota) for quota in passed.quotas]
+            last["elsewhere"] = [encoding.encode_elsewhere(quota) for quota in passed.quotas]
         if passed.cursors is not None:
             last["cursors"] = passed.cursors
         if passed.usage is not None:

@@ -79,6 +79,7 @@ class DecisionStore:
                 taken_at=row["taken_at"],
                 released_at=row["released_at"],
                 limit_s=row["limit_s"],
+                preemptible=row["preemptible"],
                 takes=[
                     TakeView(slot=slot, device_id=device, amount=amount)
                     for slot, device, amount in zip(row["slots"], row["devices"], row["amounts"], strict=True)

@@ -67,9 +67,14 @@ class QuotaStore:
             return (), None
         rows = await self._db.fetch(SQL["quota_usage"])
         used = _sum_by_scope(rows)
+        elsewhere = _sum_by_scope(row for row in rows if row["resource_group"] != group)
         in_group = [row for row in rows if row["resource_group"] == group and row["slot"] != _SESSIONS]
         return (
-            tuple(_quota(row, used.get((row["scope"], row["name"]), {})) for row in quotas),
+            tuple(
+                _quota(row, used.get(name, {}), elsewhere.get(name, {}))
+                for row in quotas
+                if (name := (row["scope"], row["name"]))
+            ),
             _sum_by(in_group, "project" if policy.share_by == "project" else "owner") if uses_drf else None,
         )
 
@@ -97,10 +102,11 @@ def _applies(row: Any, group: str) -> bool:
     return in_scope and (bool(row["slots"]) or row["sessions"] is not None)
 
 
-def _quota(row: Any, used: Mapping[str, int]) -> Quota:
-    return Quota(
-        row["scope"], row["name"], row["slots"], used, row["sessions"], running=used.get(_SESSIONS, 0)
-    )
+def _quota(row: Any, used: Mapping[str, int], elsewhere: Mapping[str, int]) -> Quota:
+    scope, name = row["scope"], row["name"]
+    slots = {slot: amount for slot, amount in elsewhere.items() if slot != _SESSIONS}
+    running, away = used.get(_SESSIONS, 0), elsewhere.get(_SESSIONS, 0)
+    return Quota(scope, name, row["slots"], used, row["sessions"], running, slots, away)
 
 
 def _sum_by(rows: Iterable[Any], column: str) -> dict[str, dict[str, int]]:

@@ -6,7 +6,7 @@ Times are unix microseconds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
@@ -15,9 +15,10 @@ from moorage.manager.decision_log import Decision
 from moorage.manager.decision_log.encoding import changed_free_devices
 from moorage.manager.decision_log.timeline import unix_micros
 from moorage.manager.scheduling import AgentState, Pending, Policy
-from moorage.manager.scheduling.core.model import Allocation, Quota, Running
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.simulator.scheduler.jobs import SECOND
-from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Trace, without_load
+from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Requeue, Trace, without_load
 
 # A new session is in a pass within this time. One that first appears later was not eligible before (backoff,
 # or a start time that its user set): it arrives when it first appears.
@@ -32,9 +33,15 @@ class _Decisions:
     policies: list[tuple[int, Policy]] = field(default_factory=list)
     quotas: list[tuple[int, tuple[Quota, ...]]] = field(default_factory=list)
     current_agents: dict[AgentId, AgentState] = field(default_factory=dict)
+    known: set[KernelId] = field(default_factory=set)  # main kernels of the attempts that were seen
     arrivals: dict[KernelId, tuple[Pending, int]] = field(default_factory=dict)
     attempts: Counter[SessionId] = field(default_factory=Counter)
     with_unmet_dependencies: set[KernelId] = field(default_factory=set)
+    # Preempted sessions that have not been pending again, and the later attempts of those that have.
+    requeued: set[SessionId] = field(default_factory=set)
+    ended: set[SessionId] = field(default_factory=set)
+    # By session, and the number of its arrivals before that.
+    later: dict[tuple[SessionId, int], list[Pending]] = field(default_factory=dict)
     first: Decision | None = None
     last: Decision | None = None
 
@@ -57,10 +64,19 @@ class _Decisions:
             self.agents.append((at, removed))
         self.current_agents = agents
         for item in snapshot.pending:
-            if item.kernel_id not in self.arrivals:
+            if item.kernel_id not in self.known:
                 self._add_arrival(item, decision)
+        for victim in decision.victims:
+            (self.requeued if victim.how == "requeue" else self.ended).add(victim.session_id)
 
     def _add_arrival(self, item: Pending, decision: Decision) -> None:
+        if item.session_id in self.requeued:
+            # Not an arrival: under another policy it may not be preempted.
+            self.requeued.remove(item.session_id)
+            self.known.add(item.kernel_id)
+            number = self.attempts[item.session_id]
+            self.later.setdefault((item.session_id, number), []).append(item)
+            return
         if item.dependencies != "met":
             self.with_unmet_dependencies.add(item.kernel_id)
             return
@@ -73,7 +89,26 @@ class _Decisions:
         if (attempt := self.attempts[item.session_id]) > 1:
             # Under another policy this attempt may arrive before the previous one has started.
             item = replace(item, session_id=SessionId(f"{item.session_id}/{attempt}"))
+        self.known.add(item.kernel_id)
         self.arrivals[item.kernel_id] = item, at
+
+    def attempts_of(self, item: Pending) -> list[Pending]:
+        """``item``, which is an arrival, and the attempts that followed because it was preempted."""
+        return [item, *self.later.get(_arrival_number(item), ())]
+
+    def ended_by_preemption(self, item: Pending) -> bool:
+        """Whether that ended the last of its attempts."""
+        session_id, number = _arrival_number(item)
+        return number == self.attempts[session_id] and self.was_cut_short(session_id)
+
+    def was_cut_short(self, session_id: SessionId) -> bool:
+        """Its last run was ended by preemption, so its run time is unknown."""
+        return session_id in self.requeued or session_id in self.ended
+
+
+def _arrival_number(item: Pending) -> tuple[SessionId, int]:
+    session_id, _, number = item.session_id.partition("/")
+    return SessionId(session_id), int(number or 1)
 
 
 def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int) -> Trace | None:
@@ -89,23 +124,21 @@ def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int
     waiting = {item.kernel_id for item in last.snapshot.pending} - {place.kernel_id for place in last.places}
     arrivals, cancelled, recorded = [], 0, set[KernelId]()
     for kernel_id, (item, at) in collected.arrivals.items():
-        kernel_ids = [kernel.kernel_id for kernel in item.kernels]
-        recorded.update(kernel_ids)
-        own_runs = [run for each in kernel_ids if (run := runs_by_kernel.get(each)) is not None]
-        if not own_runs and kernel_id not in waiting:
+        attempts = [_runs_of(attempt, runs_by_kernel) for attempt in collected.attempts_of(item)]
+        recorded |= {KernelId(run.kernel_id) for own in attempts for run in own}
+        if not attempts[0] and kernel_id not in waiting:
             cancelled += 1
             continue
-        started = min((unix_micros(run.taken_at) for run in own_runs), default=None)
-        arrivals.append(Arrival(item, at, _duration(own_runs), started))
-    others = [_fixed_kernel(run, first.at) for each, run in runs_by_kernel.items() if each not in recorded]
-    fixed = [kernel for kernel in others if kernel.end is None or kernel.end > first.at]
+        arrivals.append(_arrival(item, at, attempts, collected.ended_by_preemption(item)))
+    fixed, requeues = _fixed_work(collected, runs_by_kernel, recorded)
     return Trace(
         group=first.snapshot.group,
         begin=first.at,
-        end=max(last.at, min(end, _last_end(arrivals, fixed, end))),
+        end=max(last.at, min(end, _last_end(arrivals, runs_by_kernel.values(), end))),
         arrivals=tuple(sorted(arrivals, key=lambda arrival: (arrival.at, arrival.item.session_id))),
         agents=tuple(collected.agents),
         fixed=tuple(fixed),
+        requeues=requeues,
         policies=tuple(collected.policies),
         quotas=tuple(collected.quotas),
         cursors=first.snapshot.cursors,
@@ -113,25 +146,129 @@ def build_trace(decisions: Iterable[Decision], runs: Iterable[RunView], end: int
     )
 
 
-def _last_end(arrivals: list[Arrival], fixed: list[FixedKernel], end: int) -> int:
-    """Time at which the last kernel ended; ``end`` if one had not ended."""
-    ends = [kernel.end for kernel in fixed]
-    ends += [None if a.started is None or a.runs is None else a.started + a.runs for a in arrivals]
-    return max((end if at is None else at for at in ends), default=end)
+def _runs_of(item: Pending, runs: Mapping[KernelId, RunView]) -> list[RunView]:
+    return [run for kernel in item.kernels if (run := runs.get(kernel.kernel_id)) is not None]
+
+
+def _arrival(item: Pending, at: int, attempts: list[list[RunView]], cut_short: bool) -> Arrival:
+    """``attempts``: the runs of each; only the last one may have run to its end."""
+    spans = [_span(own) for own in attempts if own]
+    return Arrival(
+        item,
+        at,
+        None if cut_short else _duration(attempts[-1]),
+        spans[0][0] if spans else None,
+        all(run.preemptible for own in attempts for run in own),
+        tuple(spans) if len(spans) > 1 or cut_short else (),
+    )
+
+
+def _fixed_work(
+    collected: _Decisions, runs: Mapping[KernelId, RunView], recorded: set[KernelId]
+) -> tuple[list[FixedKernel], dict[SessionId, Requeue]]:
+    """The kernels of ``runs`` that are not in ``recorded``, and how their sessions wait once preempted."""
+    assert collected.first is not None
+    begin, again = collected.first.at, dict[SessionId, Requeue]()
+    for (session_id, number), attempts in collected.later.items():
+        if number == 0:  # it began before the recording
+            recorded |= {KernelId(run.kernel_id) for item in attempts for run in _runs_of(item, runs)}
+            cut_short = collected.was_cut_short(session_id)
+            own_runs = [own for item in attempts if (own := _runs_of(item, runs))]
+            last = None if cut_short else _duration(_runs_of(attempts[-1], runs))
+            again[session_id] = Requeue(attempts[0], last, tuple(map(_span, own_runs)))
+    fixed = []
+    for kernel_id, run in runs.items():
+        if kernel_id in recorded:
+            continue
+        kernel = _fixed_kernel(run, begin)
+        if kernel.end is not None and kernel.end <= begin:
+            continue
+        session_id = kernel.running.session_id
+        if session_id in again or collected.was_cut_short(session_id):
+            requeue = again.get(session_id)
+            needs = None if requeue is None else requeue.runs
+            end = None if needs is None else max(begin, kernel.running.started_at + needs)
+            kernel = replace(kernel, end=end, preempted_at=kernel.end)
+        fixed.append(kernel)
+    for session_id, kernels in _by_session(fixed).items():
+        if session_id not in again:
+            item = _as_pending(kernels, collected.current_agents.get(kernels[0].agent_id))
+            again[session_id] = Requeue(item, _full_run(kernels))
+    return fixed, again
+
+
+def _by_session(fixed: Iterable[FixedKernel]) -> dict[SessionId, list[FixedKernel]]:
+    found: dict[SessionId, list[FixedKernel]] = {}
+    for kernel in fixed:
+        found.setdefault(kernel.running.session_id, []).append(kernel)
+    return found
+
+
+def _full_run(kernels: list[FixedKernel]) -> int | None:
+    ends = [kernel.end for kernel in kernels if kernel.end is not None]
+    if len(ends) < len(kernels):
+        return None
+    return max(1, max(ends) - min(kernel.running.started_at for kernel in kernels))
+
+
+def _as_pending(fixed: list[FixedKernel], agent: AgentState | None) -> Pending:
+    """A session that was never seen pending, by what its kernels hold. Agents like its own may take it."""
+    main, *others = (kernel.running for kernel in fixed)
+    separate = len({kernel.agent_id for kernel in fixed}) == len(fixed)
+    return Pending(
+        session_id=main.session_id,
+        kernel_id=main.kernel_id,
+        revision=1,
+        priority=main.priority,
+        created=main.started_at,
+        retries=0,
+        runtime=min(agent.runtimes, default="") if agent else "",
+        engine=min(agent.engines, default="") if agent else "",
+        slots=_request(main),
+        user=main.user,
+        project=main.project,
+        sub_kernels=tuple(KernelRequest(kernel.kernel_id, _request(kernel)) for kernel in others),
+        mode="multi-node" if separate else "single-node",
+        time_limit=None if main.ends_at is None else main.ends_at - main.started_at,
+        endpoint_id=main.endpoint_id,
+    )
+
+
+def _request(kernel: Running) -> dict[str, int]:
+    slots: dict[str, int] = {}
+    for slot, device_id, amount in kernel.allocations:
+        name = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX if device_id else slot
+        slots[name] = slots.get(name, 0) + amount
+    return slots
+
+
+def _last_end(arrivals: list[Arrival], runs: Iterable[RunView], end: int) -> int:
+    """Time at which the last kernel ended; ``end`` if one had not ended, or a session had not started."""
+    ends = [end if run.released_at is None else unix_micros(run.released_at) for run in runs]
+    ends += [end for arrival in arrivals if arrival.started is None]
+    return max(ends, default=end)
 
 
 def _same_limits(before: tuple[Quota, ...], after: tuple[Quota, ...]) -> bool:
-    return [(q.scope, q.name, q.limits, q.sessions) for q in before] == [
-        (q.scope, q.name, q.limits, q.sessions) for q in after
+    """Whether they differ at most in what this resource group uses."""
+    return [replace(quota, used={}, running=0) for quota in before] == [
+        replace(quota, used={}, running=0) for quota in after
     ]
 
 
 def _duration(runs: list[RunView]) -> int | None:
     """From the first start to the last end, at least 1; None while one runs, and without any run."""
+    end = _end_of(runs)
+    return None if end is None else max(1, end - _span(runs)[0])
+
+
+def _span(runs: list[RunView]) -> tuple[int, int | None]:
+    return unix_micros(min(run.taken_at for run in runs)), _end_of(runs)
+
+
+def _end_of(runs: list[RunView]) -> int | None:
     ends = [run.released_at for run in runs if run.released_at is not None]
-    if not runs or len(ends) < len(runs):
-        return None
-    return max(1, unix_micros(max(ends)) - unix_micros(min(run.taken_at for run in runs)))
+    return unix_micros(max(ends)) if ends and len(ends) == len(runs) else None
 
 
 def _fixed_kernel(run: RunView, begin: int) -> FixedKernel:
@@ -146,6 +283,7 @@ def _fixed_kernel(run: RunView, begin: int) -> FixedKernel:
         run.user,
         run.project,
         None if run.endpoint_id is None else EndpointId(run.endpoint_id),
+        run.preemptible,
     )
     end = None if run.released_at is None else unix_micros(run.released_at)
     return FixedKernel(AgentId(run.agent_id), running, max(begin, started), end)

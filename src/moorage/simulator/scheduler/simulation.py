@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -9,8 +10,9 @@ from itertools import count
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Place, Policy, Snapshot
-from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, in_shares
 from moorage.manager.scheduling.core.model import Allocation, Quota, Running
+from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.simulator.scheduler.trace import Arrival, FixedKernel, Trace
@@ -37,6 +39,7 @@ class Outcome:
     user: str
     priority: int
     started: int | None
+    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ def simulate(
     """Run every session of the trace under ``policy``; None: the trace's own policies.
 
     There is one scheduling pass for each time at which something arrives, ends or changes; retries and
-    bypasses are counted by these passes. Starting takes no time, and nothing is preempted.
+    bypasses are counted by these passes. Starting takes no time. A preempted session stops when the grace
+    ends; if it is requeued, it then waits again, and runs again from its beginning.
     """
     state = _State(trace, policy, selectors)
     while state.events and (trace.end is None or state.events[0][0] <= trace.end):
@@ -70,24 +74,34 @@ def simulate(
         if state.pending:
             state.schedule(now)
     started = [state.started.get(arrival.item.kernel_id) for arrival in trace.arrivals]
-    return _result(trace, started, state.usage, state.passes)
+    preemptions = [state.preemptions[arrival.item.session_id] for arrival in trace.arrivals]
+    return _result(trace, started, preemptions, state.usage, state.passes)
 
 
 def observe(trace: Trace) -> Result:
     """The waits and the usage that were recorded, without a simulation."""
     changes: dict[int, int] = {}
     for kernel in trace.fixed:
-        _add_usage(changes, kernel.begin, kernel.end, _amount(kernel.running.allocations, trace.slot))
-    for arrival in trace.arrivals:
-        if arrival.started is not None:
-            end = None if arrival.runs is None else arrival.started + arrival.runs
-            amount = arrival.item.shape.amounts.get(trace.slot, 0)
-            _add_usage(changes, max(trace.begin, arrival.started), end, amount)
+        end = kernel.preempted_at or kernel.end
+        _add_usage(changes, kernel.begin, end, _amount(kernel.running.allocations, trace.slot))
+    spans = [(arrival.item, _recorded_spans(arrival)) for arrival in trace.arrivals]
+    spans += [(requeue.item, requeue.attempts) for requeue in trace.requeues.values()]
+    for item, attempts in spans:
+        amount = item.shape.amounts.get(trace.slot, 0)
+        for started, end in attempts:
+            _add_usage(changes, max(trace.begin, started), end, amount)
     in_use, usage = 0, {}
     for at in sorted(changes):
         in_use += changes[at]
         usage[at] = in_use
-    return _result(trace, [arrival.started for arrival in trace.arrivals], usage, 0)
+    preemptions = [max(0, len(arrival.attempts) - 1) for arrival in trace.arrivals]
+    return _result(trace, [arrival.started for arrival in trace.arrivals], preemptions, usage, 0)
+
+
+def _recorded_spans(arrival: Arrival) -> Sequence[tuple[int, int | None]]:
+    if arrival.attempts or arrival.started is None:
+        return arrival.attempts
+    return ((arrival.started, None if arrival.runs is None else arrival.started + arrival.runs),)
 
 
 def _add_usage(changes: dict[int, int], begin: int, end: int | None, amount: int) -> None:
@@ -97,20 +111,27 @@ def _add_usage(changes: dict[int, int], begin: int, end: int | None, amount: int
         changes[end] = changes.get(end, 0) - amount
 
 
-def _result(trace: Trace, started: Sequence[int | None], usage: Mapping[int, int], passes: int) -> Result:
+def _result(
+    trace: Trace,
+    started: Sequence[int | None],
+    preemptions: Sequence[int],
+    usage: Mapping[int, int],
+    passes: int,
+) -> Result:
     capacity, largest = _capacity(trace)
-    outcomes = tuple(_outcome(trace, *pair) for pair in zip(trace.arrivals, started, strict=True))
+    rows = zip(trace.arrivals, started, preemptions, strict=True)
+    outcomes = tuple(_outcome(trace, *row) for row in rows)
     span = None if trace.end is None else (trace.begin, trace.end)
     return Result(outcomes, tuple(sorted(usage.items())), capacity, largest, passes, span)
 
 
-def _outcome(trace: Trace, arrival: Arrival, started: int | None) -> Outcome:
+def _outcome(trace: Trace, arrival: Arrival, started: int | None, preemptions: int) -> Outcome:
     item, runs = arrival.item, arrival.runs
     if runs is None:  # at least until the recording ends
         assert trace.end is not None, "only a recording has sessions of unknown run time"
         runs = max(1, trace.end - (arrival.at if started is None else started))
     amount = item.shape.amounts.get(trace.slot, 0)
-    return Outcome(item.session_id, arrival.at, amount, runs, item.user, item.priority, started)
+    return Outcome(item.session_id, arrival.at, amount, runs, item.user, item.priority, started, preemptions)
 
 
 def _capacity(trace: Trace) -> tuple[int, int]:
@@ -157,14 +178,20 @@ class _State:
     def __init__(self, trace: Trace, policy: Policy | None, selectors: Mapping[str, Selector] | None) -> None:
         self._group, self._slot, self._selectors = trace.group, trace.slot, selectors
         self._planners, self._numbers = PlannerCache(), count()
-        self._policy = replace(policy or trace.policies[0][1], preemption=None)
+        self._policy = policy or trace.policies[0][1]
         self._quotas: tuple[Quota, ...] = ()
         self._idle_agents: dict[AgentId, AgentState] = {}  # without load
         self._agents: dict[AgentId, AgentState] = {}
         self._changed_agents: dict[AgentId, None] = {}  # a set in the order of insertion
         self._running: dict[AgentId, dict[KernelId, Running]] = {}
         self._cursors = dict(trace.cursors)
-        self._run_times: dict[KernelId, int | None] = {}
+        # By session: how it waits, and what is known of its run once it starts.
+        self._items: dict[SessionId, Pending] = {each: r.item for each, r in trace.requeues.items()}
+        self._run_times: dict[SessionId, int | None] = {each: r.runs for each, r in trace.requeues.items()}
+        self._not_preemptible: set[SessionId] = set()
+        self._placed: dict[SessionId, list[tuple[AgentId, KernelId]]] = {}  # kernels that have not ended
+        self._requeued: set[SessionId] = set()  # stopping, and to be pending again
+        self.preemptions: Counter[SessionId] = Counter()
         self._in_use = 0
         self.pending: dict[SessionId, Pending] = {}
         self.started: dict[KernelId, int] = {}
@@ -190,13 +217,13 @@ class _State:
     def apply(self, now: int, event: _Event) -> None:
         match event:
             case Arrival():
-                self.pending[event.item.session_id] = event.item
-                self._run_times[event.item.kernel_id] = event.runs
+                session_id = event.item.session_id
+                self.pending[session_id] = self._items[session_id] = event.item
+                self._run_times[session_id] = event.runs
+                if not event.preemptible:
+                    self._not_preemptible.add(session_id)
             case _Release():
-                del self._running[event.agent_id][event.running.kernel_id]
-                self._changed_agents[event.agent_id] = None
-                self._in_use -= _amount(event.running.allocations, self._slot)
-                self.usage[now] = self._in_use
+                self._release(now, event.agent_id, event.running)
             case FixedKernel():
                 end = None if event.end is None else max(now, event.end)
                 self._run(event.agent_id, event.running, now, end)
@@ -204,7 +231,7 @@ class _State:
                 self._idle_agents[event.agent_id] = event
                 self._changed_agents[event.agent_id] = None
             case Policy():
-                self._policy = replace(event, preemption=None)
+                self._policy = event
             case _Quotas():
                 self._quotas = event.quotas
 
@@ -226,11 +253,41 @@ class _State:
             self.pending[session_id] = replace(self.pending[session_id], bypassed=bypassed)
         for place in plan.places:
             self._start(place, now)
+        for victim in plan.victims:
+            self._preempt(victim, now)
+
+    def _preempt(self, victim: Victim, now: int) -> None:
+        """Its kernels stop when the grace ends."""
+        session_id, ends_at = victim.session_id, now + victim.grace
+        self.preemptions[session_id] += 1
+        if victim.how == "requeue":
+            self._requeued.add(session_id)
+        for agent_id, kernel_id in self._placed[session_id]:
+            running = self._running[agent_id][kernel_id]
+            stopping = replace(running, terminating=True, ends_at=ends_at)
+            self._running[agent_id][kernel_id] = stopping
+            self._changed_agents[agent_id] = None
+            self._push(ends_at, _Release(agent_id, stopping))
+
+    def _release(self, now: int, agent_id: AgentId, running: Running) -> None:
+        session_id, kernel_id = running.session_id, running.kernel_id
+        if self._running[agent_id].get(kernel_id) is not running:
+            return  # it is being stopped, and ends then
+        del self._running[agent_id][kernel_id]
+        self._changed_agents[agent_id] = None
+        self._in_use -= _amount(running.allocations, self._slot)
+        self.usage[now] = self._in_use
+        placed = self._placed[session_id]
+        placed.remove((agent_id, kernel_id))
+        if not placed and session_id in self._requeued:
+            self._requeued.remove(session_id)
+            item = replace(self._items[session_id], retries=0, bypassed=0, waiting_since=now)
+            self.pending[session_id] = self._items[session_id] = item
 
     def _start(self, place: Place, now: int) -> None:
         item = self.pending.pop(place.session_id)
-        self.started[item.kernel_id] = now
-        runs = self._run_times[item.kernel_id]
+        self.started.setdefault(item.kernel_id, now)
+        runs = self._run_times[item.session_id]
         for kernel in place.kernels:
             running = Running(
                 item.session_id,
@@ -242,11 +299,13 @@ class _State:
                 item.user,
                 item.project,
                 item.endpoint_id,
+                item.session_id not in self._not_preemptible,
             )
             self._run(kernel.agent_id, running, now, None if runs is None else now + runs)
 
     def _run(self, agent_id: AgentId, running: Running, now: int, end: int | None) -> None:
         self._running.setdefault(agent_id, {})[running.kernel_id] = running
+        self._placed.setdefault(running.session_id, []).append((agent_id, running.kernel_id))
         self._changed_agents[agent_id] = None
         self._in_use += _amount(running.allocations, self._slot)
         self.usage[now] = self._in_use
@@ -275,10 +334,15 @@ class _State:
         )
 
     def _quotas_in_use(self) -> tuple[Quota, ...]:
-        """The quotas with their use in this simulation; use by other resource groups is not in the trace."""
+        """The quotas with their use in this simulation, and the recorded use by other resource groups."""
         if not self._quotas:
             return ()
-        running = [kernel for kernels in self._running.values() for kernel in kernels.values()]
+        running = [
+            kernel
+            for kernels in self._running.values()
+            for kernel in kernels.values()
+            if kernel.session_id not in self._requeued
+        ]
         counted = []
         for quota in self._quotas:
             kernels = running
@@ -286,12 +350,12 @@ class _State:
                 kernels = [
                     k for k in running if quota.name == (k.user if quota.scope == "user" else k.project)
                 ]
-            used: dict[str, int] = {}
+            used = in_shares(quota.used_elsewhere)
             for allocation in (allocation for kernel in kernels for allocation in kernel.allocations):
                 slot = allocation.slot
                 if allocation.device_id:
                     slot = slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX
                 used[slot] = used.get(slot, 0) + allocation.amount
-            sessions = len({kernel.session_id for kernel in kernels})
+            sessions = len({kernel.session_id for kernel in kernels}) + quota.running_elsewhere
             counted.append(replace(quota, used=used, running=sessions))
         return tuple(counted)

@@ -28,6 +28,7 @@ class Statistics:
     fairness: float  # Jain's index over the users' shares of run time in the time since arrival
     makespan: float  # from the first arrival to the last end
     unstarted: int
+    preemptions: int = 0
 
 
 def summarize(result: Result) -> Statistics:
@@ -56,6 +57,7 @@ def summarize(result: Result) -> Statistics:
         fairness=jain_index(_user_shares(outcomes, None if span is None else end)),
         makespan=(last_end - begin) / SECOND,
         unstarted=len(outcomes) - len(started),
+        preemptions=sum(outcome.preemptions for outcome in outcomes),
     )
 
 

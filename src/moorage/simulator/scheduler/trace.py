@@ -20,31 +20,47 @@ _GPU = "cuda.device"
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation; None: it
-    still held it when the recording ended, or it never started. ``started``: its start in the recording."""
+    """A session that waits from ``at`` on. ``runs``: the time for which it holds its allocation unless it is
+    preempted; None: it still held it when the recording ended, or it never started. ``started``: its first
+    start in the recording. ``attempts``: begin and end of each recorded run, if it was preempted there."""
 
     item: Pending
     at: int
     runs: int | None
     started: int | None
+    preemptible: bool = True
+    attempts: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FixedKernel:
-    """A kernel that runs from ``begin`` to ``end`` on its recorded agent under every policy: it started
-    before the recording did, or in a pass that was not recorded. ``end`` None: after the recording."""
+    """A kernel that starts at ``begin`` on its recorded agent under every policy: it started before the
+    recording did, or in a pass that was not recorded. It runs until ``end`` (None: after the recording)
+    unless it is preempted. ``preempted_at``: when it was preempted in the recording."""
 
     agent_id: AgentId
     running: Running
     begin: int
     end: int | None
+    preempted_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """The session of fixed kernels, as it waits after it was preempted, and how long it then runs.
+    ``attempts``: begin and end of each run that followed in the recording."""
+
+    item: Pending
+    runs: int | None
+    attempts: tuple[tuple[int, int | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """``end`` None: until everything has ended. ``agents``: the state of an agent without load, valid from
-    the time given; ``policies`` and ``quotas`` likewise. ``cancelled``: recorded sessions that left the queue
-    without starting; they are not simulated. ``slot``: the slot that statistics measure."""
+    the time given; ``policies`` and ``quotas`` likewise. ``requeues``: of the sessions of fixed kernels.
+    ``cancelled``: recorded sessions that left the queue without starting; they are not simulated. ``slot``:
+    the slot that statistics measure."""
 
     group: str
     begin: int
@@ -52,6 +68,7 @@ class Trace:
     arrivals: tuple[Arrival, ...]
     agents: tuple[tuple[int, AgentState], ...]
     fixed: tuple[FixedKernel, ...] = ()
+    requeues: Mapping[SessionId, Requeue] = field(default_factory=dict)
     policies: tuple[tuple[int, Policy], ...] = ((0, Policy()),)
     quotas: tuple[tuple[int, tuple[Quota, ...]], ...] = ()
     cursors: Mapping[str, AgentId] = field(default_factory=dict)

@@ -261,6 +261,9 @@ class Quota:
     used: Mapping[str, int] = field(default_factory=dict)
     sessions: int | None = None  # limit on live sessions that are not pending; 0: none. None: no limit
     running: int = 0  # the sessions that count against it
+    # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay does.
+    used_elsewhere: Mapping[str, int] = field(default_factory=dict)
+    running_elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)

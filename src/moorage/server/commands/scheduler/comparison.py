@@ -34,10 +34,12 @@ def print_comparison(
 ) -> None:
     """One line per policy."""
     rows = []
+    preempted = any(each.preemptions for each in statistics.values())
     for name, each in statistics.items():
         last = format_duration(each.makespan) if last_column == "MAKESPAN" else str(each.unstarted)
-        rows.append((*_row(name, each), last))
-    output.print_table(cli.out, (*_COLUMNS, last_column), rows)
+        rows.append((*_row(name, each), *([str(each.preemptions)] if preempted else []), last))
+    columns = (*_COLUMNS, *(["PREEMPTIONS"] if preempted else []), last_column)
+    output.print_table(cli.out, columns, rows)
 
 
 def _row(name: str, statistics: Statistics) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""``moorage scheduler replay``: recorded work under other policies, and verification of recorded
-decisions."""
+"""``moorage scheduler replay``: recorded work under other policies, with more agents or other quotas, and
+verification of recorded decisions."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ from moorage.server.commands.scheduler.log import (
     format_micros,
     to_datetime,
 )
+from moorage.server.commands.scheduler.what_if import (
+    AddAgents,
+    AddGpus,
+    Like,
+    QuotaTexts,
+    parse_changes,
+    print_waits,
+    waits_to_json,
+)
 from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
     from moorage.simulator.scheduler.trace import Trace
 
 _MAX_DIFFERENCES = 20  # shown in the table
-_OBSERVED, _RECORDED = "observed", "recorded"
+_OBSERVED, _RECORDED, _CHANGED = "observed", "recorded", "changed"
 # The named policies of `scheduler simulate`, as changes to the recorded policy.
 _NAMED_POLICIES = {
     "strict": "hol=strict",
@@ -62,6 +71,10 @@ def replay(
             "of a group, as for `groups set`: 'hol=skip max_bypasses=10'. Other options are as recorded."
         ),
     ] = None,
+    add_agents: AddAgents = 0,
+    add_gpus: AddGpus = 0,
+    like: Like = None,
+    quota: QuotaTexts = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Plan each recorded pass again, and compare the decisions.")
     ] = False,
@@ -69,17 +82,22 @@ def replay(
         Path | None, typer.Option(help="Save a plot of waits and utilization as .png or .svg.")
     ] = None,
 ) -> None:
-    """Simulate recorded work under other policies. Administrators only.
+    """Simulate recorded work under other policies, with more agents or other quotas. Administrators only.
 
     \b
     Examples:
       moorage scheduler replay --last 1h --policy strict,backfill
       moorage scheduler replay --from 13:00 --to 15:00 --policy drf --policy 'hol=skip max_bypasses=10'
+      moorage scheduler replay --last 1d --add-gpus 16 --like gpu-03
+      moorage scheduler replay --last 1d --quota 'user ann cuda.device=8' --policy drf
       moorage scheduler replay --last 10m --verify
     """
-    if verify and (policy or plot):
-        raise InvalidInput("--verify excludes --policy and --plot", next_step="leave one of them out")
     _check_policies(policy or [])
+    changes = parse_changes(add_agents, add_gpus, like, quota or [])
+    if verify and (policy or plot or changes):
+        raise InvalidInput(
+            "--verify excludes --policy, --plot and all changes", next_step="leave one of them out"
+        )
     span = fetch_span(cli, group, begin, end, last)
     if verify:
         raise typer.Exit(_verify(cli, span))
@@ -88,8 +106,11 @@ def replay(
     policies = {_RECORDED: trace.latest_policy} | parse_policies(policy or [], trace.latest_policy)
     for each in policies.values():
         _check_selector(each)
-    _compare(cli, span, trace, policies, plot)
+    changed, words = changes.apply(trace)
+    _compare(cli, span, trace, changed, policies, plot)
     _print_notes(cli, trace, gaps)
+    if words:
+        cli.note(f"all but `{_OBSERVED}` and `{_RECORDED}` have {words}")
 
 
 def _check_policies(texts: list[str]) -> None:
@@ -164,7 +185,10 @@ def _fetch_trace(cli: Cli, span: LogSpan, gaps: list[Gap]) -> Trace:
     return trace
 
 
-def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy], plot: Path | None) -> None:
+def _compare(
+    cli: Cli, span: LogSpan, trace: Trace, changed: Trace, policies: dict[str, Policy], plot: Path | None
+) -> None:
+    """``changed``: the trace for all policies but the recorded one."""
     from moorage.manager.selector_plugins import SelectorPlugins
     from moorage.simulator.scheduler import simulate, summarize
     from moorage.simulator.scheduler.simulation import observe
@@ -174,13 +198,20 @@ def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy],
     for name, policy in policies.items():
         # The recorded policy may have changed within the trace.
         override = None if name == _RECORDED else policy
-        results[name] = simulate(trace, override, selectors.load(policy.custom))
+        simulated = trace if name == _RECORDED else changed
+        results[name] = simulate(simulated, override, selectors.load(policy.custom))
+    if changed is not trace:
+        custom = policies[_RECORDED].custom
+        results[_CHANGED] = simulate(changed, None, selectors.load(custom))
     statistics = {name: summarize(result) for name, result in results.items()}
     if plot is not None:
         family, _, kind = trace.slot.rpartition(".")
         save_plot(results, plot, f"{family} devices" if kind == "shares" else "cores")
+    simulated_results = {name: result for name, result in results.items() if name != _OBSERVED}
     if not cli.json:
         print_comparison(cli, statistics, last_column="UNSTARTED")
+        if len(simulated_results) > 1:
+            print_waits(cli, simulated_results)
         return
     assert trace.end is not None
     cli.print_json(
@@ -192,6 +223,7 @@ def _compare(cli: Cli, span: LogSpan, trace: Trace, policies: dict[str, Policy],
             "unknown_run_times": trace.unknown_run_times,
             "slot": trace.slot,
             "policies": {name: asdict(each) for name, each in statistics.items()},
+            "waits": waits_to_json(simulated_results),
         }
     )
 
@@ -210,8 +242,6 @@ def _print_notes(cli: Cli, trace: Trace, gaps: list[Gap]) -> None:
     if trace.unrecorded_starts:
         count = trace.unrecorded_starts
         cli.note(f"{count} kernels started in passes that were not recorded: fixed where they ran")
-    if any(policy.preemption is not None for _, policy in trace.policies):
-        cli.note("the recorded policy preempts sessions; the simulation does not")
     if len(trace.policies) > 1:
         changes = len(trace.policies) - 1
         cli.note(f"the group's options changed {changes} times: `{_RECORDED}` changes with them")
@@ -224,7 +254,7 @@ def _verify(cli: Cli, span: LogSpan) -> int:
     from moorage.manager.decision_log import Gap, differences
     from moorage.manager.selector_plugins import SelectorPlugins
 
-    selectors, passes, places, skipped, not_recorded = SelectorPlugins(), 0, 0, 0, 0
+    selectors, passes, places, victims, skipped, not_recorded = SelectorPlugins(), 0, 0, 0, 0, 0
     found: list[Difference] = []
     for decision in span.decisions():
         if isinstance(decision, Gap):
@@ -235,19 +265,29 @@ def _verify(cli: Cli, span: LogSpan) -> int:
             skipped += 1
             continue
         passes, places = passes + 1, places + len(decision.places)
+        victims += len(decision.victims)
         found += differences(decision, custom)
     if cli.json:
         listed = [asdict(each) | {"at": to_datetime(each.at).isoformat()} for each in found]
-        counts = {"passes": passes, "places": places, "skipped": skipped, "not_recorded": not_recorded}
+        counts = {
+            "passes": passes,
+            "places": places,
+            "victims": victims,
+            "skipped": skipped,
+            "not_recorded": not_recorded,
+        }
         cli.print_json({"group": span.group, **counts, "differences": listed})
     else:
         rows = [
-            (format_micros(each.at), each.session_id, each.recorded or "-", each.planned or "-")
+            (format_micros(each.at), each.session_id, each.what, each.recorded or "-", each.planned or "-")
             for each in found[:_MAX_DIFFERENCES]
         ]
         if rows:
-            output.print_table(cli.out, ("TIME", "SESSION", "RECORDED", "PLANNED AGAIN"), rows)
-        print(f"{passes} passes with {places} places planned again: {len(found) or 'no'} differences")
+            output.print_table(cli.out, ("TIME", "SESSION", "WHAT", "RECORDED", "PLANNED AGAIN"), rows)
+        stopped = f" and {victims} preemptions" if victims else ""
+        print(
+            f"{passes} passes with {places} places{stopped} planned again: {len(found) or 'no'} differences"
+        )
     if skipped:
         cli.note(f"{skipped} passes skipped: their agent selector is not installed here")
     if not_recorded:
