@@ -67,6 +67,21 @@ class Metrics:
             "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
 
+        self._start_errors = gauge(
+            "moorage_expected_start_error_seconds",
+            "How far the latest expected starts were off, by kind of estimate and quantile.",
+            "resource_group",
+            "kind",
+            "quantile",
+        )
+
+    def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
+        """``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
+        self._start_errors.clear()
+        for group, kind, p50, p90 in errors:
+            self._start_errors.labels(group, kind, "0.5").set(p50)
+            self._start_errors.labels(group, kind, "0.9").set(p90)
+
     def pass_finished(self, seconds: float, placed: int, held: int) -> None:
         self._pass_seconds.observe(seconds)
         self._outcomes.labels("placed").inc(placed)

@@ -30,6 +30,7 @@ from moorage.manager.loops import (
     ReplicaController,
     Scheduler,
     SessionController,
+    StartCalibrator,
     UsageWriter,
 )
 from moorage.manager.metrics import Metrics
@@ -129,6 +130,7 @@ class Manager:
                 store, leader, metrics, clock, retention, settings.stats_kept_days * 86_400
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
+            StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
             usage.loop,
             links.loop,
             feed.loop,

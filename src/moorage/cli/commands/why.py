@@ -11,6 +11,7 @@ from rich.console import Console
 from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command
+from moorage.common.model.durations import format_duration
 from moorage.common.model.status import Status
 from moorage.common.views.pending import PendingExplanation
 
@@ -53,5 +54,14 @@ def print_explanation(
         ("waits for", ", ".join(view.blockers)),
         ("expected", f"{at}{remaining}"),
         ("basis", view.basis),
+        ("accuracy", _accuracy(view)),
     ]
     output.print_facts(out, facts)
+
+
+def _accuracy(view: PendingExplanation) -> str:
+    past = view.calibration
+    if view.expected_start is None or past is None:
+        return ""
+    half, most = (format_duration(seconds) for seconds in (past.error_p50_s, past.error_p90_s))
+    return f"of {past.starts} such estimates, half were off by at most {half}, nine of ten by at most {most}"

@@ -113,6 +113,8 @@ class ManagerSettings(Section):
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of the decision log (`moorage scheduler log` and `replay`). 0: disabled."""
+    expected_starts_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
+    """Retention of the expected starts that `moorage why` told, with what came of them."""
     decisions_max_bytes: Annotated[int, Field(gt=0)] = 1_073_741_824
     """Maximum size of the decision log; the oldest entries are deleted first."""
 

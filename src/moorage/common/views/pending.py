@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -16,6 +17,21 @@ class Condition(View):
     kind: str
     met: bool
     text: str
+
+
+# What an expected start rests on: there is capacity now; capacity is reserved for the session; known ends,
+# behind other sessions; the begin time that its user set, or the end of its retry backoff.
+StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time"]
+
+
+class StartCalibration(View):
+    """How far expected starts were off, earlier or later, by what then happened."""
+
+    resource_group: str
+    kind: StartKind
+    starts: int = Field(description="Number of expected starts that this is computed from: the latest ones.")
+    error_p50_s: float = Field(description="Half of them were off by at most this many seconds.")
+    error_p90_s: float = Field(description="Nine of ten were off by at most this many seconds.")
 
 
 class PendingExplanation(View):
@@ -33,7 +49,12 @@ class PendingExplanation(View):
     expected_start: datetime | None = Field(
         None, description="Estimated start; null when there is no basis for one."
     )
+    expected_kind: StartKind | None = Field(None, description="Kind of that estimate.")
     basis: str = Field("", description="Basis of the expected start, or why there is none.")
+    calibration: StartCalibration | None = Field(
+        None,
+        description="Accuracy of past estimates of that kind in the resource group; null: there are none.",
+    )
 
 
 class WhyView(PendingExplanation):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
-from moorage.common.views.pending import Condition, PendingExplanation
+from moorage.common.views.pending import Condition, PendingExplanation, StartKind
 from moorage.manager.scheduling import (
     AgentState,
     Hold,
@@ -173,6 +173,7 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
             text=f"there is capacity on {where}: the next pass places it",
             conditions=_conditions((), names),
             expected_start=at_time(now),
+            expected_kind="capacity-now",
             basis="there is capacity now",
         )
     hold = found.hold
@@ -191,6 +192,7 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
         waiting=found.waiting,
         blockers=[names.get(one, one) for one in dict.fromkeys(blockers)],
         expected_start=None if starts is None else at_time(starts),
+        expected_kind=None if starts is None else _kind(found),
         basis=basis,
     )
 
@@ -221,6 +223,10 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
         ahead_of_it = _count(found.unlimited_ahead)
         return None, f"unknown: {ahead_of_it} ahead of it without a time limit; for it alone, {when}"
     return reservation.starts_at, f"at the earliest, with {_count(ahead)} ahead of it: {when}"
+
+
+def _kind(found: PlacementProbe) -> StartKind:
+    return "earliest" if found.alone else "reserved"
 
 
 def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> list[str]:
@@ -267,6 +273,7 @@ def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
         text=text,
         conditions=[Condition(kind="time", met=False, text=not_before), *conditions],
         expected_start=at_time(until),
+        expected_kind="begin-time",
         basis=f"{not_before}, if there is capacity then",
     )
 

@@ -1,4 +1,6 @@
-"""Explanation service: why a session is pending, and where a new one would be placed. Nothing is written.
+"""Explanation service: why a session is pending, and where a new one would be placed.
+
+Nothing is written but the expected starts that were told.
 
 It reads the store and asks the planner. The scheduler's caches are used where they are current, and never
 changed.
@@ -24,6 +26,7 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
 from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store
+from moorage.manager.store.expected_starts import ExpectedStart
 from moorage.manager.store.groups import policy_of
 
 
@@ -38,12 +41,17 @@ class ExplanationService:
         return await self._feasibility.refusals(spec)
 
     async def why(self, ref: str) -> WhyView:
-        """Why a session is pending and until when; its status if it is not. Raises ``NotFound``."""
+        """Why a session is pending and until when; its status if it is not. An expected start is kept, to be
+        compared with what comes. Raises ``NotFound``."""
         session = await self._store.sessions.get(ref)
         outlook = await self._outlook(session)
         if session.status is Status.PENDING:
             fenced = await self._fenced(session.resource_group, session.slots)
             outlook = outlook.model_copy(update={"fenced": fenced})
+        outlook = await self._calibrated(outlook, session.resource_group)
+        if outlook.expected_start is not None and outlook.expected_kind is not None:
+            told = ExpectedStart(SessionId(session.id), outlook.expected_start, outlook.expected_kind)
+            await self._store.expected_starts.record(told)
         return WhyView(
             session_id=session.id,
             name=session.name,
@@ -72,12 +80,20 @@ class ExplanationService:
         else:
             fenced = await self._fenced(spec.resource_group, spec.resources)
             outlook = outlook.model_copy(update={"fenced": fenced})
+        outlook = await self._calibrated(outlook, spec.resource_group)
         return PlanView(
             fits=place is not None,
             resource_group=spec.resource_group,
             places=_kernel_places(place) if place is not None else [],
             **dict(outlook),
         )
+
+    async def _calibrated(self, outlook: PendingExplanation, group: str) -> PendingExplanation:
+        """With the accuracy of past estimates of that kind."""
+        if outlook.expected_kind is None:
+            return outlook
+        found = await self._store.expected_starts.calibration(group, outlook.expected_kind)
+        return outlook.model_copy(update={"calibration": found[0] if found else None})
 
     async def _fenced(self, group: str, slots: Collection[str]) -> list[str]:
         """Fenced devices of the families that the session requests."""

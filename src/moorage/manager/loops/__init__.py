@@ -9,6 +9,7 @@ from moorage.manager.loops.leader import Leader
 from moorage.manager.loops.replica_controller import ReplicaController
 from moorage.manager.loops.scheduler import Scheduler
 from moorage.manager.loops.session_controller import SessionController
+from moorage.manager.loops.start_calibrator import StartCalibrator
 from moorage.manager.loops.usage_writer import UsageWriter
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "ReplicaController",
     "Scheduler",
     "SessionController",
+    "StartCalibrator",
     "UsageWriter",
 ]

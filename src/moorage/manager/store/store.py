@@ -12,6 +12,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
 from moorage.manager.store.decisions import DecisionStore
 from moorage.manager.store.endpoints import EndpointStore
+from moorage.manager.store.expected_starts import ExpectedStartStore
 from moorage.manager.store.groups import GroupStore
 from moorage.manager.store.integrity import IntegrityStore
 from moorage.manager.store.keys import KeyStore
@@ -58,6 +59,7 @@ class Store:
         self.deadlines = DeadlineStore(db)
         self.usage = UsageStore(db, self.sessions)
         self.decisions = DecisionStore(db)
+        self.expected_starts = ExpectedStartStore(db, clock)
         self.integrity = IntegrityStore(db, notifier)
         self._heartbeats = Loop(
             "heartbeats", self.reports.write_heartbeats, interval_s=HEARTBEATS_EVERY_S, clock=clock

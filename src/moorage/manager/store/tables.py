@@ -318,6 +318,21 @@ decisions = _table(
     },
 )
 
+expected_starts = _table(
+    "expected_starts",
+    ("session_id", "attempt", "expected_at"),
+    {
+        "session_id": _ID,
+        "attempt": Integer(),
+        "expected_at": _TZ,
+        "told_at": _TZ,
+        "kind": Text(),
+        "resource_group": Text(),
+        "outcome": Text(),
+        "started_at": [_TZ],
+    },
+)
+
 _USE = {"cpu": BigInteger(), "memory": BigInteger(), "rx": [BigInteger()], "tx": [BigInteger()]}
 _USE |= {"gpu": [BigInteger()], "gpu_memory": [BigInteger()]}
 _PEAKS = {f"{name}_peak": kind for name, kind in _USE.items()}

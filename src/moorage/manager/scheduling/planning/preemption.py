@@ -387,8 +387,9 @@ class Preempter:
         self._stop(victims)
         waits_for = dict.fromkeys([*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)])
         ids = tuple(node.agent.agent_id for node in nodes)
-        basis = "preemption" if victims else "ends"
-        reservation = Reservation(item.session_id, ids, starts_at, basis, tuple(waits_for))
+        reservation = Reservation(
+            item.session_id, ids, starts_at, "preemption" if victims else "ends", tuple(waits_for)
+        )
         chosen = [Victim(victim.session_id, item.session_id, rules.how, rules.grace) for victim in victims]
         return reservation, guards, chosen
 

@@ -1,0 +1,42 @@
+"""Start calibrator: writes down what came of expected starts, and publishes how far they were off."""
+
+from __future__ import annotations
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.manager.loops.leader import Leader
+from moorage.manager.metrics import Metrics
+from moorage.manager.store import Store
+from moorage.manager.store.expected_starts import BATCH
+
+EVERY_S = 15.0
+
+
+class StartCalibrator:
+    """Runs on the leader. An iteration in which no session left the queue reads only the answers about
+    sessions that still wait."""
+
+    def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, kept_s: float) -> None:
+        """``kept_s``: retention of expected starts in seconds."""
+        self._store, self._leader, self._metrics, self._kept_s = store, leader, metrics, kept_s
+        self._published = False
+        self.loop = Loop("calibration", self.run_once, interval_s=EVERY_S, clock=clock)
+
+    async def run_once(self) -> None:
+        if self._leader.term is None:
+            self._published = False
+            return
+        starts = self._store.expected_starts
+        changed = not self._published
+        while resolved := await starts.resolve():
+            changed = True
+            if resolved < BATCH:
+                break
+        while await starts.delete_old(self._kept_s) == BATCH:
+            changed = True
+        if changed:
+            self._metrics.set_start_errors(
+                (one.resource_group, one.kind, one.error_p50_s, one.error_p90_s)
+                for one in await starts.calibration()
+            )
+            self._published = True
