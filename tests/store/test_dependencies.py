@@ -113,9 +113,26 @@ async def test_dependency_state_by_condition_and_end(store: Store) -> None:
         assert row["state"] == ("unmet" if status not in TERMINAL else "met" if wanted else "failed"), asked
 
 
+async def test_dependency_name_is_not_shadowed_by_another_project(store: Store) -> None:
+    """Also where the other one is live and the own one has ended."""
+    agent = FakeAgent(store)
+    await agent.report()
+    own = await add(store, "prep")
+    await end(store, agent, "prep", **DONE)
+    spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": "prep"})
+    await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
+    await add(store, "train", depends_on=["prep"])
+    (row,) = await store.database.fetch("SELECT depends_on FROM session_dependencies")
+    assert str(row["depends_on"]) == own
+    after = SessionSpec.model_validate({"command": ["x"], "depends_on": ["prep"]})
+    states = await store.sessions.dependency_states(after, Owner("ann"))
+    assert states == {"failed": [], "unmet": [], "met": [own]}
+
+
 WRONG: list[tuple[dict[str, object], type[MoorageError], tuple[str, ...]]] = [
     ({"depends_on": ["mine", "nothing"]}, NotFound, ("depends_on[1].session = 'nothing'", "moorage ps")),
-    ({"depends_on": ["theirs"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
+    ({"depends_on": ["theirs"]}, NotFound, ("depends_on[0].session = 'theirs'",)),
+    ({"depends_on": ["THEIR-ID"]}, Forbidden, ("depends_on[0]", "project 'other'", "same project")),
     ({"depends_on": ["shell"]}, InvalidInput, ("'shell' is not a batch session", "any, failure")),
     ({"depends_on": ["itself"]}, NotFound, ("'itself' does not exist",)),
 ]
@@ -128,7 +145,9 @@ async def test_invalid_dependency_creates_nothing(
     await add(store, "mine")
     await add(store, "shell", type="interactive")
     spec = SessionSpec(command=["x"], name="theirs")
-    await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
+    theirs = await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
+    if asked["depends_on"] == ["THEIR-ID"]:
+        asked = {"depends_on": [theirs.id]}
     with pytest.raises(kind) as caught:
         await add(store, "itself", **asked)
     assert all(part in str(caught.value) for part in told), str(caught.value)

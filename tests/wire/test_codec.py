@@ -16,7 +16,7 @@ from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
-from moorage.common.model.reasons import Reason
+from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
 
@@ -302,9 +302,15 @@ def test_unrecognized_state_is_unknown_and_never_gone() -> None:
     assert codec.report_from_wire(wire).kernels == (replace(OBSERVED, state=ObservedState.UNKNOWN),)
 
 
-def test_unrecognized_reason_is_a_failure() -> None:
+def test_unrecognized_reason_stays_unknown_and_is_a_failure() -> None:
     wire = codec.report_to_wire(REPORT)
     wire.kernels[0].reason = "struck-by-lightning"
+    (observed,) = codec.report_from_wire(wire).kernels
+    assert observed.reason == "struck-by-lightning"
+    assert observed.reason not in list(Reason)
+    assert REASONS[observed.reason].failure
+    assert not REASONS[observed.reason].retryable
+    wire.kernels[0].reason = "Struck by lightning! " * 100
     assert codec.report_from_wire(wire).kernels[0].reason is Reason.CREATE_FAILED
 
 

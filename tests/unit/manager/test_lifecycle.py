@@ -111,6 +111,23 @@ CASES = [
         (Event.EXPIRED, Status.CANCELLED, "pending-timeout"),
     ),
     (
+        "no other agent to try, and pending timeout at once",
+        session(Status.PENDING, Status.PENDING, attempt=2, reason=Reason.IMAGE_MISSING, deadline_at=PAST),
+        (Event.FAIL, Status.ERROR, "image-missing"),
+    ),
+    (
+        "another agent to try, and pending timeout",
+        session(
+            Status.PENDING,
+            Status.PENDING,
+            attempt=2,
+            reason=Reason.IMAGE_MISSING,
+            deadline_at=PAST,
+            untried_agents=1,
+        ),
+        (Event.EXPIRED, Status.CANCELLED, "pending-timeout"),
+    ),
+    (
         "failed dependency",
         session(Status.PENDING, Status.PENDING, failed_dependencies="prep ended ERROR"),
         (Event.DEPENDENCY_FAILED, Status.CANCELLED, "dependency-failed"),

@@ -18,9 +18,18 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol, ServicePort
 from moorage.common.model.status import ObservedState
 
+
+def _reason(code: str) -> Reason:
+    """Unknown as it is; a malformed one is a failure all the same."""
+    try:
+        return Reason(code)
+    except ValueError:
+        return Reason.CREATE_FAILED
+
+
 # A newer peer may send codes that this version does not know.
 UNKNOWN = {
-    Reason: Reason.CREATE_FAILED,
+    Reason: _reason,
     ObservedState: ObservedState.UNKNOWN,
     Protocol: "http",
     Role: "sub",

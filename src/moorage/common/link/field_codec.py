@@ -40,8 +40,8 @@ def codec(
 
     Args:
         nested: codecs of the dataclasses that occur in fields, alone, optional or in tuples.
-        unknown: by enum or ``Literal`` type, the value that replaces one that this version does not know.
-            An enum without an entry raises ``ValueError``.
+        unknown: by enum or ``Literal`` type, the value that replaces one that this version does not know, or
+            a function that returns it for the code. An enum without an entry raises ``ValueError``.
         zero_is_default: integer fields that an older peer omits; zero means the default of the dataclass.
 
     Raises:
@@ -105,6 +105,8 @@ def _conversion(
         known = {str(member): member for member in (args or hint)}
         if hint in unknown:
             names[slot], names[slot + "u"] = known.get, unknown[hint]
+            if isinstance(unknown[hint], types.FunctionType):
+                return value, f"{slot}({message}) or {slot}u({message})"
             return value, f"{slot}({message}, {slot}u)"
         names[slot] = hint
         return value, f"{slot}({message})"

@@ -158,14 +158,13 @@ def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: fl
     if session.failed_dependencies and session.spec.dependency_failed == "end":
         event, reason = Event.DEPENDENCY_FAILED, Reason.DEPENDENCY_FAILED
         return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)
-    if overdue:
-        return _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT)
     retrying = session.attempt - session.requeued_from > 1
     if retrying and session.untried_agents < session.spec.agents_needed:
         too_few = "too few agents are" if session.untried_agents else "no other agent is"
         detail = "; ".join(filter(None, (session.detail, f"{too_few} left to try")))
         return _transition(session, Event.FAIL, lost_grace_s, session.reason, detail=detail)
-    return None
+    # Checked last: the reason of the failed start says more than that there was no time for another one.
+    return _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT) if overdue else None
 
 
 def _advance(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:

@@ -5,7 +5,8 @@
 -- input. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), when a quota
 -- of pending sessions is used up (`over_quota`), or for a former leader (`led_by_other`).
 --
--- A dependency must exist before the session and never changes, so there can be no cycle. Pending sessions are counted up
+-- A dependency must exist before the session and never changes, so there can be no cycle. A name is one of the session's own
+-- project; an id of another one is rejected. Pending sessions are counted up
 -- to the limit by lock_pending_quotas (waiting_now in migration 0011), one statement at a time; sessions of this statement
 -- count as well.
 WITH input AS (
@@ -25,8 +26,8 @@ WITH input AS (
 ), named AS (
     SELECT d.n, d.at, d.condition, s.id, s.type, s.project
     FROM unnest($19::int[], $20::int[], $21::text[], $22::uuid[], $23::text[]) AS d(n, at, ref, as_id, condition)
-    LEFT JOIN LATERAL (
-        SELECT id, type, project FROM sessions WHERE id = d.as_id OR name = d.ref
+    JOIN input i USING (n) LEFT JOIN LATERAL (
+        SELECT id, type, project FROM sessions WHERE id = d.as_id OR (name = d.ref AND project = i.project)
         ORDER BY (id = d.as_id) IS TRUE DESC, (status IN ('TERMINATED', 'CANCELLED', 'ERROR')), created_at DESC LIMIT 1) s
     ON true
 ), invalid AS (

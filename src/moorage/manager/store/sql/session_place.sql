@@ -44,7 +44,8 @@ WITH term AS (
     SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
     ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
 ), counted AS (
-    UPDATE agent_slots c SET used = c.used + l.amount
+    -- A device that has turned ill since the snapshot is as if full: the same CHECK rejects its use.
+    UPDATE agent_slots c SET used = CASE WHEN c.healthy THEN c.used + l.amount ELSE c.capacity + 1 END
     FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
 )
 SELECT id FROM moved

@@ -1,0 +1,57 @@
+"""What changed between a plan and its commit, and codes of other releases."""
+
+from __future__ import annotations
+
+import pytest
+
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
+from moorage.common.views.resources import SessionView
+from moorage.manager.scheduling import plan
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, reconcile_all, schedule
+
+
+async def add(store: Store, name: str, **resources: int) -> None:
+    slots = {slot.replace("_", "."): amount for slot, amount in resources.items()}
+    spec = SessionSpec.model_validate({"command": ["x"], "resources": slots, "name": name})
+    await store.sessions.create(spec, actor="t")
+
+
+async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Store) -> None:
+    """The other placements of the same statement are."""
+    agent = FakeAgent(store, gpus=2)
+    await agent.report()
+    await add(store, "on-gpu", cuda_device=1)
+    await add(store, "on-cpu", cpu=1)
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    made = plan(await store.scheduling.snapshot("default"), (await store.groups.with_pending())[0][1])
+    (ill,) = (a.device_id for place in made.places for a in place.allocations if a.device_id)
+    await store.database.fetch("UPDATE agent_slots SET healthy = false WHERE device_id = $1", ill)
+    assert await store.scheduling.place(made.places, term) == 1
+    statuses = [(await store.sessions.get(name)).status for name in ("on-gpu", "on-cpu")]
+    assert statuses == [Status.PENDING, Status.SCHEDULED]
+    assert await store.integrity.check() == []
+    assert await schedule(store) == 1, "on the other device"
+    (device,) = await store.database.fetch("SELECT device_id FROM allocations WHERE device_id <> ''")
+    assert device["device_id"] != ill
+
+
+@pytest.mark.parametrize("reason", ["struck-by-lightning", "oom"])
+async def test_reason_of_another_release_is_shown_as_it_is(store: Store, reason: str) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "job", cpu=1)
+    assert await schedule(store) == 1
+    kernel = (await store.sessions.get("job")).kernels[-1].id
+    agent.see(kernel, ObservedState.EXITED, exit_code=7, reason=Reason(reason))
+    await agent.report()
+    await reconcile_all(store)
+    view = await store.sessions.get("job")
+    assert (view.reason, view.kernels[-1].reason) == (reason, reason)
+    shown = SessionView.model_validate_json(view.model_dump_json())
+    assert (shown.reason, shown.status) == (reason, view.status)
+    assert (await store.sessions.history("job"))[-1].reason == reason
