@@ -224,7 +224,7 @@ MUTATIONS = (
     Mutation(
         "hopeless requests use up the searches",
         "manager/scheduling/planning/preemption.py",
-        "            self._add_hopeless(item)\n            return None\n        self._searches",
+        "            self._hopeless.add(item)\n            return None\n        self._searches",
         "            self._searches += 1\n            return None\n        self._searches",
         PREEMPTION,
     ),

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
-from moorage.manager.scheduling.core.demand import Demand, dominates
+from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Pending, Running
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.scheduling.core.results import Reservation, Victim
@@ -26,6 +26,7 @@ from moorage.manager.scheduling.placement.free_capacity import Allocations, Free
 from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
+from moorage.manager.scheduling.planning.hopeless import HopelessRequests
 from moorage.manager.scheduling.planning.victims import (
     Candidate,
     Trials,
@@ -45,8 +46,6 @@ MAX_TRIALS = 2048
 # Up to this number of candidates, and of agents with candidates, the victims of a multi-node cluster are
 # chosen over all agents at once. Beyond it kernel by kernel, the largest first.
 MAX_JOINT = 10
-# Requests without any victims that are kept to refuse larger ones.
-_MAX_HOPELESS = 64
 
 PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
 Parts = list[tuple[Demand, ...]]  # what each node must hold: all kernels, or one of them
@@ -68,10 +67,7 @@ class Preempter:
         self._any_terminating = False
         # By node and level: how much this pass had planned there, and what is free at the deadline.
         self._free: dict[tuple[int, int], tuple[int, FreeCapacity]] = {}
-        # Requests that found no victims, by what the search depends on: the highest priority, and the
-        # smallest demands of single kernels.
-        self._hopeless: dict[object, int] = {}
-        self._smallest: dict[object, list[tuple[int, Demand]]] = {}
+        self._hopeless = HopelessRequests(pool.quantized)
 
     def search(self, item: Pending) -> PreemptionResult | None:
         """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
@@ -79,7 +75,7 @@ class Preempter:
         levels = self._levels(item)
         if not levels and not self._any_terminating:
             return None
-        if self._is_hopeless(item):
+        if item in self._hopeless:
             return None
         demands = tuple(self._pool.with_kernels(demand) for demand in item.shape.demands)
         parts: Parts = [demands] if item.shape.mode == "single-node" else [(d,) for d in demands]
@@ -88,7 +84,7 @@ class Preempter:
             return self._result(item, parts, found, [])
         exhausted = self._searches >= MAX_SEARCHES
         if exhausted or not levels or not self._fitting(parts, nodes, levels[-1]):
-            self._add_hopeless(item)
+            self._hopeless.add(item)
             return None
         self._searches, self._trials = self._searches + 1, Trials(MAX_TRIALS)
         low, high = 0, len(levels) - 1
@@ -100,7 +96,7 @@ class Preempter:
                 low = middle + 1
         chosen = self._choose(parts, nodes, levels[low])
         if chosen is None:
-            self._add_hopeless(item)
+            self._hopeless.add(item)
             return None
         return self._result(item, parts, *chosen)
 
@@ -155,28 +151,6 @@ class Preempter:
         if item.unconstrained and not quantized:
             return nodes
         return [node for node in nodes if accepts_node(item, node, quantized)]
-
-    # --- requests that cannot be helped
-
-    def _is_hopeless(self, item: Pending) -> bool:
-        if self._hopeless.get((item.shape, item.designated, item.avoid), -1) >= item.priority:
-            return True
-        total = item.shape.total
-        return item.shape.single_kernel and any(
-            item.priority <= priority and dominates(total, smaller)
-            for priority, smaller in self._smallest.get(self._kind(item), ())
-        )
-
-    def _add_hopeless(self, item: Pending) -> None:
-        self._hopeless[item.shape, item.designated, item.avoid] = item.priority
-        if item.shape.single_kernel:
-            known = self._smallest.setdefault(self._kind(item), [])
-            if len(known) < _MAX_HOPELESS:
-                known.append((item.priority, item.shape.total))
-
-    def _kind(self, item: Pending) -> object:
-        fractions = item.shape.fractions if self._pool.quantized else ()
-        return item.shape.constraints, item.designated, item.avoid, fractions
 
     # --- what is free at the end of the grace
 
@@ -399,7 +373,6 @@ class Preempter:
         ranks = {rank for victim in victims for rank in victim.kernels}
         if len(ranks) > 1:
             self._hopeless.clear()
-            self._smallest.clear()
         for name in [name for name in self._free if name[0] in ranks]:
             del self._free[name]
 
