@@ -67,13 +67,7 @@ class Metrics:
             "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
 
-        self._start_errors = gauge(
-            "moorage_expected_start_error_seconds",
-            "How far the latest expected starts were off, by kind of estimate and quantile.",
-            "resource_group",
-            "kind",
-            "quantile",
-        )
+        self._start_errors = _start_errors(registry)
 
     def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
         """``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
@@ -136,3 +130,12 @@ class Metrics:
     def render(self) -> bytes:
         """Prometheus text format."""
         return generate_latest(self._registry)
+
+
+def _start_errors(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "moorage_expected_start_error_seconds",
+        "How far the latest expected starts were off, by kind of estimate and quantile.",
+        ("resource_group", "kind", "quantile"),
+        registry=registry,
+    )
