@@ -1,4 +1,4 @@
-"""What-if questions about a recorded trace: more agents, other quotas. Pure.
+"""Changes of a recorded trace for what-if questions: more agents, other quotas. Pure.
 
 Other policies need no change of the trace: ``simulate`` takes one.
 """
