@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 from hypothesis import strategies as st
@@ -298,6 +298,47 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
             if key not in chosen and after[key] >= part and fit(after | {key: after[key] - part}, rest):
                 return True
     return False
+
+
+def when_emptied(agent: AgentState) -> Amounts:
+    """What may be allocated once all that ends by itself has ended: services stay, ill devices stay ill."""
+    scalars: Amounts = {(slot, ""): amount for slot, amount in agent.capacity.items()}
+    amounts = scalars | {(d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices}
+    ill = {str(device.device_id) for device in agent.devices if not device.healthy}
+    for running in agent.running:
+        if running.endless:
+            taken = tuple(take for take in running.allocations if take.device_id not in ill)
+            amounts = add(amounts, taken, -1)
+    return amounts
+
+
+def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
+    """Whether it could start if all that ends by itself had ended, by trying every choice of agents."""
+    kernels = [kernel.slots for kernel in item.kernels]
+    able = [
+        agent
+        for agent in snapshot.agents
+        if agent.schedulable
+        and item.arch in ("", agent.arch)
+        and agent.agent_id not in item.avoid
+        and (not item.designated or agent.agent_id in item.designated)
+    ]
+    if len(kernels) == 1 or item.mode == "single-node":
+        return any(
+            _kernels_left(agent) >= len(kernels) and fit(when_emptied(agent), kernels) for agent in able
+        )
+    able = [agent for agent in able if _kernels_left(agent)]
+    return any(
+        all(fit(when_emptied(agent), [slots]) for agent, slots in zip(chosen, kernels, strict=True))
+        for chosen in permutations(able, len(kernels))
+    )
+
+
+def _kernels_left(agent: AgentState) -> int:
+    """How many kernels it can run once all that ends by itself has ended."""
+    if agent.max_kernels is None:
+        return 1_000
+    return agent.max_kernels - sum(running.endless for running in agent.running)
 
 
 def kernel_places(made: Plan) -> list[tuple[SessionId, KernelPlace]]:

@@ -87,7 +87,7 @@ def could_run(agent: AgentState, item: Pending) -> bool:
 
 
 def fits(agent: AgentState, item: Pending) -> bool:
-    """By trying every choice of devices; shares no code with the planner."""
+    """By trying every choice of healthy devices; shares no code with the planner."""
     for slot in ("cpu", "mem"):
         if item.slots.get(slot, 0) > max(0, agent.free.get(slot, 0)):
             return False
@@ -197,15 +197,22 @@ def test_session_is_held_only_if_it_fits_nowhere_when_tried(snapshot: Snapshot, 
             assert not fitting
 
 
+def recovered(device: DeviceState) -> DeviceState:
+    return replace(device, free=device.capacity, healthy=True)
+
+
+def emptied(agent: AgentState) -> AgentState:
+    """All of it free, but unhealthy devices stay unhealthy."""
+    return replace(
+        agent, free=agent.capacity, devices=tuple(replace(d, free=d.capacity) for d in agent.devices)
+    )
+
+
 @WORLD
 @given(snapshots(), POLICIES)
 def test_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
     empty = {
-        agent.agent_id: replace(
-            agent,
-            free=agent.capacity,
-            devices=tuple(replace(d, free=d.capacity, healthy=True) for d in agent.devices),
-        )
+        agent.agent_id: replace(agent, free=agent.capacity, devices=tuple(map(recovered, agent.devices)))
         for agent in snapshot.agents
     }
     pending = {item.session_id: item for item in snapshot.pending}
@@ -215,7 +222,8 @@ def test_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
         item = pending[hold.session_id]
         like = [a for a in empty.values() if item.runtime in a.runtimes and item.engine in a.engines]
         roomy = [agent for agent in like if fits(agent, item)]
-        if any(could_run(agent, item) for agent in roomy):
+        usable = [agent for agent in snapshot.agents if could_run(agent, item)]
+        if any(fits(emptied(agent), item) for agent in usable):
             expected = Reason.INSUFFICIENT_RESOURCES
         else:
             expected = Reason.INFEASIBLE if like and not roomy else Reason.NO_ELIGIBLE_AGENT
@@ -223,7 +231,7 @@ def test_reason_of_a_hold_is_true(snapshot: Snapshot, policy: Policy) -> None:
         assert hold.capacity == (expected is Reason.INSUFFICIENT_RESOURCES)
         assert sum(refusal.agents for refusal in hold.refusals) == len(snapshot.agents)
         for refusal in hold.refusals:
-            if refusal.kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
+            if refusal.kind in (RefusalKind.CAPACITY, RefusalKind.UNHEALTHY, RefusalKind.NEVER):
                 assert 0 <= refusal.available < refusal.requested
 
 
@@ -249,7 +257,7 @@ def test_only_a_blocked_head_ends_the_pass(snapshot: Snapshot, policy: Policy) -
 @WORLD
 @given(snapshots(), POLICIES)
 def test_concentrated_leaves_least_free_and_dispersed_most(snapshot: Snapshot, policy: Policy) -> None:
-    """By cpu and then memory, on agents without devices."""
+    """By cpu and then memory, the requested ones first, on agents without devices."""
     answer = plan(replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents)), policy)
     bare = replace(snapshot, agents=tuple(replace(a, devices=()) for a in snapshot.agents))
     places = {place.session_id: place for place in answer.places}
@@ -258,8 +266,6 @@ def test_concentrated_leaves_least_free_and_dispersed_most(snapshot: Snapshot, p
             continue
         sign = 1 if policy.agent_selection == "concentrated" else -1
         fitting = [agent for agent in world.values() if could_run(agent, item) and fits(agent, item)]
-        best = min(
-            fitting,
-            key=lambda a: (sign * max(0, a.free["cpu"]), sign * max(0, a.free["mem"]), a.agent_id),
-        )
+        slots = sorted(("cpu", "mem"), key=lambda slot: not item.slots.get(slot))
+        best = min(fitting, key=lambda a: (*(sign * max(0, a.free[slot]) for slot in slots), a.agent_id))
         assert place.agent_id == best.agent_id

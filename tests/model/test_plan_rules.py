@@ -15,6 +15,7 @@ from planner_snapshots import (
     add,
     any_snapshot,
     busy_snapshots,
+    can_be_helped,
     fit,
     free_amounts,
     head_with_backfill,
@@ -26,7 +27,9 @@ from planner_snapshots import (
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.backfill.reservation import MAX_HOLDING
 from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.core.order import is_overdue, overdue_key
 from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.core.results import Reservation
 
@@ -113,13 +116,15 @@ def _asked(item: Pending, slot: str) -> int:
 
 
 @PLANS
-@given(any_snapshot(), policies(hol="strict"))
+@given(any_snapshot(), policies(hol="strict", max_bypasses=None, max_skip_age=None))
 def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Policy) -> None:
-    answer = plan(snapshot, replace(policy, strategy="fifo"), NOW)
+    """Nor does a session block others that nobody can help now."""
+    answer = plan(snapshot, replace(policy, strategy="fifo", preemption=None), NOW)
     places = {place.session_id for place in answer.places}
-    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
-    assert len(blocked) <= 1
     pending = {item.session_id: item for item in snapshot.pending}
+    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
+    blocked = [name for name in blocked if can_be_helped(snapshot, pending[name])]
+    assert len(blocked) <= 1
     for name in blocked:
         head = pending[name]
         later = [p for p in snapshot.pending if p.queue_key > head.queue_key and p.priority == head.priority]
@@ -158,24 +163,33 @@ def holds_true(snapshot: Snapshot, answer: Plan, reservation: Reservation) -> bo
 def test_backfill_never_delays_the_reservation_of_the_head(snapshot: Snapshot, policy: Policy) -> None:
     """With all places of the plan in effect, the head still fits when its reservation starts."""
     answer = plan(snapshot, policy, NOW)
-    assert len(answer.reservations) <= 1
     for reservation in answer.reservations:
         if reservation.basis == "ends":
             assert holds_true(snapshot, answer, reservation)
 
 
 @PLANS
-@given(any_snapshot(), policies(preemption=None, strategy="fifo"))
-def test_head_is_the_first_session_that_capacity_refuses(snapshot: Snapshot, policy: Policy) -> None:
+@given(any_snapshot(), policies(preemption=None))
+def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
+    snapshot: Snapshot, policy: Policy
+) -> None:
     answer = plan(snapshot, policy, NOW)
     pending = {item.session_id: item for item in snapshot.pending}
-    blocked = [hold.session_id for hold in answer.holds if hold.capacity]
-    blocked.sort(key=lambda name: pending[name].queue_key)
-    if policy.hol == "backfill":
-        assert {r.session_id for r in answer.reservations} <= set(blocked[:1])
+    refused = [pending[hold.session_id] for hold in answer.holds if hold.capacity]
+    blocked = [item for item in refused if can_be_helped(snapshot, item)]
+    late = [item for item in snapshot.pending if is_overdue(item, policy, NOW)]
+    heads = sorted((item for item in blocked if item not in late), key=lambda item: item.queue_key)
+    reserved = {reservation.session_id for reservation in answer.reservations}
+    may_reserve = (
+        heads[:1] if policy.hol == "backfill" and not reserved & {i.session_id for i in late} else []
+    )
+    assert reserved <= {item.session_id for item in (*late, *may_reserve)}
+    if policy.hol != "strict":
+        waiting = sorted((item for item in blocked if item in late), key=overdue_key)
+        assert {item.session_id for item in waiting[:MAX_HOLDING]} <= reserved
     for name, count in answer.bypasses.items():
         placed = [pending[place.session_id].queue_key > pending[name].queue_key for place in answer.places]
-        assert name == blocked[0]
+        assert name == heads[0].session_id
         assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
     for hold in answer.holds:
         assert (hold.blocked_by is not None) == (hold.reason == "reserved" or not hold.attempted)

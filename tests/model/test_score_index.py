@@ -10,6 +10,7 @@ from moorage.common.model.ids import AgentId, DeviceId
 from moorage.manager.scheduling import AgentState, DeviceState
 from moorage.manager.scheduling.core.demand import MAX_AMOUNT, demand_of
 from moorage.manager.scheduling.core.shape import shape_of
+from moorage.manager.scheduling.placement.feasible_set import FeasibleSet
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.placement.resource_request import ResourceRequest
 from moorage.manager.scheduling.placement.score_index import ScoreIndex
@@ -40,14 +41,20 @@ def node(draw: st.DrawFn, rank: int) -> NodeState:
 
 
 def best_first(nodes: list[NodeState], slots: dict[str, int], dispersed: bool) -> list[int]:
-    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key."""
+    """Ranks of the unreserved nodes on which ``slots`` fit, by an explicit key: few free devices that are not
+    requested, then the strategy over the requested slots, then over the others."""
     demand = demand_of(slots)
-    requested = {slot for slot, _ in demand if slot.endswith(".shares")}
+    requested = [slot for slot, _ in demand]
     sign = -1 if dispersed else 1
+    all_slots = ("cuda.shares", "rocm.shares", "cpu", "mem")
+    idle = [slot for slot in all_slots[:2] if slot not in requested]
+    others = [slot for slot in all_slots if slot not in requested and slot not in idle]
 
     def key(one: NodeState) -> tuple[object, ...]:
-        amounts = (one.free.get(slot, 0) for slot in ("cuda.shares", "rocm.shares", "cpu", "mem"))
-        return len(one.families - requested), *(sign * amount for amount in amounts), one.rank
+        amounts = (one.free.get(slot, 0) for slot in (*(s for s in all_slots if s in requested), *others))
+        unrequested = (one.free.get(slot, 0) for slot in idle)
+        signed = (sign * amount for amount in amounts)
+        return len(one.families - set(requested)), *unrequested, *signed, one.rank
 
     fitting = [one for one in nodes if not one.reserved and one.fits(demand)]
     return [one.rank for one in sorted(fitting, key=key)]
@@ -64,10 +71,10 @@ def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
         slots = data.draw(REQUESTS)
         shape = shape_of("p", "c", "", {}, "single-node", (slots,))
         expected = best_first(nodes, slots, dispersed)
-        assert [found.rank for found in index.candidates(shape, shape.total, nodes)] == expected
-        packed = index.pack(shape.total)
-        segments = index.segments(shape, nodes)
-        best = None if packed is None else index.best(segments, packed)
+        view = index.view(shape)
+        assert [found.rank for found in view.candidates(shape, shape.total, nodes)] == expected
+        packed = view.pack(shape.total)
+        best = None if packed is None else view.best(view.segments(shape, nodes), packed)
         assert (best.rank if best else None) == (expected[0] if expected else None)
         changed = nodes[data.draw(st.integers(0, len(nodes) - 1))]
         if changed.reserved:
@@ -77,13 +84,12 @@ def test_candidates_are_the_fitting_nodes_in_the_order_of_a_plain_key(
             index.remove(changed)
             changed.reserved = True
         elif best is not None and packed is not None:
-            ranks = frozenset(range(len(nodes)))
-            request = ResourceRequest(shape, shape.total, segments, packed, ranks)
+            request = ResourceRequest(shape, shape.total, view, FeasibleSet(nodes, shape.constraints))
             reference = best.copy()
             allocations, exact = request.allocate_on(best, "fill")
             assert allocations == reference.allocate(shape.total, "fill")
             assert best.free == reference.free
             if exact:
-                index.subtract(best, packed)
+                index.subtract(best, view, packed)
             else:
                 index.update(best)

@@ -194,16 +194,18 @@ def test_used_devices_do_not_add_up_to_a_whole_one(gpus: tuple[int, ...], slots:
     )
 
 
-def test_unhealthy_device_is_not_free_but_counts_as_capacity() -> None:
+def test_want_of_a_healthy_device_is_no_want_of_room() -> None:
     sick = (DeviceState(DeviceId("0"), "cuda.device", 1000, healthy=False),)
     result = run([agent("a", devices=sick)], [pending_session("s", {"cuda.device": 1})])
     assert result.holds == (
         Hold(
             SessionId("s"),
-            Reason.INSUFFICIENT_RESOURCES,
-            (Refusal(RefusalKind.CAPACITY, "cuda.device", 1, 0),),
-            capacity=True,
+            Reason.NO_ELIGIBLE_AGENT,
+            (Refusal(RefusalKind.UNHEALTHY, "cuda.device", 1, 0),),
         ),
+    )
+    assert refusal_message(result.holds[0].refusals[0]) == (
+        "1 agent: needs 1 cuda.device, has 0 without its unhealthy devices"
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from planner_builders import cluster, hold, make_plan, node, placements, session
 
-from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling import AgentState, Pending
+from moorage.manager.scheduling import AgentState, DeviceState, Pending
 from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import Running
 
@@ -20,6 +20,14 @@ HIGH = node("high", 8, 16384, free_cpu=6, free_mem=12288)
 F1 = [LOW, MEDIUM, HIGH]
 GPU, CPU = node("a-gpu", gpus=2), node("b-cpu")
 ARM, INTEL = node("arm", arch="aarch64"), node("intel", arch="x86_64")
+
+
+def busy_gpus(name: str, cpu: int, busy: int) -> AgentState:
+    """Two GPUs, of which ``busy`` are in use."""
+    devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000 * (n >= busy)) for n in range(2))
+    return node(name, cpu, devices=devices)
+
+
 MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
 
 
@@ -39,6 +47,23 @@ MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
             {"agent_selection": "dispersed"}, "b", id="C9 dispersed",
         ),
         pytest.param([node("a", 8, free_cpu=1), node("b", 8, free_cpu=7)], session("s"), {}, "a", id="C9"),
+        # What is asked for is weighed, not what is there besides.
+        pytest.param(
+            [node("a", cpu=8, mem=4000), node("b", cpu=2, mem=9000)], session("s", 0, 1000),
+            {"agent_selection": "dispersed"}, "b", id="dispersed over memory, which was asked for",
+        ),
+        pytest.param(
+            [node("a", cpu=2, mem=9000), node("b", cpu=8, mem=4000)], session("s", 0, 1000), {}, "b",
+            id="concentrated over memory, which was asked for",
+        ),
+        # Work without GPUs goes where the fewest GPUs would lose their CPUs.
+        pytest.param(
+            [busy_gpus("a", 8, 0), busy_gpus("b", 4, 2)], session("s"), {"agent_selection": "dispersed"}, "b",
+            id="dispersed strands no GPUs",
+        ),
+        pytest.param(
+            [busy_gpus("a", 4, 0), busy_gpus("b", 8, 2)], session("s"), {}, "b", id="nor does concentrated"
+        ),
         pytest.param(F1, session("s", 1, 2048), {"slot_priority": ("npu", "cpu")}, "low", id="C11"),
         pytest.param(
             [node("a", cpu=2, mem=9000), node("b", cpu=4, mem=8000)], session("s"), {}, "a", id="C12 cpu"

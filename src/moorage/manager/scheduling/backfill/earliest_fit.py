@@ -1,15 +1,26 @@
-"""Earliest fit: when a node has enough free for a request, by the known ends of what runs on it."""
+"""Earliest fit: when a node has enough free for a request, by the known ends of what runs on it, or by
+assumed ones where they are unknown.
+
+Work without a time limit counts as if it ended when it started, a service (``Running.endless``) never ends.
+So assumed ends do not move, and of two nodes whose work has no time limit the one that started it earlier is
+the nearer one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import KernelId, SessionId
 from moorage.manager.scheduling.core.demand import Demand
-from moorage.manager.scheduling.core.model import AgentState
+from moorage.manager.scheduling.core.model import AgentState, Running
 from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations, FreeCapacity
 from moorage.manager.scheduling.placement.node_state import NodeState
+
+# Microseconds: a day. Work without a time limit that has run longer may be about to stay.
+LONG_RUN = 86_400_000_000
+# The end of what an agent has in use without details.
+_UNKNOWN_END = 2**62
 
 
 class Release(NamedTuple):
@@ -44,25 +55,56 @@ def earliest_fit(
     if node.fits_all(demands, fraction):
         return now
     if len(demands) > 1 or node.planned or KERNELS in node.free:
-        return _replay_releases(node, demands, fraction, now, before)
+        return _replay_releases(node, demands, fraction, known_releases(node, now), before)
     # One kernel on a node that this pass has not touched: the agent's own timeline answers.
     (demand,) = demands
     for at, free in _free_timeline(node.agent):
         if before is not None and max(at, now) >= before:
             return None
-        for slot, amount in demand:
-            if free.get(slot, 0) < amount:
-                break
-        else:
+        if _fits(free, demand):
             return max(at, now)
     return None
 
 
+def assumed_fit(node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int) -> int | None:
+    """From when ``demands`` fit on ``node`` at once, by assumed ends where they are unknown: mostly a time in
+    the past, which gets no later while nothing new starts there. None: not before services have ended.
+    """
+    if node.fits_all(demands, fraction):
+        return now
+    if len(demands) > 1 or node.planned or KERNELS in node.free:
+        releases = _assumed_releases(node, now)
+        at = _replay_releases(node, demands, fraction, releases, None)
+        if at is None and node.can_come_free(demands, fraction):
+            at = _UNKNOWN_END
+        return at
+    (demand,) = demands
+    for at, free in _assumed_timeline(node):
+        if _fits(free, demand):
+            return at
+    return None
+
+
+def assumed_key(at: int, rank: int, now: int) -> tuple[bool, int, int]:
+    """Sorts nodes by ``assumed_fit``. Those whose work has run for very long come last: it may never end."""
+    return at < now - LONG_RUN, at, rank
+
+
+def _fits(free: Mapping[str, int], demand: Demand) -> bool:
+    for slot, amount in demand:  # noqa: SIM110 - frequent
+        if free.get(slot, 0) < amount:
+            return False
+    return True
+
+
 def _replay_releases(
-    node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int, before: int | None
+    node: NodeState,
+    demands: tuple[Demand, ...],
+    fraction: str,
+    releases: list[Release],
+    before: int | None,
 ) -> int | None:
     capacity: FreeCapacity | None = None
-    releases = known_releases(node, now)
     for index, release in enumerate(releases):
         if before is not None and release.at >= before:
             return None
@@ -77,16 +119,50 @@ def _replay_releases(
 def _free_timeline(agent: AgentState) -> list[tuple[int, Mapping[str, int]]]:
     """(time, free amounts) after each known end, sorted by time. Computed once per agent object."""
     if agent.free_timeline is None:
-        packed = agent.packed
-        capacity = FreeCapacity(packed.free, packed.families, packed.device_families)
-        timeline: list[tuple[int, Mapping[str, int]]] = []
         known = [(r.ends_at, r.kernel_id, r.allocations) for r in agent.running if r.ends_at is not None]
-        for ends_at, _, allocations in sorted(known):
-            capacity.release(allocations)
-            timeline.append((ends_at, dict(capacity.free)))
-        object.__setattr__(agent, "free_timeline", timeline)
-        return timeline
+        object.__setattr__(agent, "free_timeline", _timeline(agent, known))
+    assert agent.free_timeline is not None
     return agent.free_timeline
+
+
+def _assumed_timeline(node: NodeState) -> list[tuple[int, Mapping[str, int]]]:
+    """The same with assumed ends. Services keep what they have."""
+    agent = node.agent
+    if agent.assumed_timeline is None:
+        assumed = [(_assumed_end(r), r.kernel_id, r.allocations) for r in agent.running if not r.endless]
+        timeline = _timeline(agent, assumed)
+        timeline.append((_UNKNOWN_END, dict(node.when_emptied().free)))
+        object.__setattr__(agent, "assumed_timeline", timeline)
+    assert agent.assumed_timeline is not None
+    return agent.assumed_timeline
+
+
+def _timeline(
+    agent: AgentState, ends: list[tuple[int, KernelId, Allocations]]
+) -> list[tuple[int, Mapping[str, int]]]:
+    packed = agent.packed
+    capacity = FreeCapacity(packed.free, packed.families, packed.device_families)
+    timeline: list[tuple[int, Mapping[str, int]]] = []
+    for ends_at, _, allocations in sorted(ends):
+        capacity.release(allocations)
+        timeline.append((ends_at, dict(capacity.free)))
+    return timeline
+
+
+def _assumed_end(running: Running) -> int:
+    return running.started_at if running.ends_at is None else running.ends_at
+
+
+def _assumed_releases(node: NodeState, now: int) -> list[Release]:
+    running = [
+        Release(_assumed_end(r), r.allocations, r.session_id) for r in node.agent.running if not r.endless
+    ]
+    planned = [
+        Release(now if ends is None else ends, allocations, None) for ends, allocations in node.planned
+    ]
+    return sorted(
+        running + planned, key=lambda release: (release.at, release.session_id or "", release.allocations)
+    )
 
 
 def capacity_at(node: NodeState, at: int, now: int) -> FreeCapacity:
@@ -107,13 +183,3 @@ def awaited_sessions(nodes: Iterable[NodeState], until: int, now: int) -> tuple[
         if release.session_id is not None and release.at <= until
     )
     return tuple(dict.fromkeys(session_id for _, session_id in ends))
-
-
-def shortfall(free: Mapping[str, int], demand: Demand) -> int:
-    """What is missing for ``demand``, in 1/1000 of each requested amount, summed over all slots.
-
-    It never grows while capacity is released and nothing is taken of the slots that are short.
-    """
-    return sum(
-        (amount - free.get(slot, 0)) * 1000 // amount for slot, amount in demand if free.get(slot, 0) < amount
-    )

@@ -7,10 +7,10 @@ changed so updates few entries, instead of computing the earliest fit on every n
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable
 
-from moorage.manager.scheduling.backfill.earliest_fit import earliest_fit
+from moorage.manager.scheduling.backfill.earliest_fit import LONG_RUN, assumed_fit, assumed_key, earliest_fit
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.shape import Shape
 from moorage.manager.scheduling.placement.free_capacity import KERNELS
@@ -45,15 +45,21 @@ _MAX_PROBES = 64
 _MAX_LOGGED = 8
 
 
+# Sorts before that of another node if the node is nearer: whether it comes last, the earliest fit, the rank.
+_Key = tuple[bool, int, int]
+
+
 class EarliestFitIndex:
     """For sessions of a single kernel that any node of their feasible set can take, and that fit on none now.
+
+    ``assumed``: by assumed ends where they are unknown. See ``assumed_key``.
 
     Tables know nothing of the current pass: they hold what the agents reported. Nodes on which this pass has
     planned something are computed for each call.
     """
 
-    def __init__(self, fraction: str, nodes: list[NodeState]) -> None:
-        self._fraction, self._nodes = fraction, nodes
+    def __init__(self, fraction: str, nodes: list[NodeState], assumed: bool = False) -> None:
+        self._fraction, self._nodes, self._assumed = fraction, nodes, assumed
         self._tables: dict[Shape, _ShapeTable] = {}
         self._log: list[int] = []  # the rank of an agent for each of its changes
         # The first release of each node: a request that does not fit now does not fit before that.
@@ -78,51 +84,69 @@ class EarliestFitIndex:
             self._tables.clear()
             self._log.clear()
 
-    def first(self, pool: NodePool, shape: Shape, now: int) -> tuple[int, NodeState] | None:
-        """The earliest fit (unix microseconds, not before ``now``) and its node, the first among equals; None
-        if unknown. Counts what this pass has planned."""
+    def first(
+        self, pool: NodePool, shape: Shape, now: int, excluded: Collection[int] = ()
+    ) -> tuple[int, NodeState] | None:
+        """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the first
+        among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks to leave out."""
         request = pool.request(shape)
-        busy = {node.rank for node in pool.allocated_nodes}
-        probed, best = (False, None) if shape in self._tables else self._probe(request, busy, now)
+        busy = {node.rank for node in pool.allocated_nodes}.union(excluded)
+        probed, best = False, None
+        if not self._assumed and shape not in self._tables:
+            probed, best = self._probe(request, busy, now)
         if not probed:
             best = self._look_up(shape, request, busy, now)
         for node in pool.allocated_nodes:
-            if node.rank not in request.ranks or not node.could_ever_fit(request.demand):
+            if node.rank in excluded or node.rank not in request.ranks:
                 continue
+            found = self._planned_fit(node, request.demand, now, best)
+            if found is not None and (best is None or found < best):
+                best = found
+        return None if best is None else (best[1], pool.nodes[best[2]])
+
+    def _planned_fit(self, node: NodeState, demand: Demand, now: int, best: _Key | None) -> _Key | None:
+        """Of a node on which this pass has planned something. None also if it is not better than ``best``."""
+        if not node.fits_when_empty(demand):
+            return None
+        if self._assumed:
+            at = assumed_fit(node, (demand,), self._fraction, now)
+        else:
             ends = [ends_at for ends_at, _ in node.planned if ends_at is not None]
             first = min([self._first_release[node.rank] or now, *ends], default=now)
-            if best is not None and max(first, now) > best[0] and not node.fits(request.demand):
-                continue
-            at = earliest_fit(node, (request.demand,), self._fraction, now, None)
-            if at is not None and (best is None or (at, node.rank) < best):
-                best = at, node.rank
-        return None if best is None else (best[0], pool.nodes[best[1]])
+            if best is not None and max(first, now) > best[1] and not node.fits(demand):
+                return None
+            at = earliest_fit(node, (demand,), self._fraction, now, None)
+        return None if at is None else self._key(at, node.rank, now)
 
-    def _probe(
-        self, request: ResourceRequest, busy: set[int], now: int
-    ) -> tuple[bool, tuple[int, int] | None]:
-        """Whether ``_MAX_PROBES`` nodes sufficed, and the result: (earliest fit, rank)."""
-        best: tuple[int, int] | None = None
+    def _key(self, at: int, rank: int, now: int) -> _Key:
+        return assumed_key(at, rank, now) if self._assumed else (False, max(at, now), rank)
+
+    def _probe(self, request: ResourceRequest, busy: set[int], now: int) -> tuple[bool, _Key | None]:
+        """Whether ``_MAX_PROBES`` nodes sufficed, and the result."""
+        best: _Key | None = None
         for probes, (first, rank) in enumerate(self._by_first_release):
-            if best is not None and first > best[0]:
+            if best is not None and first > best[1]:
                 break
             if probes == _MAX_PROBES:
                 return False, None
             if rank in request.ranks and rank not in busy:
                 at = self._earliest_fit(self._nodes[rank], request.demand)
-                if at is not None and (best is None or (max(at, now), rank) < best):
-                    best = max(at, now), rank
+                if at is not None and (best is None or self._key(at, rank, now) < best):
+                    best = self._key(at, rank, now)
         return True, best
 
-    def _look_up(
-        self, shape: Shape, request: ResourceRequest, busy: set[int], now: int
-    ) -> tuple[int, int] | None:
+    def _look_up(self, shape: Shape, request: ResourceRequest, busy: set[int], now: int) -> _Key | None:
         by_time = self._table(shape, request).by_time
-        past = bisect_right(by_time, (now, len(self._nodes)))
-        ranks = [rank for _, rank in by_time[:past] if rank not in busy]
-        if ranks:
-            return now, min(ranks)
-        return next((entry for entry in by_time[past:] if entry[1] not in busy), None)
+        since = (now - LONG_RUN,) if self._assumed else (now, len(self._nodes))
+        past = bisect_left(by_time, since)
+        found = next((entry for entry in by_time[past:] if entry[1] not in busy), None)
+        if past and (found is None or not self._assumed):
+            ranks = [entry for entry in by_time[:past] if entry[1] not in busy]
+            if ranks and self._assumed:
+                found = ranks[0]
+            elif ranks:
+                found = now, min(rank for _, rank in ranks)
+        return None if found is None else self._key(*found, now)
 
     def _table(self, shape: Shape, request: ResourceRequest) -> _ShapeTable:
         table, demand = self._tables.get(shape), request.demand
@@ -139,10 +163,26 @@ class EarliestFitIndex:
     def _earliest_fit(self, node: NodeState, demand: Demand) -> int | None:
         """Without what this pass has planned, and as of time 0, so that entries do not age: an end in the
         past keeps its time."""
-        if not node.could_ever_fit(demand):
+        if not node.fits_when_empty(demand):
             return None
         unplanned = NodeState(node.agent, node.rank, KERNELS in node.free) if node.planned else node
+        if self._assumed:
+            return assumed_fit(unplanned, (demand,), self._fraction, 0)
         return earliest_fit(unplanned, (demand,), self._fraction, 0, None)
+
+
+class EarliestFits:
+    """``known``: the index of earliest fits by known ends. ``assumed``: by assumed ends too."""
+
+    def __init__(self, fraction: str, nodes: list[NodeState]) -> None:
+        self.known = EarliestFitIndex(fraction, nodes)
+        self.assumed = EarliestFitIndex(fraction, nodes, assumed=True)
+
+    def update(self, ranks: Iterable[int]) -> None:
+        """These agents have changed."""
+        ranks = list(ranks)
+        self.known.update(ranks)
+        self.assumed.update(ranks)
 
 
 def _first_end(node: NodeState) -> int | None:

@@ -1,80 +1,131 @@
-"""Reservations: where and from when a blocked session will fit."""
+"""Reservations: where and from when a blocked session will fit.
+
+A blocked session may get one at known ends. An overdue one has a right to agents on which nothing new delays
+it, whether or not an end is known. ``docs/scheduling.md`` states the bound that follows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from moorage.common.model.ids import AgentId
 from moorage.manager.scheduling.backfill.earliest_fit import (
+    assumed_fit,
+    assumed_key,
     awaited_sessions,
     capacity_at,
     earliest_fit,
-    shortfall,
 )
-from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFitIndex
+from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.results import Reservation
 from moorage.manager.scheduling.placement.feasible_set import accepts_node
+from moorage.manager.scheduling.placement.free_capacity import FreeCapacity
+from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 
 GuardedReservation = tuple[Reservation, list[ReservationGuard]]
+GuardsOf = Mapping[int, Sequence[ReservationGuard]]  # by the rank of their node
+# The kernels that one node of the reservation must hold: all of them, or one.
+Part = tuple[Demand, ...]
+
+# Overdue sessions for which agents are held at a time, the oldest ones.
+MAX_HOLDING = 8
+# Agents that are held for one session beyond those that it needs.
+_MAX_SPARE = 16
 
 
 class Reserver:
-    """Finds a reservation for one blocked session: at known ends, or by holding the nearest nodes."""
-
-    _nodes: list[NodeState] | None = None
+    """Finds reservations for one blocked session."""
 
     def __init__(
-        self, pool: NodePool, item: Pending, policy: Policy, now: int, index: EarliestFitIndex | None
+        self,
+        pool: NodePool,
+        item: Pending,
+        policy: Policy,
+        now: int,
+        guards_of: GuardsOf,
+        index: EarliestFits | None,
     ) -> None:
         indexed = item.unconstrained and item.shape.single_kernel and not pool.quantized
         self._index = index if indexed else None
-        self._pool, self._item, self._now, self._fraction = pool, item, now, policy.fraction
+        self._pool, self._item, self._policy, self._now = pool, item, policy, now
+        self._fraction, self._guards_of = policy.fraction, guards_of
         demands = tuple(pool.with_kernels(demand) for demand in item.shape.demands)
-        # What each node of the reservation must hold: all kernels, or one of them.
         single_node = item.shape.mode == "single-node"
-        self._parts: list[tuple[Demand, ...]] = [demands] if single_node else [(d,) for d in demands]
+        self._parts: list[Part] = [demands] if single_node else [(demand,) for demand in demands]
 
-    def _acceptable(self) -> list[NodeState]:
-        """The unreserved nodes that the session could be placed on if they were empty."""
-        if self._nodes is None:
-            quantized, item = self._pool.quantized, self._item
-            schedulable = self._pool.feasible_set(item.shape.constraints).schedulable
-            nodes = [node for node in schedulable if not node.reserved]
-            if quantized or not item.unconstrained:
-                nodes = [node for node in nodes if accepts_node(item, node, quantized)]
-            self._nodes = nodes
-        return self._nodes
+    def can_be_helped(self) -> bool:
+        """Whether it fits on agents that take new work once all that ends by itself has ended there."""
+        return self._can_come_free(self._acceptable()) is not None
 
     def at_known_ends(self) -> GuardedReservation | None:
-        """At the earliest known time, on the nodes that have enough free then."""
-        found: dict[int, tuple[int, NodeState]] = {}
-        for index in self._largest_first():
-            best = self._earliest(self._parts[index], {node.rank for _, node in found.values()})
+        """At the earliest known time, on unreserved nodes that have enough free then."""
+        if self._index is not None:
+            found = self._index.known.first(self._pool, self._item.shape, self._now, self._guards_of.keys())
+            if found is None:
+                return None
+            starts_at, nodes = found[0], [found[1]]
+        elif len(self._parts) == 1:
+            best = self._earliest(self._parts[0])
             if best is None:
                 return None
-            found[index] = best
-        starts_at = max(at for at, _ in found.values())
-        nodes = [found[index][1] for index in range(len(found))]
+            starts_at, nodes = best[0], [best[1]]
+        else:
+            matched = self._earliest_match()
+            if matched is None:
+                return None
+            starts_at, nodes = matched
         waits_for = awaited_sessions(nodes, starts_at, self._now)
         reservation = Reservation(self._item.session_id, _agent_ids(nodes), starts_at, "ends", waits_for)
-        guards = [
-            self._guard(node, starts_at, demands) for node, demands in zip(nodes, self._parts, strict=True)
+        return reservation, [
+            self._guard(node, starts_at, part, partial(capacity_at, node, starts_at, self._now))
+            for node, part in zip(nodes, self._parts, strict=True)
         ]
-        return reservation, guards
 
-    def _earliest(self, demands: tuple[Demand, ...], taken: set[int]) -> tuple[int, NodeState] | None:
-        if self._index is not None:
-            return self._index.first(self._pool, self._item.shape, self._now)
+    def by_holding(self, spare: int, taken: Collection[int]) -> GuardedReservation | None:
+        """On the unreserved nodes that are probably the first to have enough free, from an unknown time on:
+        nothing new takes what is short there. ``spare``: hold this many more. ``taken``: ranks to leave out.
+        """
+        nodes = self._held_nodes(len(self._parts) + spare, {*taken, *self._guards_of})
+        if nodes is None:
+            return None
+        # What is held beyond the number of kernels could take the largest one.
+        parts = self._parts + [max(self._parts)] * (len(nodes) - len(self._parts))
+        reservation = Reservation(self._item.session_id, _agent_ids(nodes), None, "held")
+        return reservation, [
+            self._guard(node, None, part, node.copy) for node, part in zip(nodes, parts, strict=True)
+        ]
+
+    def behind_others(self) -> GuardedReservation | None:
+        """On nodes that are reserved for older sessions, for what they leave."""
+        nodes = self._can_come_free(sorted(self._acceptable(), key=self._reserved_until))
+        if nodes is None:
+            return None
+        reservation = Reservation(self._item.session_id, _agent_ids(nodes), None, "held")
+        return reservation, [
+            self._guard(node, self._latest_start(node), part, partial(self._left_by_others, node))
+            for node, part in zip(nodes, self._parts, strict=True)
+        ]
+
+    def _acceptable(self, excluded: Collection[int] = ()) -> Iterator[NodeState]:
+        """The nodes that the session could be placed on if they were empty."""
+        quantized, item = self._pool.quantized, self._item
+        always = item.unconstrained and not quantized
+        for node in self._pool.feasible_set(item.shape.constraints).schedulable:
+            if node.rank not in excluded and (always or accepts_node(item, node, quantized)):
+                yield node
+
+    def _earliest(self, part: Part) -> tuple[int, NodeState] | None:
         best: tuple[int, NodeState] | None = None
         single_kernel = self._item.shape.single_kernel
-        for node in self._acceptable():
+        for node in self._acceptable(self._guards_of.keys()):
             timeline = node.agent.free_timeline
             # A single kernel fits nowhere now, so it fits on no node before the first end there.
             if (
@@ -85,60 +136,116 @@ class Reserver:
                 and (not timeline or timeline[0][0] >= best[0])
             ):
                 continue
-            if node.rank in taken or not all(node.could_ever_fit(demand) for demand in demands):
+            if not all(node.fits_when_empty(demand) for demand in part):
                 continue
-            at = earliest_fit(node, demands, self._fraction, self._now, best[0] if best else None)
+            at = earliest_fit(node, part, self._fraction, self._now, best[0] if best else None)
             if at is not None and (best is None or at < best[0]):
                 best = at, node
                 if at == self._now:
                     break
         return best
 
-    def by_holding(self) -> GuardedReservation | None:
-        """On the nodes with the smallest shortfall, from an unknown time on: nothing new takes what is short
-        there, so the shortfall can only shrink."""
-        found: dict[int, NodeState] = {}
-        for index in self._largest_first():
-            demands, taken = self._parts[index], {node.rank for node in found.values()}
-            nearest = sorted(
-                (sum(shortfall(node.free, demand) for demand in demands), node.rank)
-                for node in self._acceptable()
-                if node.rank not in taken and all(node.could_ever_fit(demand) for demand in demands)
+    def _earliest_match(self) -> tuple[int, list[NodeState]] | None:
+        """The first time at which every kernel has a node of its own, and these nodes."""
+        fits: dict[Part, list[tuple[int, int]]] = {}
+        for part in set(self._parts):
+            found = [
+                (at, node.rank)
+                for node in self._acceptable(self._guards_of.keys())
+                if node.fits_when_empty(part[0])
+                and (at := earliest_fit(node, part, self._fraction, self._now, None)) is not None
+            ]
+            # With as many nodes as there are kernels, a kernel always finds one that is left.
+            fits[part] = sorted(found)[: len(self._parts)]
+        for time in sorted({at for entries in fits.values() for at, _ in entries}):
+            matched = match_distinct(
+                [[rank for at, rank in fits[part] if at <= time] for part in self._parts]
             )
-            nodes = (self._pool.nodes[rank] for _, rank in nearest)
-            node = next((n for n in nodes if n.when_empty().fits_all(demands, self._fraction)), None)
-            if node is None:
-                return None
-            found[index] = node
-        held = [found[index] for index in range(len(found))]
-        reservation = Reservation(self._item.session_id, _agent_ids(held), None, "held")
-        guards = [self._guard(node, None, demands) for node, demands in zip(held, self._parts, strict=True)]
-        return reservation, guards
+            if matched is not None:
+                return time, [self._pool.nodes[rank] for rank in matched]
+        return None
 
-    def _largest_first(self) -> list[int]:
-        return sorted(range(len(self._parts)), key=lambda index: (self._parts[index], -index), reverse=True)
+    def _held_nodes(self, count: int, excluded: set[int]) -> list[NodeState] | None:
+        """One node for each kernel, and more up to ``count`` if there are."""
+        if self._index is not None:
+            held: list[NodeState] = []
+            while len(held) < count:
+                ranks = excluded.union([node.rank for node in held])
+                found = self._index.assumed.first(self._pool, self._item.shape, self._now, ranks)
+                if found is None:
+                    break
+                held.append(found[1])
+            return held or None
+        nearest: dict[Part, list[int]] = {}
+        for part in set(self._parts):
+            order = sorted(
+                assumed_key(at, node.rank, self._now)
+                for node in self._acceptable(excluded)
+                if all(node.fits_when_empty(demand) for demand in part)
+                and (at := assumed_fit(node, part, self._fraction, self._now)) is not None
+            )
+            nearest[part] = [rank for _, _, rank in order[:count]]
+        matched = match_distinct([nearest[part] for part in self._parts])
+        if matched is None:
+            return None
+        matched += [rank for rank in nearest[max(self._parts)] if rank not in matched]
+        return [self._pool.nodes[rank] for rank in matched[:count]]
 
-    def _guard(self, node: NodeState, starts_at: int | None, demands: tuple[Demand, ...]) -> ReservationGuard:
-        capacity = node.copy if starts_at is None else partial(capacity_at, node, starts_at, self._now)
-        return ReservationGuard(self._item.session_id, node, starts_at, demands, capacity, self._fraction)
+    def _can_come_free(self, nodes: Iterable[NodeState]) -> list[NodeState] | None:
+        """The first of ``nodes`` that have enough for each kernel once all that ends by itself has ended."""
+        nodes, count = list(nodes) if len(self._parts) > 1 else nodes, len(self._parts)
+        able = {
+            part: list(islice((n.rank for n in nodes if n.can_come_free(part, self._fraction)), count))
+            for part in set(self._parts)
+        }
+        matched = match_distinct([able[part] for part in self._parts])
+        return None if matched is None else [self._pool.nodes[rank] for rank in matched]
+
+    def _reserved_until(self, node: NodeState) -> tuple[bool, int, int]:
+        guards = self._guards_of.get(node.rank, ())
+        known = [guard.starts_at for guard in guards if guard.starts_at is not None]
+        return len(known) < len(guards), max(known, default=0), node.rank
+
+    def _latest_start(self, node: NodeState) -> int | None:
+        """When the sessions that the node is reserved for have started."""
+        unknown, latest, _ = self._reserved_until(node)
+        return None if unknown or not latest else latest
+
+    def _left_by_others(self, node: NodeState) -> FreeCapacity:
+        starts_at = self._latest_start(node)
+        left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
+        for guard in self._guards_of.get(node.rank, ()):
+            if guard.session_id != self._item.session_id:
+                for demand in guard.demands:
+                    left.take_what_is_left(demand, self._fraction)
+        return left
+
+    def _guard(
+        self, node: NodeState, starts_at: int | None, part: Part, capacity: Callable[[], FreeCapacity]
+    ) -> ReservationGuard:
+        return ReservationGuard(self._item.session_id, node, starts_at, part, capacity, self._fraction)
 
 
 def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
     return tuple(node.agent.agent_id for node in nodes)
 
 
-def reserve(
-    pool: NodePool,
-    item: Pending,
-    policy: Policy,
-    now: int,
-    overdue: bool,
-    index: EarliestFitIndex | None = None,
-) -> GuardedReservation | None:
-    """A reservation for ``item``, which fits nowhere now.
+def reserve_overdue(reserver: Reserver, item: Pending, policy: Policy, now: int) -> list[GuardedReservation]:
+    """The reservations of an overdue session, so that nothing new delays it; none if nobody can help it now.
 
-    None if no end is known and the session is not ``overdue``, so that nothing is held for it yet.
-    ``index``: earliest fits of earlier passes.
+    Where no end is known, or none within the patience of the group (``max_skip_age``), nodes are held: one
+    for each kernel, and one more with each further period of that length, in case those that are held do
+    not empty. If other sessions hold all of its nodes it comes after them.
     """
-    reserver = Reserver(pool, item, policy, now, index)
-    return reserver.at_known_ends() or (reserver.by_holding() if overdue else None)
+    known, patience = reserver.at_known_ends(), policy.max_skip_age
+    found = [] if known is None else [known]
+    starts_at = None if known is None else known[0].starts_at
+    if starts_at is None or patience is None or starts_at - now > patience:
+        spare = 0 if patience is None else (now - item.queued_since) // max(patience, 1) - 1
+        taken = [guard.node.rank for _, guards in found for guard in guards]
+        held = reserver.by_holding(min(max(spare, 0), _MAX_SPARE), taken)
+        found += [] if held is None else [held]
+    if not found:
+        behind = reserver.behind_others()
+        found += [] if behind is None else [behind]
+    return found

@@ -22,14 +22,14 @@ def refusal_message(refusal: Refusal) -> str:
     agents = f"{refusal.agents} agents" if several else "1 agent"
     if kind is RefusalKind.NO_ELIGIBLE_AGENT:
         return "the resource group has no agent"
-    if kind in (RefusalKind.CAPACITY, RefusalKind.NEVER):
+    if kind in (RefusalKind.CAPACITY, RefusalKind.UNHEALTHY, RefusalKind.NEVER):
         most = "at most " if several else ""
         requested, available = format_amount(slot, refusal.requested), format_amount(slot, refusal.available)
-        rest = (
-            f"{most}{available} free"
-            if kind is RefusalKind.CAPACITY
-            else f"has {most}{available} even when empty"
-        )
+        rest = {
+            RefusalKind.CAPACITY: f"{most}{available} free",
+            RefusalKind.UNHEALTHY: f"has {most}{available} without its unhealthy devices",
+            RefusalKind.NEVER: f"has {most}{available} even when empty",
+        }[kind]
         return f"{agents}: needs {requested} {slot}, {rest}"
     texts = {
         RefusalKind.RUNTIME: f"has no runtime {slot}",

@@ -67,6 +67,11 @@ class Running:
     preemptible: bool = False
     terminating: bool = False  # it is being stopped, so it is no preemption victim any more
 
+    @property
+    def endless(self) -> bool:
+        """Whether it is a service: it does not end by itself, so nobody waits for its end."""
+        return self.ends_at is None and self.endpoint_id is not None and not self.terminating
+
 
 class DeviceFamily(NamedTuple):
     """The devices of one family on an agent, in natural order.
@@ -98,6 +103,9 @@ class PackedCapacity:
 
     free: dict[str, int]  # shared with node states: never modify it
     capacity: dict[str, int]
+    # ``capacity`` without unhealthy devices: what is free once all work has ended. The same object if all are
+    # healthy.
+    healthy: dict[str, int]
     families: frozenset[str]
     capacity_class: CapacityClass
     device_families: Mapping[str, DeviceFamily]  # by family, as <family>.shares
@@ -130,9 +138,13 @@ class AgentState:
     kernels: int = 0  # live kernels
     running: tuple[Running, ...] = ()  # the live kernels where details are known; in any order
     packed: PackedCapacity = field(init=False, repr=False, compare=False)
-    # Free capacity after each known end. A cache of ``backfill.earliest_fit``, filled on first use; it is
-    # derived from fields that never change, so it needs no invalidation.
+    # Free capacity after each end, by known ends and by assumed ones too. Caches of
+    # ``backfill.earliest_fit``, filled on first use; they are derived from fields that never change, so they
+    # need no invalidation.
     free_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    assumed_timeline: list[tuple[int, Mapping[str, int]]] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -156,7 +168,7 @@ def _pack(agent: AgentState) -> PackedCapacity:
     by_family: dict[str, list[DeviceState]] = {}
     for device in sorted(agent.devices, key=_natural_order):
         by_family.setdefault(device.slot.removesuffix(DEVICE_SUFFIX) + SHARES_SUFFIX, []).append(device)
-    families = {}
+    families, unhealthy = {}, dict[str, int]()
     for family, devices in by_family.items():
         # An unhealthy device may recover: it is not free now, but counts towards what could ever fit.
         available = tuple([d.free if d.healthy else 0 for d in devices])
@@ -164,9 +176,12 @@ def _pack(agent: AgentState) -> PackedCapacity:
         families[family] = DeviceFamily(tuple(devices), available, linked)
         free[family] = packed_capacity(available)
         capacity[family] = packed_capacity([d.capacity for d in devices])
+        if not all(d.healthy for d in devices):
+            unhealthy[family] = packed_capacity([d.capacity for d in devices if d.healthy])
     quantized = any(d.quantum > 1 or d.minimum > 1 for d in agent.devices)
     capacity_class = capacity_class_of(tuple(sorted(capacity.items())))
-    return PackedCapacity(free, capacity, frozenset(families), capacity_class, families, quantized)
+    healthy = capacity | unhealthy if unhealthy else capacity
+    return PackedCapacity(free, capacity, healthy, frozenset(families), capacity_class, families, quantized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +230,7 @@ class Pending:
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     queue_key: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # priority, age, id
+    queued_since: int = field(init=False, repr=False, compare=False)
     owned_shape: OwnedShape = field(init=False, repr=False, compare=False)
     # Only capacity and quotas can hold it back, and any agent that satisfies its shape will do.
     unconstrained: bool = field(init=False, repr=False, compare=False)
@@ -235,6 +251,7 @@ class Pending:
         # One int object per priority: tuple comparison skips equal elements by identity first.
         priority = _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority
         put(self, "queue_key", (priority, self.created, self.session_id))
+        put(self, "queued_since", self.waiting_since or self.created)
         waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
         unconstrained = not (waits or self.avoid or self.designated)
         put(self, "unconstrained", unconstrained)
@@ -244,10 +261,6 @@ class Pending:
     @property
     def kernels(self) -> tuple[KernelRequest, ...]:
         return (KernelRequest(self.kernel_id, self.slots), *self.sub_kernels)
-
-    @property
-    def queued_since(self) -> int:
-        return self.waiting_since or self.created
 
 
 @dataclass(frozen=True, slots=True)

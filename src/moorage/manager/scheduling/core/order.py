@@ -13,6 +13,7 @@ from moorage.manager.scheduling.core.model import AgentState, Pending
 from moorage.manager.scheduling.core.policy import Policy
 
 _by_queue_key = attrgetter("queue_key")
+UNBOUNDED = 2**63
 
 
 class PendingQueue(Protocol):
@@ -24,31 +25,52 @@ class PendingQueue(Protocol):
 
 
 def is_overdue(item: Pending, policy: Policy, now: int) -> bool:
-    """Whether no other session may overtake it any more. ``now``: unix microseconds."""
+    """Whether no younger session may delay it any more. ``now``: unix microseconds."""
     if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
         return True
-    age = policy.max_skip_age
-    return age is not None and item.retries > 0 and now - item.queued_since >= age
+    return policy.max_skip_age is not None and now - item.queued_since >= policy.max_skip_age
+
+
+# Sorts before the queue key of every session that is not overdue: priorities end at 100.
+OVERDUE = -101
+
+
+def overdue_key(item: Pending) -> tuple[int, int, str]:
+    """The key of an overdue session: the order is that of age, whatever the priority and the strategy are.
+    A stream of other sessions, however important, never gets between it and those that are older."""
+    return OVERDUE, item.queued_since, item.session_id
+
+
+def split_overdue(
+    pending: Iterable[Pending], policy: Policy, now: int
+) -> tuple[list[Pending], list[Pending]]:
+    """The overdue sessions, oldest first, and the others in the order of their queue keys."""
+    # ``is_overdue`` without a call: most plans have thousands of sessions, and none is overdue.
+    since = -1 if policy.max_skip_age is None else now - policy.max_skip_age
+    bypasses = UNBOUNDED if policy.max_bypasses is None else policy.max_bypasses
+    ordered = sorted(pending, key=_by_queue_key)
+    late = [item for item in ordered if item.queued_since <= since or item.bypassed >= bypasses]
+    if not late:
+        return [], ordered
+    late.sort(key=overdue_key)
+    names = {item.session_id for item in late}
+    return late, [item for item in ordered if item.session_id not in names]
 
 
 def sort_pending(pending: Iterable[Pending], policy: Policy, now: int = 0) -> list[Pending]:
-    """Higher priority first, then older first (lifo: younger first), then by id.
+    """Overdue sessions first, in the order of their age. Then higher priority first, then older first (lifo:
+    younger first), then by id.
 
     With ``hol=skip`` a session that capacity refused ``num_retries_to_skip`` times goes behind the others of
-    its own priority, never behind another priority: it is tried later, not left out. A session that is
-    overdue keeps its position.
+    its own priority, never behind another priority: it is tried later, not left out.
     """
-    ordered = sorted(pending, key=_by_queue_key)
+    late, ordered = split_overdue(pending, policy, now)
     if policy.strategy == "lifo":
         ordered.reverse()
         ordered.sort(key=lambda item: -item.priority)
     if policy.hol == "skip" and not policy.head_blocks:
-        ordered.sort(key=lambda item: (-item.priority, _is_skipped(item, policy, now)))
-    return ordered
-
-
-def _is_skipped(item: Pending, policy: Policy, now: int) -> bool:
-    return item.retries >= policy.num_retries_to_skip and not is_overdue(item, policy, now)
+        ordered.sort(key=lambda item: (-item.priority, item.retries >= policy.num_retries_to_skip))
+    return late + ordered
 
 
 class FixedQueue:
@@ -71,20 +93,20 @@ FULL_SHARE = 10**12
 class FairShareQueue:
     """drf: dominant resource fairness by progressive filling (Ghodsi et al., NSDI 2011).
 
-    Within a priority, the owner with the smallest weighted dominant share is next, with its oldest session. A
-    placement counts at once. Ties go to the older session.
+    Overdue sessions come first, oldest first. Then, within a priority, the owner with the smallest weighted
+    dominant share is next, with its oldest session. A placement counts at once. Ties go to the older session.
     """
 
     def __init__(
         self,
-        items: list[Pending],
+        items: Iterable[Pending],
         policy: Policy,
         capacity: Mapping[str, int],
         used: Mapping[str, Mapping[str, int]],
         now: int,
     ) -> None:
-        self._policy, self._capacity, self._now = policy, capacity, now
-        self._items = items
+        self._policy, self._capacity = policy, capacity
+        self._overdue, self._items = split_overdue(items, policy, now)
         self._used = {owner: dict(slots) for owner, slots in used.items()}
 
     def owner(self, item: Pending) -> str:
@@ -105,9 +127,10 @@ class FairShareQueue:
 
     def __iter__(self) -> Iterator[Pending]:
         skip = self._policy.hol == "skip" and not self._policy.head_blocks
+        yield from self._overdue
         rounds: dict[tuple[int, bool], dict[str, deque[Pending]]] = {}
         for item in self._items:
-            skipped = skip and _is_skipped(item, self._policy, self._now)
+            skipped = skip and item.retries >= self._policy.num_retries_to_skip
             queues = rounds.setdefault((-item.priority, skipped), {})
             queues.setdefault(self.owner(item), deque()).append(item)
         for key in sorted(rounds):
@@ -161,4 +184,4 @@ def pending_queue(
     used = usage_by_owner(agents, policy.share_by) if usage is None else usage
     by_owner = {owner: in_shares(slots) for owner, slots in used.items()}
     capacity = schedulable_capacity(agents)
-    return FairShareQueue(sorted(items, key=_by_queue_key), policy, capacity, by_owner, now)
+    return FairShareQueue(items, policy, capacity, by_owner, now)

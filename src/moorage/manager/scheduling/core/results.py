@@ -53,6 +53,7 @@ class RefusalKind(StrEnum):
     DESIGNATED = "designated"  # not one of the agents that the user named
     SHARES = "shares"  # its devices cannot be split into the requested fractions
     AVOIDED = "avoided"  # an earlier start of this session failed there
+    UNHEALTHY = "unhealthy"  # it would fit if the agent's unhealthy devices recovered
     KERNELS = "kernels"  # it runs its maximum number of kernels
     CAPACITY = "capacity"  # too little is free now
     RESERVED = "reserved"  # the free capacity is reserved for a session that has waited longer
@@ -67,7 +68,7 @@ class Refusal:
 
     For RUNTIME, ENGINE, ARCH and LABELS ``slot`` names what is missing, for RESERVED the session that holds
     the reservation, for SELECTOR the failure. For KERNELS ``available`` is the limit. ``best`` is the agent
-    that has the most (CAPACITY and NEVER; the smallest id among equals).
+    that has the most (CAPACITY, UNHEALTHY and NEVER; the smallest id among equals).
     """
 
     kind: RefusalKind
@@ -108,7 +109,8 @@ class UnmetCondition:
 class Hold(NamedTuple):
     """A session that was not placed.
 
-    ``attempted``: agents were considered for it. ``capacity``: capacity refused it, which counts one retry.
+    ``attempted``: agents were considered for it. ``capacity``: it wants room on an agent that could take it
+    if it were empty, which counts one retry. To want an agent (all drain, or are ill) is no want of room.
     ``blocked_by``: the session at which the pass ended before this one, or whose reservation it would delay.
     """
 

@@ -1,8 +1,9 @@
 """Index of pending sessions, kept sorted between passes.
 
-Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit: capacity treats them alike, so
-once its first session is refused, the rest need no look. In it, an ``OwnerQueue`` holds those of one user and
-project: quotas treat them alike too, so it can be parked as a whole while a quota is used up.
+Two levels. A ``ShapeQueue`` holds all sessions of one shape and time limit, overdue ones apart from the
+others: capacity treats them alike, so once its first session is refused, the rest need no look, except for
+their right to a reservation. In it, an ``OwnerQueue`` holds those of one user and project: quotas treat them
+alike too, so it can be parked as a whole while a quota is used up.
 
 Invariants, once ``sort_added`` has run: the items of an owner queue are sorted; ``ShapeQueue.heads`` holds
 the first item of each owner queue that is not parked, sorted; ``PendingIndex.heads`` holds the first item of
@@ -12,25 +13,28 @@ each shape queue, sorted. ``_update_head`` restores the last two after every cha
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter
 
 from moorage.manager.scheduling.core.model import Pending
+from moorage.manager.scheduling.core.order import overdue_key
 from moorage.manager.scheduling.core.results import HoldDetails
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
 QueueKey = tuple[int, int, str]
-by_queue_key = attrgetter("queue_key")
+_by_queue_key = attrgetter("queue_key")
 
 
 class OwnerQueue:
     """``parked``: a quota of the owner is used up. ``last_hold``: the hold that all its sessions got last, if
     they got the same. ``head``: the key under which the shape queue lists it."""
 
-    __slots__ = ("head", "items", "last_hold", "owned_shape", "parked", "queue", "unsorted")
+    __slots__ = ("head", "items", "key", "last_hold", "owned_shape", "parked", "queue", "unsorted")
 
     def __init__(self, queue: ShapeQueue, owned_shape: OwnedShape) -> None:
         self.queue, self.owned_shape = queue, owned_shape
+        self.key: Callable[[Pending], QueueKey] = overdue_key if queue.overdue else _by_queue_key
         self.items: list[Pending] = []
         self.unsorted = False
         self.parked = False
@@ -40,12 +44,12 @@ class OwnerQueue:
 
 class ShapeQueue:
     """``heads``: the first of each owner queue that is not parked. ``head``: the key under which the index
-    lists it."""
+    lists it. ``overdue``: all of its sessions are."""
 
-    __slots__ = ("head", "heads", "name", "owners", "shape")
+    __slots__ = ("head", "heads", "name", "overdue", "owners", "shape")
 
-    def __init__(self, shape: Shape, time_limit: int | None) -> None:
-        self.shape, self.name = shape, (shape, time_limit)
+    def __init__(self, shape: Shape, time_limit: int | None, overdue: bool) -> None:
+        self.shape, self.overdue, self.name = shape, overdue, (shape, time_limit, overdue)
         self.owners: set[OwnerQueue] = set()
         self.heads: list[tuple[QueueKey, OwnerQueue]] = []
         self.head: QueueKey | None = None
@@ -57,44 +61,45 @@ class PendingIndex:
     def __init__(self) -> None:
         self.heads: list[tuple[QueueKey, ShapeQueue]] = []
         self.queues_of: dict[Shape, list[ShapeQueue]] = {}
-        self._queues: dict[tuple[Shape, int | None], ShapeQueue] = {}
-        self._owner_queues: dict[tuple[OwnedShape, int | None], OwnerQueue] = {}
+        self._queues: dict[tuple[Shape, int | None, bool], ShapeQueue] = {}
+        self._owner_queues: dict[tuple[OwnedShape, int | None, bool], OwnerQueue] = {}
         self._unsorted: list[OwnerQueue] = []
         self._parked: dict[tuple[str, str], dict[OwnerQueue, None]] = {}
 
-    def add(self, item: Pending) -> bool:
+    def add(self, item: Pending, overdue: bool) -> bool:
         """Returns whether its shape is new to the index."""
-        owner, new = self._owner_queues.get((item.owned_shape, item.time_limit)), False
+        name, new = (item.owned_shape, item.time_limit, overdue), False
+        owner = self._owner_queues.get(name)
         if owner is None:
-            queue = self._queues.get((item.shape, item.time_limit))
+            queue = self._queues.get((item.shape, item.time_limit, overdue))
             if queue is None:
-                queue = ShapeQueue(item.shape, item.time_limit)
-                self._queues[item.shape, item.time_limit] = queue
+                queue = ShapeQueue(item.shape, item.time_limit, overdue)
+                self._queues[queue.name] = queue
                 queues = self.queues_of.setdefault(item.shape, [])
                 new = not queues
                 queues.append(queue)
             owner = OwnerQueue(queue, item.owned_shape)
-            self._owner_queues[item.owned_shape, item.time_limit] = owner
+            self._owner_queues[name] = owner
             queue.owners.add(owner)
         items = owner.items
         items.append(item)
         if len(items) == 1:
             self._update_head(owner)
-        elif not owner.unsorted and item.queue_key < items[-2].queue_key:
+        elif not owner.unsorted and owner.key(item) < owner.key(items[-2]):
             # Rare, because the youngest session mostly comes last. Sorted once for all that are added.
             owner.unsorted = True
             self._unsorted.append(owner)
         return new
 
-    def remove(self, item: Pending) -> None:
-        owner = self._owner_queues[item.owned_shape, item.time_limit]
+    def remove(self, item: Pending, overdue: bool) -> None:
+        owner = self._owner_queues[item.owned_shape, item.time_limit, overdue]
         queue = owner.queue
         if owner.unsorted:
             self.sort_added()
-        del owner.items[bisect_left(owner.items, item.queue_key, key=by_queue_key)]
+        del owner.items[bisect_left(owner.items, owner.key(item), key=owner.key)]
         if not owner.items:
             self.unpark(owner)
-            del self._owner_queues[item.owned_shape, item.time_limit]
+            del self._owner_queues[item.owned_shape, item.time_limit, overdue]
             queue.owners.remove(owner)
         self._update_head(owner)
         if not queue.owners:
@@ -105,7 +110,7 @@ class PendingIndex:
 
     def sort_added(self) -> None:
         for owner in self._unsorted:
-            owner.items.sort(key=by_queue_key)
+            owner.items.sort(key=owner.key)
             owner.unsorted = False
             self._update_head(owner)
         self._unsorted.clear()
@@ -132,7 +137,7 @@ class PendingIndex:
 
     def _update_head(self, owner: OwnerQueue) -> None:
         queue = owner.queue
-        head = None if owner.parked or not owner.items else owner.items[0].queue_key
+        head = None if owner.parked or not owner.items else owner.key(owner.items[0])
         if head == owner.head:
             return
         # A 1-tuple sorts just before the pair that begins with it, and queues are never compared.
@@ -184,7 +189,7 @@ class ShapeCursor:
         owner = self._heap[0][1]
         position = self._position[owner] = self._position.get(owner, 0) + 1
         if position < len(owner.items):
-            heapreplace(self._heap, (owner.items[position].queue_key, owner))
+            heapreplace(self._heap, (owner.key(owner.items[position]), owner))
         else:
             heappop(self._heap)
 
@@ -199,8 +204,8 @@ class ShapeCursor:
         """Move to the first session at or after both ``key`` and the current position of its owner."""
         self._heap = []
         for _, owner in self.queue.heads:
-            position = max(self._position.get(owner, 0), bisect_left(owner.items, key, key=by_queue_key))
+            position = max(self._position.get(owner, 0), bisect_left(owner.items, key, key=owner.key))
             self._position[owner] = position
             if position < len(owner.items):
-                self._heap.append((owner.items[position].queue_key, owner))
+                self._heap.append((owner.key(owner.items[position]), owner))
         heapify(self._heap)

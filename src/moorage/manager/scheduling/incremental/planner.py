@@ -15,139 +15,29 @@ Invariants between passes:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFitIndex
+from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
+from moorage.manager.scheduling.core.order import is_overdue
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, Plan
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
-from moorage.manager.scheduling.incremental.pending_index import (
-    OwnerQueue,
-    PendingIndex,
-    QueueKey,
-    ShapeCursor,
-    ShapeQueue,
-)
+from moorage.manager.scheduling.incremental.changed_queue import ChangedQueue
+from moorage.manager.scheduling.incremental.pending_index import OwnerQueue, PendingIndex
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.manager.scheduling.planning.plan import plan
 from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
 from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
 
-_Entry = tuple[QueueKey, ShapeQueue]
-
-
-class _ChangedQueue:
-    """The queue of one pass: skips sessions that would get the hold of the one before them.
-
-    Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be placed.
-    ``_blocked_heap``: shapes that capacity refused, needed only until the pass has a head: the first refused
-    session, which gets the reservation.
-    """
-
-    def __init__(
-        self, index: PendingIndex, opened: Collection[Shape], pool: NodePool, refusals: RefusalCache
-    ) -> None:
-        self._index, self._opened, self._pool, self._refusals = index, opened, pool, refusals
-        self._live = set(opened)  # the opened shapes that may still be placed
-        queues = [queue for shape in opened for queue in index.queues_of[shape]]
-        self._open_heap: list[_Entry] = [(queue.head, queue) for queue in queues if queue.head is not None]
-        heapify(self._open_heap)
-        self._blocked_heap: list[_Entry] = []
-        self._cursors: dict[ShapeQueue, ShapeCursor] = {}
-        self._next_head = 0  # position in the index's heads, for ``_find_blocked``
-        self._was_placed = False
-        self.scheduling_pass: SchedulingPass | None = None
-        # Owner queues over quota, from the first session on that was refused for it.
-        self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
-
-    def placed(self, item: Pending) -> None:
-        self._was_placed = True
-
-    def __iter__(self) -> Iterator[Pending]:
-        scheduling_pass = self.scheduling_pass
-        assert scheduling_pass is not None
-        denied: list[ShapeCursor] = []  # those that guards refused: a changed reservation may admit others
-        while True:
-            if not scheduling_pass.has_head:
-                self._find_blocked()
-            elif not self._live:
-                return
-            blocked = self._blocked_heap if not scheduling_pass.has_head else ()
-            if not self._open_heap and not blocked:
-                return
-            blocked_first = blocked and (not self._open_heap or blocked[0] < self._open_heap[0])
-            heap = self._blocked_heap if blocked_first else self._open_heap
-            key, queue = heappop(heap)
-            if heap is self._open_heap and queue.shape not in self._live:
-                refusal = self._refusals.get(queue.shape)
-                if refusal is None or refusal.is_capacity:
-                    heappush(self._blocked_heap, (key, queue))
-                    continue
-            cursor = self._cursors.get(queue)
-            if cursor is None:
-                cursor = self._cursors[queue] = ShapeCursor(queue)
-            version, self._was_placed = scheduling_pass.reservation_version, False
-            yield cursor.item
-            if self._was_placed:
-                cursor.advance()
-                self._push(heap, cursor)
-                self._close_shapes()
-            elif self._after_hold(scheduling_pass.holds.details[-1], cursor, heap):
-                denied.append(cursor)
-            if scheduling_pass.reservation_version != version:
-                for cursor in denied:
-                    cursor.skip_to(key)
-                    self._push(self._open_heap, cursor)
-                denied = []
-
-    def _after_hold(self, details: HoldDetails, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
-        """Move on from a session that was not placed. Returns whether guards refused it."""
-        reason, *_, unmet = details
-        if unmet:
-            self.over_quota.append(cursor.drop_owner())
-            self._push(heap, cursor)
-            return False
-        cursor.owner.last_hold = None
-        cursor.advance()
-        refusal = self._refusals.get(cursor.queue.shape)
-        if refusal is not None and not refusal.unchecked:
-            self._live.discard(cursor.queue.shape)
-        return reason is Reason.RESERVED
-
-    def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
-        if cursor:
-            heappush(heap, (cursor.key, cursor.queue))
-
-    def _find_blocked(self) -> None:
-        """Push shapes that capacity refused until the heap has the first of them."""
-        heads, heap = self._index.heads, self._blocked_heap
-        while self._next_head < len(heads) and not (heap and heap[0][0] < heads[self._next_head][0]):
-            key, queue = heads[self._next_head]
-            self._next_head += 1
-            if queue.shape not in self._opened:
-                refusal = self._refusals.get(queue.shape)
-                if refusal is not None and refusal.is_capacity:
-                    heappush(heap, (key, queue))
-
-    def _close_shapes(self) -> None:
-        """Refuse shapes again for which the changed nodes have no capacity left."""
-        for shape in list(self._live):
-            changed = self._refusals.nodes_to_try(shape)
-            if changed is not None:
-                demand = self._pool.request(shape).demand
-                for node in changed:
-                    if node.fits(demand):
-                        break
-                else:
-                    self._refusals.restore(shape)
-                    self._live.discard(shape)
+# Entries that ``IncrementalPlanner`` keeps of sessions that are not pending any more.
+_MIN_DUE = 1_000
 
 
 class IncrementalPlanner:
@@ -174,6 +64,9 @@ class IncrementalPlanner:
         self._open: set[Shape] = set()  # shapes that may be placed; all others stay refused
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
+        self._now = 0  # of the last plan
+        self._overdue: set[SessionId] = set()  # those that the index holds as overdue
+        self._due: list[tuple[int, SessionId]] = []  # a heap: when each of the others becomes overdue by age
         self._pool: NodePool | None = None  # None: the agents changed too much to keep it
         self._balances = Quotas(group, ())
         self._incremental = (
@@ -209,8 +102,7 @@ class IncrementalPlanner:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
             if item.fast_path:
-                if self._index.add(item):
-                    self._open.add(item.shape)
+                self._add_to_index(item, is_overdue(item, self._policy, self._now))
             else:
                 self._not_indexed.add(item.session_id)
 
@@ -240,13 +132,15 @@ class IncrementalPlanner:
 
     def plan(self, now: int) -> Plan:
         """``now``: unix microseconds, not before that of the last call."""
+        self._now = now
+        self._move_overdue(now)
         if self._not_indexed or not self._incremental:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
         pool = self._update_pool()
         self._index.sort_added()
         opened = self._opened_shapes()
-        queue = _ChangedQueue(self._index, opened, pool, self._refusals)
+        queue = ChangedQueue(self._index, opened, pool, self._refusals)
         scheduling_pass = SchedulingPass(
             self._policy, now, pool, self._balances, self._refusals, self._earliest_fits
         )
@@ -265,7 +159,7 @@ class IncrementalPlanner:
         if pool is None or pool.quantized:
             pool = self._pool = NodePool(self._agents.values(), self._policy)
             self._refusals = RefusalCache(pool.quantized)
-            self._earliest_fits = EarliestFitIndex(self._policy.fraction, pool.nodes)
+            self._earliest_fits = EarliestFits(self._policy.fraction, pool.nodes)
             self._rank_of = {node.agent.agent_id: node.rank for node in pool.nodes}
             self._open = set(self._index.queues_of)
         else:
@@ -320,7 +214,7 @@ class IncrementalPlanner:
         refusal = self._refusals.get(item.shape)
         if refusal is None or not refusal.unchecked:
             return None if refusal is None else refusal.details
-        blocked_by = next((guard.session_id for guard in scheduling_pass.guards), None)
+        blocked_by = next((guard.session_id for guard in scheduling_pass.reserved.guards), None)
         return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
 
     def _undo(
@@ -330,7 +224,7 @@ class IncrementalPlanner:
         over_quota: Iterable[tuple[OwnerQueue, list[Pending]]],
     ) -> None:
         """Restore the invariants between passes: nothing is reserved, allocated or charged."""
-        for guard in scheduling_pass.guards:
+        for guard in scheduling_pass.reserved.guards:
             if guard.node.reserved:
                 pool.unreserve(guard.node)
         # Places that are committed are reported later; until then these agents are as they were.
@@ -350,13 +244,40 @@ class IncrementalPlanner:
         if session_id in self._not_indexed:
             self._not_indexed.remove(session_id)
         else:
-            self._index.remove(item)
+            self._index.remove(item, session_id in self._overdue)
+            self._overdue.discard(session_id)
+
+    def _add_to_index(self, item: Pending, overdue: bool) -> None:
+        if self._index.add(item, overdue):
+            self._open.add(item.shape)
+        patience = self._policy.max_skip_age
+        if overdue:
+            self._overdue.add(item.session_id)
+        elif patience is not None and self._incremental:
+            heappush(self._due, (item.queued_since + patience, item.session_id))
+
+    def _move_overdue(self, now: int) -> None:
+        """Move the sessions that have become overdue by age since the last pass."""
+        while self._due and self._due[0][0] <= now:
+            _, session_id = heappop(self._due)
+            item = self._pending.get(session_id)
+            if item is None or session_id in self._overdue or not item.fast_path:
+                continue
+            if is_overdue(item, self._policy, now):
+                self._index.remove(item, False)
+                self._add_to_index(item, True)
+        if len(self._due) > 2 * len(self._pending) + _MIN_DUE:  # most of them have started long ago
+            patience = self._policy.max_skip_age or 0
+            waiting = self._pending.keys() - self._overdue - self._not_indexed
+            self._due = [(self._pending[name].queued_since + patience, name) for name in waiting]
+            heapify(self._due)
 
 
 def _same_node(old: AgentState, new: AgentState) -> bool:
-    """Whether they differ at most in free capacity, running work and device health."""
+    """Whether they differ at most in free capacity and running work."""
     return (
         old.packed.capacity == new.packed.capacity
+        and old.packed.healthy == new.packed.healthy
         and old.runtimes == new.runtimes
         and old.engines == new.engines
         and old.schedulable == new.schedulable

@@ -121,7 +121,9 @@ class FeasibleSet:
             for node in self.nodes
             if (agent := node.agent).available and not agent.draining and not agent.fenced
         ]
-        self.all_schedulable = len(self.schedulable) == len(self.nodes)
+        self.all_usable = len(self.schedulable) == len(self.nodes) and not any(
+            node.has_unhealthy_devices for node in self.nodes
+        )
         self.schedulable_ranks = frozenset([node.rank for node in self.schedulable])
         classes: dict[CapacityClass, list[NodeState]] = {}
         for node in self.nodes:
@@ -169,8 +171,9 @@ class Infeasibility:
         now."""
         if self.reason is Reason.INFEASIBLE or not self.candidates:
             return True
+        wants_room = self.reason is Reason.INSUFFICIENT_RESOURCES
         for index, node in enumerate(self.candidates):
-            if node.could_ever_fit(demand):
+            if node.fits_when_empty(demand) if wants_room else node.could_ever_fit(demand):
                 # Move to front: the next call finds it at once.
                 self.candidates[0], self.candidates[index] = node, self.candidates[0]
                 return True
@@ -191,7 +194,7 @@ def diagnose(
             count = counts.setdefault((RefusalKind.NEVER, slot), RefusalCount())
             count.add(nodes[0].capacity.get(slot, 0), nodes[0].agent.agent_id, len(nodes))
             continue
-        if unconstrained and feasible.all_schedulable:
+        if unconstrained and feasible.all_usable:
             _count_short_of_capacity(counts, node_class, demand, version)
             candidates.setdefault(RefusalKind.CAPACITY, []).extend(nodes)
             continue
@@ -203,6 +206,12 @@ def diagnose(
             kind = kind or unschedulable_reason(node.agent)
             if kind is None and node.agent.agent_id in item.avoid:
                 kind = RefusalKind.AVOIDED
+            if kind is None and not node.fits_when_empty(demand):
+                kind, healthy = RefusalKind.UNHEALTHY, node.healthy
+                lacking = first_short_slot(healthy, demand) or ""
+                _count(counts, kind, lacking, healthy.get(lacking, 0), node)
+                candidates.setdefault(kind, []).append(node)
+                continue
             if kind is None:
                 _count(counts, *_current_shortage(node, demand), node)
                 candidates.setdefault(RefusalKind.CAPACITY, []).append(node)

@@ -89,6 +89,15 @@ class FreeCapacity:
                 free[slot] -= amount
         return tuple(allocations)
 
+    def take_what_is_left(self, demand: Demand, fraction: str) -> None:
+        """Allocate ``demand``, or as much of it as there is."""
+        if self.fits(demand):
+            self.allocate(demand, fraction)
+            return
+        free = self.writable_free()
+        for slot, amount in demand:
+            free[slot] = max(0, free.get(slot, 0) - amount)
+
     def deduct(self, allocations: Allocations, kernels: int = 1) -> None:
         """Take these allocations, of ``kernels`` kernels."""
         self._apply(allocations, -1, kernels)

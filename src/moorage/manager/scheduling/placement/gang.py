@@ -6,6 +6,7 @@ single-node: all kernels on one agent; multi-node: each kernel on another agent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand
@@ -102,9 +103,13 @@ def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasi
     feasible = pool.feasible_set(item.shape.constraints)
     infeasibility = diagnose(feasible, item, item.shape, required, pool.quantized, pool.version)
     if infeasibility.reason is Reason.INSUFFICIENT_RESOURCES:
-        nodes = [node for node in feasible.nodes if accepts_node(item, node, pool.quantized)]
-        if not _could_ever_fit(nodes, demands, single_node, fraction):
-            infeasibility.reason = Reason.INFEASIBLE
+        usable = [node for node in feasible.schedulable if accepts_node(item, node, pool.quantized)]
+        if not _would_fit(usable, demands, single_node, fraction, False):
+            # It wants room only if agents that take new work suffice once they are empty.
+            anywhere = replace(item, avoid=frozenset())
+            nodes = [node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)]
+            possible = _would_fit(nodes, demands, single_node, fraction, True)
+            infeasibility.reason = Reason.NO_ELIGIBLE_AGENT if possible else Reason.INFEASIBLE
     refusals = infeasibility.refusals(required)
     fitting = sum(1 for _ in pool.candidates(item, required))
     if fitting:
@@ -116,11 +121,19 @@ def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasi
     return infeasibility, refusals
 
 
-def _could_ever_fit(
-    nodes: Sequence[NodeState], demands: Sequence[Demand], single_node: bool, fraction: str
+def _would_fit(
+    nodes: Sequence[NodeState],
+    demands: Sequence[Demand],
+    single_node: bool,
+    fraction: str,
+    include_unhealthy: bool,
 ) -> bool:
     """Whether all kernels would fit at once if the nodes were empty."""
     if single_node:
-        return any(node.when_empty(True).fits_all(tuple(demands), fraction) for node in nodes)
-    able = {d: [n.rank for n in nodes if n.could_ever_fit(d)][: len(demands)] for d in set(demands)}
+        return any(node.when_empty(include_unhealthy).fits_all(tuple(demands), fraction) for node in nodes)
+
+    def fits(node: NodeState, demand: Demand) -> bool:
+        return node.could_ever_fit(demand) if include_unhealthy else node.fits_when_empty(demand)
+
+    able = {d: [n.rank for n in nodes if fits(n, d)][: len(demands)] for d in set(demands)}
     return match_distinct([able[demand] for demand in demands]) is not None

@@ -61,9 +61,7 @@ class NodePool:
         found = self._requests.get(shape)
         if found is None:
             demand, feasible = self.with_kernels(shape.total), self.feasible_set(shape.constraints)
-            segments = self._index.segments(shape, feasible.schedulable)
-            packed = self._index.pack(demand)
-            found = ResourceRequest(shape, demand, segments, packed, feasible.schedulable_ranks)
+            found = ResourceRequest(shape, demand, self._index.view(shape), feasible)
             self._requests[shape] = found
         return found
 
@@ -75,7 +73,7 @@ class NodePool:
         """The unreserved nodes on which ``demand`` of ``item`` fits, best first."""
         shape = item.shape
         schedulable = self.feasible_set(shape.constraints).schedulable
-        selection = self._round_robin or self._index
+        selection = self._round_robin or self._index.view(shape)
         found: Iterator[NodeState] = selection.candidates(shape, demand, schedulable)
         if item.avoid or item.designated or (self.quantized and shape.fractions):
             found = (node for node in found if accepts_node(item, node, self.quantized))
@@ -90,11 +88,11 @@ class NodePool:
         able = [n for n in nodes if not n.reserved and n.rank in request.ranks and n.fits(request.demand)]
         if len(able) < 2:
             return able[0] if able else None
-        return min(able, key=lambda node: (len(node.families - families), node.score_key))
+        return min(able, key=lambda node: (len(node.families - families), request.view.key(node)))
 
     def best(self, request: ResourceRequest) -> NodeState | None:
         """The choice for a session on the fast path, in a pool with ``fast_path``."""
-        return None if request.packed is None else self._index.best(request.segments, request.packed)
+        return None if request.packed is None else request.view.best(request.segments, request.packed)
 
     def choose(self, item: Pending, demand: Demand) -> NodeState | None:
         """The unreserved node that takes ``demand`` of ``item``. Raises ``SelectorFailed``."""
@@ -132,7 +130,7 @@ class NodePool:
         self.version += 1
         allocations, exact = request.allocate_on(node, self._policy.fraction)
         if exact and request.packed is not None:
-            self._index.subtract(node, request.packed)
+            self._index.subtract(node, request.view, request.packed)
         else:
             self._index.update(node)
         if not node.planned:

@@ -21,19 +21,19 @@ class NodeState(FreeCapacity):
 
     ``rank``: its position among the agents of the group by id. ``planned``: what this pass has allocated, as
     (end in unix microseconds or None, allocations). ``reserved``: it is kept for the session ``reserved_for``
-    and offered to no other without asking its guard. ``score_key``: its position in the ``ScoreIndex``.
+    and offered to no other without asking its guard.
     """
 
     __slots__ = (
         "agent",
         "capacity",
         "capacity_class",
+        "healthy",
         "planned",
         "rank",
         "replica_counts",
         "reserved",
         "reserved_for",
-        "score_key",
     )
 
     def __init__(self, agent: AgentState, rank: int, count_kernels: bool = False) -> None:
@@ -43,14 +43,19 @@ class NodeState(FreeCapacity):
         self._device_families = packed.device_families
         self._free_devices = None
         self.agent, self.rank = agent, rank
-        self.capacity, self.capacity_class = packed.capacity, packed.capacity_class
+        self.capacity, self.healthy, self.capacity_class = (
+            packed.capacity,
+            packed.healthy,
+            packed.capacity_class,
+        )
         self.planned: tuple[tuple[int | None, Allocations], ...] = ()
         self.reserved, self.reserved_for = False, ""
         self.replica_counts: dict[str, int] | None = None
-        self.score_key = 0
         if count_kernels:
             limit = UNLIMITED if agent.max_kernels is None else agent.max_kernels
-            self.capacity = {**self.capacity, KERNELS: limit}
+            self.capacity, self.healthy = (
+                {**amounts, KERNELS: limit} for amounts in (self.capacity, self.healthy)
+            )
             self.capacity_class = capacity_class_of((*self.capacity_class.capacity, (KERNELS, limit)))
             self.writable_free()[KERNELS] = max(0, limit - agent.kernels)
 
@@ -65,6 +70,14 @@ class NodeState(FreeCapacity):
 
     def could_ever_fit(self, demand: Demand) -> bool:
         return first_short_slot(self.capacity, demand) is None
+
+    @property
+    def has_unhealthy_devices(self) -> bool:
+        return self.agent.packed.healthy is not self.agent.packed.capacity
+
+    def fits_when_empty(self, demand: Demand) -> bool:
+        """Whether it would fit if all work had ended, on healthy devices."""
+        return first_short_slot(self.healthy, demand) is None
 
     def supports_fractions(self, fractions: Iterable[tuple[str, int]]) -> bool:
         """Whether its devices can be split into these fractions (family, 1/1000)."""
@@ -88,6 +101,22 @@ class NodeState(FreeCapacity):
         for name, family in families.items():
             empty.writable_free()[name] = packed_capacity(family.free)
         return empty
+
+    def when_emptied(self) -> FreeCapacity:
+        """``when_empty``, but services keep what they have: they do not end by themselves."""
+        empty = self.when_empty()
+        for running in self.agent.running:
+            if running.endless:
+                empty.deduct(running.allocations)
+        return empty
+
+    def can_come_free(self, demands: tuple[Demand, ...], fraction: str) -> bool:
+        """Whether ``demands`` fit at once when all that ends by itself has ended."""
+        if not all(self.fits_when_empty(demand) for demand in demands):
+            return False
+        if len(demands) == 1 and not any(running.endless for running in self.agent.running):
+            return True
+        return self.when_emptied().fits_all(demands, fraction)
 
     def replicas_of(self, endpoint_id: str) -> int:
         """The number of replicas of an endpoint that run here or are planned."""

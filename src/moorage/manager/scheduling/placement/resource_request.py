@@ -10,8 +10,10 @@ from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Allocation
 from moorage.manager.scheduling.core.shape import Shape
 from moorage.manager.scheduling.placement.devices import choose_devices
+from moorage.manager.scheduling.placement.feasible_set import FeasibleSet
 from moorage.manager.scheduling.placement.free_capacity import KERNELS, Allocations
 from moorage.manager.scheduling.placement.node_state import NodeState
+from moorage.manager.scheduling.placement.score_index import ScoreView
 
 Amount = tuple[str, int]  # slot and amount
 # Skips NamedTuple.__new__, a Python function: thousands of allocations are created in one pass.
@@ -19,8 +21,8 @@ _new = tuple.__new__
 
 
 class ResourceRequest:
-    """``segments`` and ``packed``: see ``ScoreIndex``; ``packed`` is None if no agent has a slot that it
-    requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
+    """``segments`` and ``packed``: of ``view``, see ``ScoreView``; ``packed`` is None if no agent has a slot
+    that it requests. ``ranks``: the schedulable nodes that satisfy its constraints."""
 
     __slots__ = (
         "_devices",
@@ -31,17 +33,12 @@ class ResourceRequest:
         "packed",
         "ranks",
         "segments",
+        "view",
     )
 
-    def __init__(
-        self,
-        shape: Shape,
-        demand: Demand,
-        segments: list[list[int]],
-        packed: int | None,
-        ranks: frozenset[int],
-    ) -> None:
-        self.demand, self.segments, self.packed, self.ranks = demand, segments, packed, ranks
+    def __init__(self, shape: Shape, demand: Demand, view: ScoreView, feasible: FeasibleSet) -> None:
+        self.demand, self.view, self.packed = demand, view, view.pack(demand)
+        self.segments, self.ranks = view.segments(shape, feasible.schedulable), feasible.schedulable_ranks
         parts = _split(demand, shape.families)
         self._devices, self._scalars, self._scalar_allocations, self._whole = parts
 

@@ -1,24 +1,28 @@
 """Score index: nodes sorted by score while allocations change what they have free (concentrated, dispersed).
 
-A node's score key is one integer. From the high bits to the low ones it holds what is free of each slot,
-scarce slots first, and the node's rank as the tie breaker. Each slot is a digit of ``DIGIT_BITS`` bits, whose
-highest bit is zero in every key. So keys order nodes as tuples of amounts would, and one subtraction computes
-all digits of a difference:
+What a request asks for is weighed, so there is a view of the nodes for each set of requested slots. In a
+view, a node's score key is one integer. From the high bits to the low ones it holds what is free of each
+slot, and the node's rank as the tie breaker: unrequested devices, slots that the group lists
+(``slot_priority``), requested slots, then the rest, scarce ones first in each. Each slot is a digit of
+``DIGIT_BITS`` bits, whose highest bit is zero in every key. So keys order nodes as tuples of amounts would,
+and one subtraction computes all digits of a difference:
 
 * Fit. Set the zero bit of every digit (the guard bits), then subtract the request: a digit that is too small
   borrows from its guard bit, so the request fits exactly if all guard bits survive.
 * Skip. A node that fits has a key at least as large as the packed request, so bisection finds the first
   candidate of a sorted list.
-* Update. Allocating scalar slots and whole devices subtracts the packed request from the key.
+* Update. Allocating scalar slots and whole devices subtracts the packed request from the key. Other views
+  only note the node, and sort it anew when they are searched next.
 
 ``dispersed`` stores complements (``MAX_AMOUNT`` minus what is free), so that the node with the most free
-capacity comes first. ``tests/model/test_score_index.py`` holds the index to ``min()`` over a plain key.
+capacity comes first, except of unrequested devices. ``tests/model/test_score_index.py`` holds the index to
+``min()`` over a plain key.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from moorage.manager.scheduling.core.demand import MAX_AMOUNT, Demand, slot_sort_key
@@ -36,37 +40,97 @@ class ScoreIndex:
     """``concentrated`` prefers the node with the least free capacity on which the request fits, ``dispersed``
     the one with the most.
 
-    Both prefer nodes with fewer device families that were not requested, so that work without GPUs stays off
-    GPU nodes: a shape searches one segment for each number of unrequested families. Ties go to the smaller
-    agent id. Reserved nodes are in no segment.
+    Both prefer nodes with fewer device families that were not requested, and among those with as many, nodes
+    with fewer free devices of them, so that work without GPUs does not take the CPUs that GPUs need. Ties go
+    to the smaller agent id. Reserved nodes are in no view.
     """
 
     def __init__(self, nodes: list[NodeState], dispersed: bool, slot_priority: tuple[str, ...] = ()) -> None:
         self._nodes, self._dispersed = nodes, dispersed
         slots = set[str]().union(*[node.free for node in nodes]) - {KERNELS}
-        priority = {name: index for index, name in enumerate(slot_priority)}
+        self._families = frozenset[str]().union(*[node.families for node in nodes])
+        self._priority = {name: index for index, name in enumerate(slot_priority)}
+        self._slots = tuple(sorted(slots, key=slot_sort_key))
+        self._views: dict[frozenset[str], ScoreView] = {}
+        self._removed: set[int] = set()
 
-        def sort_key(slot: str) -> tuple[int, tuple[int, str]]:
-            lowest = len(priority)
-            listed = min(priority.get(slot, lowest), priority.get(slot.partition(".")[0], lowest))
-            return listed, slot_sort_key(slot)
+    def view(self, shape: Shape) -> ScoreView:
+        """The view for the slots that ``shape`` requests."""
+        requested = frozenset(shape.amounts)
+        found = self._views.get(requested)
+        if found is None:
+            ordered = sorted(self._slots, key=lambda slot: (self._listed(slot), slot not in requested))
+            unrequested = [slot for slot in ordered if slot in self._families - requested]
+            order = (*unrequested, *(slot for slot in ordered if slot not in unrequested))
+            found = ScoreView(self._nodes, order, len(unrequested), self._dispersed, self._removed)
+            self._views[requested] = found
+        return found
 
-        self._slots = tuple(sorted(slots, key=sort_key))
+    def _listed(self, slot: str) -> int:
+        """The position of a slot or its family in the ``slot_priority`` of the group."""
+        lowest, priority = len(self._priority), self._priority
+        return min(priority.get(slot, lowest), priority.get(slot.partition(".")[0], lowest))
+
+    def update(self, node: NodeState) -> None:
+        """Sort ``node`` anew: what it has free has changed."""
+        for view in self._views.values():
+            view.outdated.add(node.rank)
+
+    def subtract(self, node: NodeState, view: ScoreView, packed: int) -> None:
+        """``update`` for an allocation that changed the key in ``view`` by exactly ``packed``."""
+        for other in self._views.values():
+            if other is not view:
+                other.outdated.add(node.rank)
+        view.subtract(node.rank, packed)
+
+    def remove(self, node: NodeState) -> None:
+        """Offer ``node`` to nobody until ``restore``."""
+        for view in self._views.values():
+            view.remove(node.rank)
+        self._removed.add(node.rank)
+
+    def restore(self, node: NodeState) -> None:
+        self._removed.discard(node.rank)
+        for view in self._views.values():
+            view.restore(node.rank)
+
+
+class ScoreView:
+    """The nodes in the order of their scores for requests of certain slots. ``outdated``: the ranks of those
+    that have changed since the last search."""
+
+    def __init__(
+        self,
+        nodes: list[NodeState],
+        slots: tuple[str, ...],
+        unrequested: int,
+        dispersed: bool,
+        removed: Iterable[int],
+    ) -> None:
+        """``unrequested``: this many of ``slots`` are unrequested devices."""
+        self._nodes, self._slots, self._dispersed = nodes, slots, dispersed
         self._rank_bits = len(nodes).bit_length()
         self._rank_mask = (1 << self._rank_bits) - 1
-        digits = range(len(self._slots))
+        digits = range(len(slots))
         self._all_max = sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in digits) << self._rank_bits
         self._guard_bits = sum(MAX_AMOUNT + 1 << DIGIT_BITS * digit for digit in digits) << self._rank_bits
+        # All bits of MAX_AMOUNT are ones, so XOR computes the complement of each of these digits.
+        flipped = range(len(slots) - unrequested) if dispersed else range(0)
+        self._flipped = sum(MAX_AMOUNT << DIGIT_BITS * digit for digit in flipped) << self._rank_bits
+        self.outdated: set[int] = set()
         self._by_shape: dict[tuple[frozenset[str], NodeConstraints], list[Segment]] = {}
         self._by_families: dict[NodeConstraints, dict[frozenset[str], list[int]]] = {}
         # Segments by the ranks of their nodes: shapes with the same nodes share a segment.
         self._segments: dict[tuple[int, ...], Segment] = {}
         # By rank: the segments that contain the node, and for a removed node, those that would.
         self._containing: list[tuple[Segment, ...]] = [()] * len(nodes)
-        self._removed: dict[int, tuple[Segment, ...]] = {}
+        self._removed: dict[int, tuple[Segment, ...]] = dict.fromkeys(removed, ())
         self._packed: dict[Demand, int | None] = {}
-        for node in nodes:
-            node.score_key = self._key(node)
+        self._keys = [self._key(node) for node in nodes]
+
+    def key(self, node: NodeState) -> ScoreKey:
+        """What ``node`` is sorted by."""
+        return self._key(node) if node.rank in self.outdated else self._keys[node.rank]
 
     def segments(self, shape: Shape, schedulable: list[NodeState]) -> list[Segment]:
         """The segments to search for ``shape``, best first. ``schedulable``: the nodes that satisfy its
@@ -96,6 +160,8 @@ class ScoreIndex:
 
     def best(self, segments: list[Segment], packed: int) -> NodeState | None:
         """The first of ``candidates``, for pools without kernel limits."""
+        if self.outdated:
+            self._sort_outdated()
         guard_bits = self._guard_bits
         if self._dispersed:
             largest = self._all_max - packed | self._rank_mask
@@ -115,6 +181,8 @@ class ScoreIndex:
         packed, guard_bits, mask = self.pack(demand), self._guard_bits, self._rank_mask
         if packed is None:
             return
+        if self.outdated:
+            self._sort_outdated()
         kernels = demand[-1][1] if demand and demand[-1][0] == KERNELS else 0
         # Complements: a node fits if each digit of its key is at most that of this number.
         largest = self._all_max - packed | mask
@@ -129,33 +197,35 @@ class ScoreIndex:
                     if not kernels or node.free[KERNELS] >= kernels:
                         yield node
 
-    def update(self, node: NodeState) -> None:
-        """Sort ``node`` anew: what it has free has changed."""
-        self._move(node, self._key(node))
+    def subtract(self, rank: int, packed: int) -> None:
+        """An allocation changed the key of this node by exactly ``packed``."""
+        if rank not in self.outdated:
+            old = self._keys[rank]
+            self._move(rank, old + packed if self._dispersed else old - packed)
 
-    def subtract(self, node: NodeState, packed: int) -> None:
-        """``update`` for an allocation that changed the key by exactly ``packed``."""
-        self._move(node, node.score_key + packed if self._dispersed else node.score_key - packed)
+    def _sort_outdated(self) -> None:
+        for rank in self.outdated:
+            self._move(rank, self._key(self._nodes[rank]))
+        self.outdated.clear()
 
-    def _move(self, node: NodeState, new: ScoreKey) -> None:
-        old = node.score_key
+    def _move(self, rank: int, new: ScoreKey) -> None:
+        old = self._keys[rank]
         if new != old:
-            node.score_key = new
-            for segment in self._containing[node.rank]:
+            self._keys[rank] = new
+            for segment in self._containing[rank]:
                 index = bisect_left(segment, old)
                 del segment[index]
                 insort(segment, new)
 
-    def remove(self, node: NodeState) -> None:
-        """Offer ``node`` to nobody until ``restore``."""
-        for segment in self._containing[node.rank]:
-            del segment[bisect_left(segment, node.score_key)]
-        self._removed[node.rank], self._containing[node.rank] = self._containing[node.rank], ()
+    def remove(self, rank: int) -> None:
+        for segment in self._containing[rank]:
+            del segment[bisect_left(segment, self._keys[rank])]
+        self._removed[rank], self._containing[rank] = self._containing[rank], ()
 
-    def restore(self, node: NodeState) -> None:
-        for segment in self._removed[node.rank]:
-            insort(segment, node.score_key)
-        self._containing[node.rank] = self._removed.pop(node.rank)
+    def restore(self, rank: int) -> None:
+        for segment in self._removed[rank]:
+            insort(segment, self._keys[rank])
+        self._containing[rank] = self._removed.pop(rank)
 
     def pack(self, demand: Demand) -> int | None:
         """``demand`` in the digits of a key; None if no node has a slot that it requests."""
@@ -178,8 +248,7 @@ class ScoreIndex:
                 key = key << DIGIT_BITS | free.get(slot, 0)
             if node.free_shared:
                 cache[self._slots] = key
-        # All bits of MAX_AMOUNT are ones, so XOR computes the complement of each digit.
-        return (key << self._rank_bits ^ (self._all_max if self._dispersed else 0)) | node.rank
+        return (key << self._rank_bits ^ self._flipped) | node.rank
 
     def _segment(self, ranks: tuple[int, ...]) -> Segment:
         segment = self._segments.get(ranks)
@@ -195,7 +264,7 @@ class ScoreIndex:
                 if self._containing[rank] is not before:
                     before, after = self._containing[rank], (*self._containing[rank], segment)
                 self._containing[rank] = after
-                segment.append(self._nodes[rank].score_key)
+                segment.append(self._keys[rank])
             segment.sort()
         return segment
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFitIndex
-from moorage.manager.scheduling.backfill.reservation import reserve
+from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
+from moorage.manager.scheduling.backfill.reservation import MAX_HOLDING, Reserver, reserve_overdue
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.demand import Demand
@@ -25,16 +25,18 @@ from moorage.manager.scheduling.core.results import (
     Victim,
 )
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
-from moorage.manager.scheduling.placement.feasible_set import accepts_node, diagnose
+from moorage.manager.scheduling.placement.feasible_set import diagnose
 from moorage.manager.scheduling.placement.gang import Assignment, diagnose_gang, place_gang
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import SelectorFailed
 from moorage.manager.scheduling.planning.preemption import Preempter
 from moorage.manager.scheduling.planning.refusal_cache import CachedRefusal, RefusalCache
+from moorage.manager.scheduling.planning.reserved_nodes import ReservedNodes
 
 # Skips NamedTuple.__new__, a Python function: one place is created per placed session.
 _new = tuple.__new__
 # Refusals that hold for all sessions of the same shape until the end of the pass.
+_ANY_AGENT: frozenset[AgentId] = frozenset()
 _SHARED_REASONS = frozenset({Reason.INSUFFICIENT_RESOURCES, Reason.NO_ELIGIBLE_AGENT, Reason.INFEASIBLE})
 
 
@@ -54,38 +56,36 @@ class SchedulingPass:
         pool: NodePool,
         quotas: Quotas,
         refusals: RefusalCache,
-        earliest_fits: EarliestFitIndex | None = None,
+        earliest_fits: EarliestFits | None = None,
     ) -> None:
         self.policy, self.now, self.pool, self.quotas = policy, now, pool, quotas
         self.refusals, self._earliest_fits = refusals, earliest_fits
-        self.guards: list[ReservationGuard] = []
+        self.reserved = ReservedNodes(pool, policy)
         self.places: list[Place] = []
         self.holds = Holds()
-        self.reservations: list[Reservation] = []
         self.victims: list[Victim] = []
         self._blocker: SessionId | None = None  # the session that ended the pass
-        self._head: Pending | None = None  # the first session that capacity refused
-        self._placed_before_head = 0
-        # fifo with skip tries the head after sessions behind it: then queue keys decide who overtook it.
-        self._placed_keys: list[tuple[int, int, str]] | None = None
-        if policy.strategy == "fifo" and policy.hol == "skip":
-            self._placed_keys = []
+        # Of the sessions that wait for room, can be helped and are not overdue: the first by queue key.
+        self._head: Pending | None = None
+        self._placed_keys: list[tuple[int, int, str]] = []
+        self._any_blocked = False
+        self._holding = 0  # overdue sessions with a reservation
+        self._can_be_helped: dict[object, bool] = {}
         self._cursors_before = dict(pool.cursors)
         self._has_reservation = False
-        self._guards_of: dict[int, list[ReservationGuard]] = {}  # by the rank of their node
-        self._reservation_version = 0
         self._preempter: Preempter | None = None
         if policy.preemption is not None:
             self._preempter = Preempter(pool, policy, policy.preemption, now)
         self._hold_of_class: dict[OwnedShape | None, HoldDetails] = {}
         self._hold_of_shape: dict[Shape, HoldDetails] = {}  # for sessions within their quotas
+        self._hold_of_overdue: dict[Shape, HoldDetails] = {}  # the same, for overdue ones
         # The classes to drop from ``_hold_of_class`` when a quota is charged. ``_unindexed`` are not in it
         # yet: a pass that places nothing never needs it.
         self._classes_of_quota: dict[QuotaBalance, list[OwnedShape]] = {}
         self._unindexed: list[OwnedShape] = []
         self._no_predicates = policy.session_types is None and not policy.exclusive
-        # With backfill only the first refused session gets a reservation. With preemption each session may
-        # find victims of its own, so its refusal says nothing of the next one.
+        # With backfill only the first refused session and overdue ones get reservations. With preemption each
+        # session may find victims of its own, so its refusal says nothing of the next one.
         self._shares_refusals = policy.hol == "backfill" and self._preempter is None and self._no_predicates
         self._fast_path = pool.fast_path and self._no_predicates
         self._has_quotas = bool(quotas)
@@ -119,9 +119,8 @@ class SchedulingPass:
             if self._no_predicates and item.unconstrained:
                 self._share_hold(item.owned_shape, over)
             return False
-        if item.unconstrained and (known := self._hold_of_shape.get(item.shape)) is not None:
+        if item.unconstrained and (known := self._known_hold(item)) is not None:
             self.holds.add(item.session_id, known)
-            self._share_hold(item.owned_shape, known)
             return False
         tried = self._try_fast(item) if self._fast_path and item.fast_path else self._try(item)
         if isinstance(tried, Place):
@@ -129,12 +128,29 @@ class SchedulingPass:
             return True
         self.holds.add(item.session_id, tried)
         reason, _, _, is_capacity, _, _ = tried
-        if is_capacity:
-            self._blocked(item)
+        overdue = (is_capacity or reason is Reason.RESERVED) and is_overdue(item, self.policy, self.now)
+        if is_capacity or overdue:
+            self._blocked(item, overdue)
         if self._shares_refusals and item.unconstrained and reason in _SHARED_REASONS:
-            self._hold_of_shape[item.shape] = tried
-            self._share_hold(item.owned_shape, tried)
+            self._share(item, tried, overdue)
         return False
+
+    def _known_hold(self, item: Pending) -> HoldDetails | None:
+        """The hold of another session of the same shape."""
+        known = self._hold_of_shape.get(item.shape)
+        if known is not None:
+            self._share_hold(item.owned_shape, known)
+        elif self._hold_of_overdue and is_overdue(item, self.policy, self.now):
+            known = self._hold_of_overdue.get(item.shape)
+        return known
+
+    def _share(self, item: Pending, details: HoldDetails, overdue: bool) -> None:
+        if not overdue:
+            self._hold_of_shape[item.shape] = details
+            self._share_hold(item.owned_shape, details)
+        elif not self.may_hold or not self._is_helpable(item):
+            # Not for the others of its class: the first one that is not overdue may be the head.
+            self._hold_of_overdue[item.shape] = details
 
     def _share_hold(self, owned_shape: OwnedShape, details: HoldDetails) -> None:
         self._hold_of_class[owned_shape] = details
@@ -160,7 +176,7 @@ class SchedulingPass:
         pool = self.pool
         request = pool.request(item.shape)
         known = self.refusals.find(item, request.demand)
-        if known is not None and known.unchecked <= self._guards_of.keys():
+        if known is not None and known.unchecked <= self.reserved.guards_of.keys():
             return self._try_reserved(item, known)
         changed = self.refusals.nodes_to_try(item.shape)
         node = (
@@ -191,9 +207,7 @@ class SchedulingPass:
     def _assign(self, item: Pending, assignment: Assignment) -> Place:
         ends_at = self._ends_at(item)
         for node, allocations in assignment:
-            for guard in self._guards_of.get(node.rank, ()):
-                guard.charge(allocations, ends_at)
-                self._reservation_version += 1
+            self.reserved.charge(node, allocations, ends_at)
             self.pool.assign(node, allocations, ends_at)
             self.pool.record_choice(item, node)
         return _place(item, assignment)
@@ -203,7 +217,7 @@ class SchedulingPass:
         shape, pool = item.shape, self.pool
         demand = pool.with_kernels(shape.total)
         known = self.refusals.find(item, demand)
-        if known is None or not known.unchecked <= self._guards_of.keys():
+        if known is None or not known.unchecked <= self.reserved.guards_of.keys():
             changed = self.refusals.nodes_to_try(shape)
             if changed is None:
                 node = pool.choose(item, demand)
@@ -225,7 +239,7 @@ class SchedulingPass:
         if known is None:
             infeasibility = diagnose(feasible, item, shape, demand, pool.quantized, pool.version)
             known = self.refusals.add(item, demand, infeasibility)
-        reserved = self._guards_of.keys() & feasible.schedulable_ranks
+        reserved = self.reserved.guards_of.keys() & feasible.schedulable_ranks
         known.unchecked = frozenset(rank for rank in reserved if pool.nodes[rank].fits(demand))
         return known
 
@@ -233,48 +247,14 @@ class SchedulingPass:
         assignment = place_gang(self.pool, item, self.policy.fraction)
         if assignment is not None:
             return assignment
-        refusal = CachedRefusal(*diagnose_gang(self.pool, item, self.policy.fraction))
-        if item.shape.mode == "single-node":
-            return self._on_reserved_nodes(item, refusal)
-        return refusal.details
+        return self._on_reserved_nodes(
+            item, CachedRefusal(*diagnose_gang(self.pool, item, self.policy.fraction))
+        )
 
     def _on_reserved_nodes(self, item: Pending, refusal: CachedRefusal) -> Assignment | HoldDetails:
-        """On a node that is reserved for another session, if that session is not delayed."""
         if refusal.pass_number != self.refusals.pass_number:
             refusal.begin_pass(self.refusals.pass_number)
-        if refusal.guards_without_fit == len(self.guards):
-            return refusal.details
-        ends_at = self._ends_at(item)
-        in_time = tuple([guard.ends_in_time(ends_at) for guard in self.guards])
-        version, blocked_by = refusal.denied.get(in_time, (-1, None))
-        if version != self._reservation_version:
-            found = self._ask_guards(item, ends_at)
-            if isinstance(found, list):
-                return found
-            blocked_by = found
-            if blocked_by is None:
-                refusal.guards_without_fit = len(self.guards)
-                return refusal.details
-            refusal.denied[in_time] = self._reservation_version, blocked_by
-        return Reason.RESERVED, refusal.refusals, True, False, blocked_by, ()
-
-    def _ask_guards(self, item: Pending, ends_at: int | None) -> Assignment | SessionId | None:
-        """An assignment, or the session that would be delayed, or None if it fits on no reserved node."""
-        demands = [self.pool.with_kernels(demand) for demand in item.shape.demands]
-        ranks = self.pool.feasible_set(item.shape.constraints).schedulable_ranks
-        blocked_by: SessionId | None = None
-        for rank, guards in sorted(self._guards_of.items()):
-            node = self.pool.nodes[rank]
-            if rank not in ranks or not accepts_node(item, node, self.pool.quantized):
-                continue
-            selected = node.select_all(demands, self.policy.fraction)
-            if selected is None:
-                continue
-            everything = tuple([allocation for allocations in selected for allocation in allocations])
-            if all(guard.admits(everything, ends_at, len(selected)) for guard in guards):
-                return [(node, allocations) for allocations in selected]
-            blocked_by = blocked_by or guards[0].session_id
-        return blocked_by
+        return self.reserved.admit(item, refusal, self._ends_at(item))
 
     def _ends_at(self, item: Pending) -> int | None:
         return None if item.time_limit is None else self.now + item.time_limit
@@ -283,60 +263,71 @@ class SchedulingPass:
         self.places.append(place)
         if self._has_quotas:
             self._charge(item)
-        if self._placed_keys is not None:
-            self._placed_keys.append(item.queue_key)
+        self._placed_keys.append(item.queue_key)
 
-    def _blocked(self, item: Pending) -> None:
-        """Capacity refused it: it may end the pass, preempt others, or get a reservation."""
-        policy, first = self.policy, self._head is None
-        if first:
-            self._head, self._placed_before_head = item, len(self.places)
-        elif (
-            self._head is not None and self._placed_keys is not None and item.queue_key < self._head.queue_key
-        ):
+    def _blocked(self, item: Pending, overdue: bool) -> None:
+        """It wants room: it may end the pass, preempt others, or get a reservation."""
+        policy, found = self.policy, None
+        if self._preempter is not None and (found := self._preempter.search(item)) is not None:
+            self._keep(found[0], found[1])
+            self.victims += found[2]
+        elif not self._is_helpable(item):
+            return  # it blocks nobody, and its right to a reservation passes to the next one
+        first, self._any_blocked = not self._any_blocked, True
+        if not overdue and (self._head is None or item.queue_key < self._head.queue_key):
             self._head = item
         if policy.head_blocks:
             self._blocker = item.session_id
             self._hold_of_class.clear()
             self._hold_of_shape.clear()
-        if self._preempter is not None:
-            found = self._preempter.search(item)
-            if found is not None:
-                self._keep(found[0], found[1])
-                self.victims += found[2]
-                self._has_reservation = self._has_reservation or first
-        if self._has_reservation or policy.hol == "strict":
+        if found is not None:
+            self._has_reservation = self._has_reservation or first
+        elif policy.hol == "strict":
             return
-        overdue = is_overdue(item, policy, self.now)
-        if (policy.hol == "backfill" and first) or (policy.hol == "skip" and overdue):
-            reserved = reserve(self.pool, item, policy, self.now, overdue, self._earliest_fits)
-            if reserved is not None:
+        elif overdue and self.may_hold:
+            self._holding += 1
+            for reserved in reserve_overdue(self._reserver(item), item, policy, self.now):
                 self._keep(*reserved)
                 self._has_reservation = True
+        elif first and policy.hol == "backfill":
+            reserved_at_end = self._reserver(item).at_known_ends()
+            if reserved_at_end is not None:
+                self._keep(*reserved_at_end)
+                self._has_reservation = True
+
+    def _reserver(self, item: Pending) -> Reserver:
+        pool, now, guards_of = self.pool, self.now, self.reserved.guards_of
+        return Reserver(pool, item, self.policy, now, guards_of, self._earliest_fits)
+
+    def _is_helpable(self, item: Pending) -> bool:
+        """Whether it could start if all that ends by itself had ended."""
+        name = (item.shape, item.designated, item.avoid)
+        found = self._can_be_helped.get(name)
+        if found is None:
+            found = self._can_be_helped[name] = self._reserver(item).can_be_helped()
+        return found
 
     def _keep(self, reservation: Reservation, guards: list[ReservationGuard]) -> None:
-        self.reservations.append(reservation)
-        for guard in guards:
-            node = guard.node
-            if not node.reserved:
-                self.pool.reserve(node, reservation.session_id)
-            self.guards.append(guard)
-            self._guards_of.setdefault(node.rank, []).append(guard)
-        self._reservation_version += 1
+        self.reserved.add(reservation, guards)
         self._hold_of_class.clear()
         self._hold_of_shape.clear()
+        self._hold_of_overdue.clear()
         self._classes_of_quota.clear()
         self._unindexed.clear()
 
     @property
-    def has_head(self) -> bool:
-        """Whether capacity has refused a session."""
-        return self._head is not None
+    def may_hold(self) -> bool:
+        """Whether one more overdue session may get a reservation."""
+        return self._holding < MAX_HOLDING
+
+    def blocks_nobody(self, shape: Shape) -> bool:
+        """Whether unconstrained sessions of this shape have turned out not to be helpable."""
+        return self._can_be_helped.get((shape, _ANY_AGENT, _ANY_AGENT)) is False
 
     @property
-    def reservation_version(self) -> int:
-        """Grows with every change of the reservations and of what their guards admitted."""
-        return self._reservation_version
+    def has_head(self) -> bool:
+        """Whether a session that is not overdue waits for room and can be helped."""
+        return self._head is not None
 
     def plan(self) -> Plan:
         cursors = {
@@ -347,7 +338,7 @@ class SchedulingPass:
         return Plan(
             tuple(self.places),
             self.holds,
-            tuple(self.reservations),
+            tuple(self.reserved.reservations),
             tuple(self.victims),
             cursors,
             self._bypasses(),
@@ -358,10 +349,7 @@ class SchedulingPass:
         head = self._head
         if head is None:
             return {}
-        if self._placed_keys is not None:
-            overtaken = sum(key > head.queue_key for key in self._placed_keys)
-        else:
-            overtaken = len(self.places) - self._placed_before_head
+        overtaken = sum(key > head.queue_key for key in self._placed_keys)
         return {head.session_id: head.bypassed + overtaken} if overtaken else {}
 
 

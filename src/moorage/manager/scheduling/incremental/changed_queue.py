@@ -1,0 +1,149 @@
+"""Changed queue: which sessions one incremental pass examines, in order, without those that need no look."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from moorage.common.model.reasons import Reason
+from moorage.manager.scheduling.core.model import Pending
+from moorage.manager.scheduling.core.order import OVERDUE
+from moorage.manager.scheduling.core.shape import Shape
+from moorage.manager.scheduling.incremental.pending_index import (
+    OwnerQueue,
+    PendingIndex,
+    QueueKey,
+    ShapeCursor,
+    ShapeQueue,
+)
+from moorage.manager.scheduling.placement.node_pool import NodePool
+from moorage.manager.scheduling.planning.refusal_cache import RefusalCache
+from moorage.manager.scheduling.planning.scheduling_pass import SchedulingPass
+
+_Entry = tuple[QueueKey, ShapeQueue]
+# Sorts after the keys of all overdue sessions, and before all others.
+_NOT_OVERDUE = (OVERDUE + 1,)
+
+
+class ChangedQueue:
+    """The queue of one pass: skips sessions that would get the hold of the one before them.
+
+    Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be placed.
+    ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue sessions have
+    reservations and the pass has a head: the first refused session that is not overdue.
+    """
+
+    def __init__(
+        self, index: PendingIndex, opened: Collection[Shape], pool: NodePool, refusals: RefusalCache
+    ) -> None:
+        self._index, self._opened, self._pool, self._refusals = index, opened, pool, refusals
+        self._live = set(opened)  # the opened shapes that may still be placed
+        queues = [queue for shape in opened for queue in index.queues_of[shape]]
+        self._open_heap: list[_Entry] = [(queue.head, queue) for queue in queues if queue.head is not None]
+        heapify(self._open_heap)
+        self._blocked_heap: list[_Entry] = []
+        self._cursors: dict[ShapeQueue, ShapeCursor] = {}
+        self._next_head = 0  # position in the index's heads, for ``_find_blocked``
+        self._was_placed = False
+        self.scheduling_pass: SchedulingPass | None = None
+        # Owner queues over quota, from the first session on that was refused for it.
+        self.over_quota: list[tuple[OwnerQueue, list[Pending]]] = []
+
+    def placed(self, item: Pending) -> None:
+        self._was_placed = True
+
+    def __iter__(self) -> Iterator[Pending]:
+        scheduling_pass = self.scheduling_pass
+        assert scheduling_pass is not None
+        denied: list[ShapeCursor] = []  # those that guards refused: a changed reservation may admit others
+        while True:
+            blocked = self._find_blocked(scheduling_pass)
+            if not blocked and not self._is_wanted(scheduling_pass):
+                return
+            blocked_first = blocked and (not self._open_heap or blocked[0] < self._open_heap[0])
+            heap = self._blocked_heap if blocked_first else self._open_heap
+            key, queue = heappop(heap)
+            if heap is self._open_heap and queue.shape not in self._live:
+                refusal = self._refusals.get(queue.shape)
+                if refusal is None or refusal.is_capacity:
+                    if not scheduling_pass.blocks_nobody(queue.shape):
+                        heappush(self._blocked_heap, (key, queue))
+                    continue
+            cursor = self._cursors.get(queue)
+            if cursor is None:
+                cursor = self._cursors[queue] = ShapeCursor(queue)
+            version, self._was_placed = scheduling_pass.reserved.version, False
+            yield cursor.item
+            if self._was_placed:
+                cursor.advance()
+                self._push(heap, cursor)
+                self._close_shapes()
+            elif self._after_hold(scheduling_pass, cursor, heap):
+                denied.append(cursor)
+            if scheduling_pass.reserved.version != version:
+                for cursor in denied:
+                    cursor.skip_to(key)
+                    self._push(self._open_heap, cursor)
+                denied = []
+
+    def _after_hold(self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
+        """Move on from a session that was not placed. Returns whether guards refused it."""
+        reason, *_, unmet = scheduling_pass.holds.details[-1]
+        if unmet:
+            self.over_quota.append(cursor.drop_owner())
+            self._push(heap, cursor)
+            return False
+        cursor.owner.last_hold = None
+        cursor.advance()
+        queue = cursor.queue
+        refusal = self._refusals.get(queue.shape)
+        if refusal is not None and not refusal.unchecked:
+            self._live.discard(queue.shape)
+            # The next overdue session of a refused shape may get a reservation too.
+            if queue.overdue and refusal.is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
+                self._push(self._blocked_heap, cursor)
+        return reason is Reason.RESERVED
+
+    def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
+        if cursor:
+            heappush(heap, (cursor.key, cursor.queue))
+
+    def _find_blocked(self, scheduling_pass: SchedulingPass) -> Sequence[_Entry]:
+        """The heap of the shapes that capacity refused, with the first session that the pass needs to see: an
+        overdue one that may get a reservation, or the one that becomes the head. Empty if it needs none."""
+        heads, heap = self._index.heads, self._blocked_heap
+        if not scheduling_pass.may_hold:
+            self._next_head = max(self._next_head, bisect_left(heads, (_NOT_OVERDUE,)))
+            while heap and heap[0][1].overdue:
+                heappop(heap)
+        while self._next_head < len(heads) and not (heap and heap[0][0] < heads[self._next_head][0]):
+            key, queue = heads[self._next_head]
+            if scheduling_pass.has_head and not queue.overdue:
+                break
+            self._next_head += 1
+            if queue.shape not in self._opened and not scheduling_pass.blocks_nobody(queue.shape):
+                refusal = self._refusals.get(queue.shape)
+                if refusal is not None and refusal.is_capacity:
+                    heappush(heap, (key, queue))
+        return () if scheduling_pass.has_head and heap and not heap[0][1].overdue else heap
+
+    def _is_wanted(self, scheduling_pass: SchedulingPass) -> bool:
+        """Whether the pass needs to see more of ``_open_heap``."""
+        if not self._open_heap:
+            return False
+        may_hold = scheduling_pass.may_hold and self._open_heap[0][1].overdue
+        return bool(self._live) or may_hold or not scheduling_pass.has_head
+
+    def _close_shapes(self) -> None:
+        """Refuse shapes again for which the changed nodes have no capacity left."""
+        for shape in list(self._live):
+            changed = self._refusals.nodes_to_try(shape)
+            if changed is not None:
+                demand = self._pool.request(shape).demand
+                for node in changed:
+                    if node.fits(demand):
+                        break
+                else:
+                    self._refusals.restore(shape)
+                    self._live.discard(shape)

@@ -1,0 +1,261 @@
+"""Worlds in virtual time in which a session waits for room among services, far ends, ill devices, draining
+agents, sessions ahead of it and a stream of later ones; and the bound of its wait, by plain arithmetic.
+
+Ticks are microseconds of the planner. A world is planned once in each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, permutations
+
+from hypothesis import strategies as st
+from planner_snapshots import Amounts, add, can_be_helped, fit, free_amounts
+
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
+from moorage.manager.scheduling.core.order import is_overdue
+
+LONGEST, FAR = 4, 60
+_PROCESS = frozenset({"process"}), frozenset({"custom"})
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a session does once it has started. ``runs``: ticks; None for a service. ``limit``: its time
+    limit, which is never exceeded; None: none."""
+
+    gpus: int
+    runs: int | None
+    limit: int | None = None
+    priority: int = 10
+    user: str = "ann"
+    kernels: int = 1
+    mode: str = "multi-node"
+    designated: frozenset[AgentId] = frozenset()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``load``: the work that already uses the first GPUs, one each."""
+
+    gpus: int
+    load: tuple[Work, ...] = ()
+    ill: int = 0  # the last GPUs
+    draining: bool = False
+
+
+@dataclass
+class World:
+    machines: Sequence[Machine]
+    policy: Policy
+    now: int = 0
+    pending: dict[SessionId, Pending] = field(default_factory=dict)
+    works: dict[SessionId, Work] = field(default_factory=dict)
+    live: list[tuple[AgentId, Running, int | None]] = field(default_factory=list)  # with the true end
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+        for number, machine in enumerate(self.machines):
+            for gpu, work in enumerate(machine.load):
+                taken = (Allocation("cuda.device", DeviceId(f"g{gpu}"), 1000),)
+                self._start(AgentId(f"a{number}"), SessionId(f"r-{number}-{gpu}"), work, taken)
+
+    def submit(self, work: Work, name: str = "") -> SessionId:
+        session_id = SessionId(name or f"s{next(self._numbers):04}")
+        slots = {"cuda.device": work.gpus}
+        others = [KernelId(f"{session_id}-{number}") for number in range(1, work.kernels)]
+        self.pending[session_id] = Pending(
+            session_id,
+            KernelId(session_id),
+            1,
+            work.priority,
+            self.now + 1,
+            0,
+            *("process", "custom"),
+            slots=slots,
+            user=work.user,
+            sub_kernels=tuple(KernelRequest(kernel_id, slots) for kernel_id in others),
+            mode=work.mode,  # type: ignore[arg-type]
+            designated=work.designated,
+            time_limit=work.limit,
+            endpoint_id=EndpointId("e") if work.runs is None else None,
+        )
+        self.works[session_id] = work
+        return session_id
+
+    def _start(
+        self,
+        agent_id: AgentId,
+        session_id: SessionId,
+        work: Work,
+        taken: tuple[Allocation, ...],
+        kernel: str = "",
+    ) -> None:
+        ends = None if work.limit is None else self.now + work.limit
+        endpoint_id = EndpointId("e") if work.runs is None else None
+        running = Running(
+            session_id, KernelId(kernel or session_id), taken, ends, self.now, work.priority, work.user,
+            endpoint_id=endpoint_id,
+        )  # fmt: skip
+        self.live.append((agent_id, running, None if work.runs is None else self.now + work.runs))
+
+    def snapshot(self) -> Snapshot:
+        agents = []
+        for number, machine in enumerate(self.machines):
+            name = AgentId(f"a{number}")
+            mine = tuple(running for agent_id, running, _ in self.live if agent_id == name)
+            used = {take.device_id for running in mine for take in running.allocations}
+            devices = tuple(
+                DeviceState(
+                    DeviceId(f"g{gpu}"), "cuda.device", 0 if f"g{gpu}" in used else 1000,
+                    healthy=gpu < machine.gpus - machine.ill,
+                )
+                for gpu in range(machine.gpus)
+            )  # fmt: skip
+            agents.append(
+                AgentState(name, *_PROCESS, {}, {}, devices, draining=machine.draining, running=mine)
+            )
+        return Snapshot("g", tuple(agents), tuple(self.pending.values()))
+
+    def tick(self, arrivals: Sequence[Work]) -> Plan:
+        """End what ends now, let sessions arrive, and plan."""
+        self.now += 1
+        self.live = [one for one in self.live if one[2] is None or one[2] > self.now]
+        for work in arrivals:
+            self.submit(work)
+        made = plan(self.snapshot(), self.policy, self.now)
+        for hold in made.holds:
+            if hold.capacity:
+                item = self.pending[hold.session_id]
+                self.pending[hold.session_id] = replace(item, retries=item.retries + 1)
+        for session_id, bypassed in made.bypasses.items():
+            self.pending[session_id] = replace(self.pending[session_id], bypassed=bypassed)
+        for place in made.places:
+            del self.pending[place.session_id]
+            work = self.works[place.session_id]
+            for kernel in place.kernels:
+                self._start(kernel.agent_id, place.session_id, work, kernel.allocations, kernel.kernel_id)
+        return made
+
+
+def longest_wait(world: World, name: SessionId) -> int | None:
+    """The latest time at which the overdue session ``name`` starts, as ``docs/scheduling.md`` states it.
+    None: nobody can help it now."""
+    snapshot, item, policy = world.snapshot(), world.pending[name], world.policy
+    if not can_be_helped(snapshot, item):
+        return None
+    ahead = sum(
+        other.queued_since <= item.queued_since
+        and other.session_id != name
+        and can_be_helped(snapshot, other)
+        for other in world.pending.values()
+    )
+    patience = policy.max_skip_age or 0
+    limits = [running.ends_at for _, running, _ in world.live if running.ends_at is not None]
+    unlimited = [end for _, running, end in world.live if running.ends_at is None and end is not None]
+    known = _known_start(snapshot, item, world.now)
+    unknown = max([LONGEST, *(end - world.now for end in unlimited)]) + patience
+    if not ahead:
+        if _fits_without_unlimited(snapshot, item):
+            wait = unknown if known is None else min(known - world.now, unknown)
+        else:
+            last = max([world.now, *limits]) - world.now
+            wait = known - world.now if known is not None else last + unknown
+        return world.now + wait
+    return world.now + (1 + ahead) * (max([LONGEST, *(end - world.now for end in limits)]) + unknown)
+
+
+def _known_start(snapshot: Snapshot, item: Pending, now: int) -> int | None:
+    times = {now} | {r.ends_at for agent in snapshot.agents for r in agent.running if r.ends_at is not None}
+    for time in sorted(times):
+        if _fits_once(
+            snapshot, item, {r.kernel_id for a in snapshot.agents for r in a.running if _ended(r, time)}
+        ):
+            return max(time, now)
+    return None
+
+
+def _ended(running: Running, time: int) -> bool:
+    return running.ends_at is not None and running.ends_at <= time
+
+
+def _fits_without_unlimited(snapshot: Snapshot, item: Pending) -> bool:
+    """Whether it could start if all work without a time limit had ended, except services."""
+    gone = {r.kernel_id for a in snapshot.agents for r in a.running if r.ends_at is None and not r.endless}
+    return _fits_once(snapshot, item, gone)
+
+
+def _fits_once(snapshot: Snapshot, item: Pending, gone: set[KernelId]) -> bool:
+    kernels = [kernel.slots for kernel in item.kernels]
+    able: list[Amounts] = []
+    for agent in snapshot.agents:
+        if agent.schedulable and (not item.designated or agent.agent_id in item.designated):
+            free = free_amounts(agent)
+            ill = {str(device.device_id) for device in agent.devices if not device.healthy}
+            for running in agent.running:
+                if running.kernel_id in gone:
+                    free = add(free, tuple(t for t in running.allocations if t.device_id not in ill), 1)
+            able.append(free)
+    if item.mode == "single-node" or len(kernels) == 1:
+        return any(fit(free, kernels) for free in able)
+    return any(
+        all(fit(free, [slots]) for free, slots in zip(chosen, kernels, strict=True))
+        for chosen in permutations(able, len(kernels))
+    )
+
+
+def overdue(world: World, name: SessionId) -> bool:
+    return is_overdue(world.pending[name], world.policy, world.now)
+
+
+@st.composite
+def short_work(draw: st.DrawFn, gpus: int = 1, priorities: Sequence[int] = (10,)) -> Work:
+    runs = draw(st.integers(1, LONGEST))
+    limit = draw(st.sampled_from([None, runs, LONGEST]))
+    return Work(gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"])))
+
+
+def service(priority: int = 10) -> Work:
+    return Work(1, None, None, priority, "bob")
+
+
+@st.composite
+def machines(draw: st.DrawFn, far: bool) -> Machine:
+    gpus = draw(st.integers(2, 4))
+    loads = [short_work(), short_work(), short_work(), st.just(service())]
+    loads += [st.just(Work(1, FAR, FAR))] * far
+    load = draw(st.lists(st.one_of(loads), min_size=gpus - 1, max_size=gpus))
+    return Machine(gpus, tuple(load), draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 7)) == 7)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Work]:
+    """What arrives in a tick: small work, and now and then something large, long, important or endless."""
+    rare = [
+        short_work(2),
+        short_work(3, (10, 90)),
+        short_work(1, (90,)),
+        st.just(service()),
+        st.just(service(90)),
+        st.just(Work(1, FAR, FAR)),
+        st.just(Work(2, FAR, FAR, 90)),
+    ]
+    small = st.lists(short_work(), min_size=1, max_size=4)
+    return draw(small) + draw(st.lists(st.one_of(rare), max_size=1))
+
+
+@st.composite
+def large_work(draw: st.DrawFn, fleet: Sequence[Machine]) -> Work:
+    """Of a size that most of these machines have once they are empty, or for one of them by name."""
+    room = [m.gpus - m.ill - sum(w.runs is None for w in m.load) for m in fleet if not m.draining]
+    work = draw(short_work(draw(st.integers(1, max([1, *room]))), (0, 10, 10)))
+    clusters = [(1, "multi-node")] * 3 + [(2, "single-node"), (len(room), "multi-node")]
+    kernels, mode = draw(st.sampled_from(clusters))
+    if kernels > 1:
+        gpus = max(1, work.gpus // 2) if mode == "single-node" else max(1, min(room))
+        work = replace(work, kernels=kernels, mode=mode, gpus=gpus)
+    named = draw(st.sampled_from([None, None, None, *range(len(fleet))]))
+    return work if named is None else replace(work, designated=frozenset({AgentId(f"a{named}")}))
