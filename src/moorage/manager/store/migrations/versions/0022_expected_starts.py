@@ -5,8 +5,8 @@ Kept apart from sessions: they measure the scheduler, and outlive the sessions t
 
 from alembic import op
 
-revision = "0021"
-down_revision = "0020"
+revision = "0022"
+down_revision = "0021"
 branch_labels = None
 depends_on = None
 
