@@ -85,8 +85,9 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
             async for wire in reports:
                 self.reports += 1
                 self.bytes += wire.ByteSize()
-                incoming.apply(codec.report_from_wire(wire))
-                for kernel in wire.kernels:
+                message = incoming.receive(wire)
+                assert message is not None, "a delta does not match the reports before it"
+                for kernel in message.kernels:
                     self._observe(agent, states, kernel.kernel_id, kernel.state)
                 for kernel_id in wire.removed:
                     states.pop(kernel_id, None)
@@ -111,7 +112,9 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
             await agent.dirty.wait()
             agent.dirty.clear()
             orders = Orders(next(self._generations), tuple(agent.orders.values()))
-            await context.write(codec.manager_message_to_wire(out.next_message(orders)))
+            wire = codec.manager_message_to_wire(out.next_message(orders))
+            wire.report_deltas = True
+            await context.write(wire)
 
 
 async def wait_until_connected(stub: StubManager, agents: int) -> float:

@@ -38,6 +38,7 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.lifecycle import Event, Transition
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.scheduling import Place
 from moorage.manager.scheduling.core.model import Allocation
@@ -95,19 +96,16 @@ class StoreWrites:
     def __init__(self, store: Store, term: int) -> None:
         self._store, self._term = store, term
         self._agents = [AgentId(f"bench-{n}") for n in range(AGENTS)]
-        self._seen: dict[AgentId, dict[KernelId, Observation]] = {a: {} for a in self._agents}
 
     async def prepare(self) -> None:
         await asyncio.gather(*(self._report(a) for a in self._agents))
 
-    async def _report(self, agent: AgentId) -> int:
+    async def _report(self, agent: AgentId, *kernels: Observation) -> int:
         offers = tuple(SlotOffer(slot, 1 << 60) for slot in TAKES)
         info = AgentInfo(agent, "bench", "127.0.0.1", "0", "x86_64", ("process",), ("custom",), offers)
-        return await self._store.reports.apply(Report(info, "i", 0, tuple(self._seen[agent].values())), None)
-
-    async def _see(self, agent: AgentId, kernel: Observation) -> None:
-        self._seen[agent][kernel.kernel_id] = kernel
-        await self._report(agent)
+        full, observed = AgentUpdate.of(Report(info, "i", 0, ())), {k.kernel_id: k for k in kernels}
+        changes = replace(full, observed=observed, whole=False, info_changed=False)
+        return await self._store.reports.apply(changes if kernels else full)
 
     async def round(self, n: int) -> dict[str, float]:
         store, seconds = self._store, {}
@@ -127,16 +125,14 @@ class StoreWrites:
         observations = [
             (where[kernel], Observation(kernel, session, ObservedState.RUNNING)) for session, kernel in made
         ]
-        seconds["observe"] = await each(observations, lambda seen: self._see(*seen), CALLERS)
+        seconds["observe"] = await each(observations, lambda seen: self._report(*seen), CALLERS)
         moves = [Transition(s, Status.SCHEDULED, 2, Event.READY, Status.RUNNING) for s, _ in made]
         seconds["move"] = await each(moves, store.lifecycle.apply, CALLERS)
         ends = [
             (a, replace(o, state=ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO))
             for a, o in observations
         ]
-        seconds["release"] = await each(ends, lambda end: self._see(*end), CALLERS)
-        for seen in self._seen.values():
-            seen.clear()
+        seconds["release"] = await each(ends, lambda end: self._report(*end), CALLERS)
         return seconds
 
 

@@ -154,7 +154,7 @@ class Postgres:
 
 class SimulatedConnection(DedicatedConnection):
     def __init__(self, database: SimulatedDatabase) -> None:
-        self._database = database
+        self._database, self.losses = database, 0
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         return await self._database.fetch(sql, *args)

@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.common.aio.clock import ManualClock
-from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
+from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta
+from moorage.common.link.pb import agent_pb2
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.loops import (
@@ -26,7 +27,8 @@ from moorage.manager.loops import (
     SessionController,
 )
 from moorage.manager.metrics import Metrics
-from moorage.manager.rpc.agent_link import AgentLinks, AgentStream, StreamRefused
+from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -68,7 +70,7 @@ class Stream:
     manager: ManagerProcess
     open: bool = True
     agent_stream: AgentStream | None = None
-    up: deque[Report | ReportDelta] = field(default_factory=deque)
+    up: deque[agent_pb2.Report] = field(default_factory=deque)
     down: deque[Orders | OrdersDelta | FullReportRequest] = field(default_factory=deque)
     reports: ReportSender = field(default_factory=ReportSender)
     orders: OrdersReceiver = field(default_factory=OrdersReceiver)
@@ -88,6 +90,7 @@ class Stream:
         if isinstance(message, FullReportRequest):
             self.reports.force_full()
             return
+        self.reports.deltas = True
         orders = self.orders.apply(message)
         self.orders_wanted = orders is None
         if orders is not None:
@@ -161,30 +164,21 @@ class ManagerProcess:
 
     # The link: what ``rpc/agent_link.py`` does between gRPC and its own state.
 
-    async def apply_report(self, stream: Stream, message: Report | ReportDelta) -> None:
+    async def apply_report(self, stream: Stream, wire: agent_pb2.Report) -> None:
         stream.busy = True
         try:
             if stream.agent_stream is None:
-                await self._attach(stream, message)
-            elif (report := stream.agent_stream.apply(message)) is not None:
-                if not await self.links.apply_report(stream.agent_stream, report):
-                    self.disconnect(stream)
-                elif report.orders_wanted:
-                    self.links.orders_changed([stream.agent_stream.agent_id])
-        except (StoreUnavailable, StreamRefused):
+                stream.agent_stream = AgentStream(wire, Caller())
+                await self.links.apply_report(stream.agent_stream, stream.agent_stream.first)
+                stream.served = True
+                return
+            message = stream.agent_stream.receive(wire, self.clock.monotonic())
+            if message is not None and not await self.links.apply_report(stream.agent_stream, message):
+                self.disconnect(stream)
+        except (StoreUnavailable, StreamRefused):  # also if the first report was lost
             self.disconnect(stream)
         finally:
             stream.busy = False
-
-    async def _attach(self, stream: Stream, first: Report | ReportDelta) -> None:
-        if not isinstance(first, Report):
-            return self.disconnect(stream)  # the first report was lost
-        agent_stream = stream.agent_stream = self.links.open_stream(first, Caller())
-        agent_stream.apply(first)
-        await self.links.apply_report(agent_stream, first)
-        self.links.orders_changed([agent_stream.agent_id])
-        stream.served = True
-        return None
 
     def send_orders(self, stream: Stream) -> None:
         """Send what was offered to the stream."""

@@ -6,16 +6,14 @@ A failing seed prints its log, and the command that reproduces it. ``make sim SE
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from moorage.agent.kernel import reconcile
-from moorage.common.link.messages import Observation
-from moorage.common.model.ids import KernelId
-from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import reports
 from moorage.manager.store.queries import SQL
 
@@ -135,9 +133,10 @@ async def test_treating_unknown_as_gone_is_detected(
 ) -> None:
     real = reports.kernel_changes
 
-    def mutated(stored: Any, seen: Mapping[KernelId, Observation], accepted: Any) -> Any:
-        gone = {k: v for k, v in seen.items() if v.state is not ObservedState.UNKNOWN}
-        return real(stored, gone, frozenset(k for k, _, _ in stored))
+    def mutated(stored: Any, update: AgentUpdate) -> Any:
+        gone = {k for k, v in update.observed.items() if v.state is ObservedState.UNKNOWN}
+        seen = {k: v for k, v in update.observed.items() if k not in gone}
+        return real(stored, replace(update, observed=seen, absent=update.absent | gone))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
     assert await first_failure(postgres)
@@ -148,13 +147,9 @@ async def test_treating_an_omitted_kernel_as_gone_is_detected(
 ) -> None:
     real = reports.kernel_changes
 
-    def mutated(stored: Any, seen: Mapping[KernelId, Observation], accepted: Any) -> Any:
-        omitted = {
-            k: Observation(k, s, ObservedState.GONE, reason=Reason.KERNEL_GONE)
-            for k, s, _ in stored
-            if k not in seen
-        }
-        return real(stored, {**seen, **omitted}, accepted)
+    def mutated(stored: Any, update: AgentUpdate) -> Any:
+        omitted = {kernel.kernel_id for kernel in stored} - update.observed.keys()
+        return real(stored, replace(update, absent=update.absent | omitted))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
     assert await first_failure(postgres)

@@ -18,6 +18,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.status import AgentStatus, ObservedState
 from moorage.common.views.resources import SessionView
 from moorage.manager.lifecycle import reconcile_session
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, Topic, migrate
@@ -52,14 +53,16 @@ async def store(empty_database: str) -> AsyncIterator[Store]:
 
 @dataclass
 class FakeAgent:
-    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full state."""
+    """Reports as an agent: ``see`` sets the observed state of a kernel, ``report`` sends the full state, or
+    what has changed since the last report. ``confirms``: it has received the orders of this moment."""
 
     store: Store
     name: str = "node-1"
     gpus: int = 2
     generation: int = 0
     seen: dict[KernelId, Observation] = field(default_factory=dict)
-    accepted: frozenset[KernelId] | None = None
+    confirms: bool = False
+    sent: tuple[Store, Report] | None = None
     incarnation: str = "incarnation-1"
     stream: int = 0
     identity: str = ""
@@ -82,7 +85,7 @@ class FakeAgent:
 
     def reconnect(self, store: Store) -> None:
         """Continue through a new stream, perhaps to another manager."""
-        self.store, self.stream, self.accepted = store, self.stream + 1, None
+        self.store, self.stream, self.confirms = store, self.stream + 1, False
 
     def see(self, kernel_id: str, state: ObservedState, **more: object) -> None:
         old = self.seen.get(KernelId(kernel_id))
@@ -90,7 +93,24 @@ class FakeAgent:
         self.seen[KernelId(kernel_id)] = replace(base, state=state, **more)  # type: ignore[arg-type]
 
     async def report(self) -> int:
-        return await self.store.reports.apply(self.full_report(), self.accepted)
+        agent_id, report, absent = AgentId(self.name), self.full_report(), set[KernelId]()
+        if self.confirms:
+            orders = await self.store.orders.of_many([agent_id], [agent_id])
+            absent = {k for k in orders[agent_id].unwanted if k not in self.seen}
+        update = AgentUpdate.of(report, absent)
+        before, self.sent = self.sent, (self.store, report)
+        if before is None or before[0] is not self.store or self.store.reports.needs_full_report(agent_id):
+            return await self.store.reports.apply(update)
+        last, sent = before[1], {k.kernel_id: k for k in before[1].kernels}
+        if (last.stream, last.incarnation) == (report.stream, report.incarnation):
+            update = replace(
+                update,
+                whole=False,
+                observed={k: seen for k, seen in self.seen.items() if sent.get(k) != seen},
+                absent=frozenset(absent | (sent.keys() - self.seen.keys())),
+                info_changed=report.info != last.info,
+            )
+        return await self.store.reports.apply(update)
 
 
 async def schedule(store: Store) -> int:

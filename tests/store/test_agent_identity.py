@@ -22,7 +22,7 @@ async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
     known.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await known.report()
     await reconcile_all(store)
-    other = FakeAgent(store, stream=1, identity="newcomer", incarnation="other", accepted=frozenset())
+    other = FakeAgent(store, stream=1, identity="newcomer", incarnation="other", confirms=True)
     return known, other, made.id
 
 

@@ -8,6 +8,7 @@ from moorage.common.link.messages import Report
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule
@@ -30,7 +31,7 @@ async def placed(store: Store) -> set[str]:
 
 async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
     agent = FakeAgent(store)
-    await store.reports.apply(limited(agent, max_kernels=2), None)
+    await store.reports.apply(AgentUpdate.of(limited(agent, max_kernels=2)))
     for name in ("a", "b", "c"):
         await add(store, name, cpu=1)
     assert await schedule(store) == 2
@@ -42,7 +43,7 @@ async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
     view = await store.agents.get(agent.name)
     assert (view.kernels, view.max_kernels) == (2, 2)
     agent.see((await store.sessions.get("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)
-    await store.reports.apply(limited(agent, max_kernels=2), None)
+    await store.reports.apply(AgentUpdate.of(limited(agent, max_kernels=2)))
     await reconcile_all(store)
     assert await schedule(store) == 1
     assert await placed(store) == {"b", "c"}
@@ -50,7 +51,7 @@ async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
 
 async def test_device_shares_respect_the_agents_quantum_and_minimum(store: Store) -> None:
     agent = FakeAgent(store, gpus=1)
-    await store.reports.apply(limited(agent, share_quantum=250, share_minimum=500), None)
+    await store.reports.apply(AgentUpdate.of(limited(agent, share_quantum=250, share_minimum=500)))
     for share in (0.3, 0.25, 0.75):
         await add(store, f"s{share}", **{"cuda.shares": share})
     assert await schedule(store) == 1

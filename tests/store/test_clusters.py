@@ -203,7 +203,7 @@ async def test_failed_kernel_ends_the_cluster(store: Store) -> None:
     await reconcile_all(store)
     assert await status(store) == (Status.TERMINATING, Reason.EXIT_NONZERO)
     assert await store.orders.of(AgentId("node-1")) == ()
-    agent.accepted = frozenset()
+    agent.confirms = True
     agent.seen.clear()
     await agent.report()
     await reconcile_all(store)

@@ -15,6 +15,7 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.pending import PendingExplanation, PlanView
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store, agent_cache
 from moorage.manager.store.agent_cache import AgentCache
 
@@ -260,7 +261,7 @@ async def test_explanation_names_fenced_devices(store: Store) -> None:
         else offer
         for offer in report.info.offers
     )
-    await store.reports.apply(replace(report, info=replace(report.info, offers=offers)), None)
+    await store.reports.apply(AgentUpdate.of(replace(report, info=replace(report.info, offers=offers))))
     (view,) = await store.agents.all()
     assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [unhealthy_reason, ""]
     await add(store, "train")

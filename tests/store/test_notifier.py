@@ -62,7 +62,7 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
         await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
     assert await schedule(store) == 4
     ids = [AgentId(a.name) for a in agents]
-    many = await store.orders.of_many(ids)
+    many = {a: orders.kernels for a, orders in (await store.orders.of_many(ids)).items()}
     assert {a: len(kernels) for a, kernels in many.items()} == {"node-0": 2, "node-1": 2, "node-2": 0}
     assert many == {a: await store.orders.of(a) for a in ids}
     assert all(len(kernel.devices) == 1 for kernels in many.values() for kernel in kernels)

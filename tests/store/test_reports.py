@@ -12,6 +12,7 @@ import pytest
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
@@ -72,7 +73,7 @@ async def test_suspect_agent_is_alive_after_its_next_heartbeat(
 
 
 async def test_unchanged_report_is_applied_after_a_stop(store: Store) -> None:
-    agent = FakeAgent(store, accepted=frozenset())
+    agent = FakeAgent(store, confirms=True)
     await agent.report()
     made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
     await schedule(store)
@@ -107,8 +108,8 @@ async def test_two_reports_of_one_agent_are_applied_in_order(store: Store) -> No
     others = [FakeAgent(store, f"other-{n}").report() for n in range(5)]
     answers = await asyncio.gather(
         *others,
-        store.reports.apply(first, None),
-        store.reports.apply(agent.full_report(), None),
+        store.reports.apply(AgentUpdate.of(first)),
+        store.reports.apply(AgentUpdate.of(agent.full_report())),
         return_exceptions=False,
     )
     assert answers == [0] * 5 + [1, 1]
@@ -156,7 +157,7 @@ async def test_new_incarnation_is_written(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     before = await store.agents.get(agent.name)
-    await store.reports.apply(replace(agent.full_report(), incarnation="incarnation-2"), None)
+    await store.reports.apply(AgentUpdate.of(replace(agent.full_report(), incarnation="incarnation-2")))
     after = await store.agents.get(agent.name)
     assert after.connected_since > before.connected_since
 

@@ -148,7 +148,7 @@ async def test_kernel_stopped_before_its_orders_arrive_ends(store: Store) -> Non
     await agent.report()
     await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.TERMINATING, "its orders may still be under way"
-    agent.accepted = frozenset()
+    agent.confirms = True
     await agent.report()
     await reconcile_all(store)
     assert (await store.sessions.get("s")).status is Status.TERMINATED
@@ -186,9 +186,6 @@ async def test_allocations_of_a_lost_agent_stay_fenced_until_it_reports(store: S
     await agent.report()  # it comes back and still runs what it should not
     assert await used(store) == {"cpu": 1000, "cuda.device": 1000}
     del agent.seen[kernel]  # type: ignore[arg-type]
-    await agent.report()
-    assert await used(store) != {}, "orders that name it may still be under way"
-    agent.accepted = frozenset()
     await agent.report()
     assert await used(store) == {}
 
@@ -281,5 +278,5 @@ async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> Non
         assert last.actor == ("one", "two", "three")[told.index(True)]
         agent_id = (await store.sessions.get(name)).kernels[0].agent_id
         assert agent_id is not None
-        await store.reports.apply(FakeAgent(store).full_report(), frozenset())
+        await FakeAgent(store, confirms=True).report()
         await reconcile_all(store)

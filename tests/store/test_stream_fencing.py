@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from moorage.common.model.ids import KernelId
+from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import ReportRefused, Store
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
@@ -55,13 +57,13 @@ async def test_late_report_does_not_end_kernels(store: Store, other: Store, know
     await agent.report()
     kernel = await running(other, agent)
     with pytest.raises(ReportRefused) as caught:
-        await store.reports.apply(late, None)
+        await store.reports.apply(AgentUpdate.of(late))
     assert caught.value.passing, "the agent itself has moved on: nobody needs to be told"
     assert await status(store, kernel) == Status.RUNNING
 
 
 async def test_older_stream_releases_nothing(store: Store, other: Store) -> None:
-    agent = FakeAgent(store, stream=1, accepted=frozenset())
+    agent = FakeAgent(store, stream=1, confirms=True)
     await agent.report()
     late = agent.full_report()
     agent.reconnect(other)
@@ -71,10 +73,10 @@ async def test_older_stream_releases_nothing(store: Store, other: Store) -> None
     # Given up, and still there: what it holds is held until its agent says that it does not have it.
     await other.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
     with pytest.raises(ReportRefused):
-        await store.reports.apply(late, frozenset())
+        await store.reports.apply(AgentUpdate.of(late))
     assert await used(store) == held > 0
     agent.seen.clear()
-    agent.accepted = frozenset()
+    agent.confirms = True
     await agent.report()
     assert await used(store) == 0, "the newest stream does"
 
@@ -86,11 +88,13 @@ async def test_heartbeats_of_an_older_stream_do_not_keep_an_agent_alive(store: S
     agent.reconnect(other)
     await agent.report()
     await store.database.fetch("UPDATE agents SET status = 'SUSPECT', last_seen = now() - interval '1 hour'")
-    assert await store.reports.apply(late, None) == 0, "unchanged, so it is only kept as a heartbeat"
+    heartbeat = replace(AgentUpdate.of(late), whole=False, info_changed=False)
+    assert await store.reports.apply(heartbeat) == 0, "unchanged, so it is only kept as a heartbeat"
     await store.reports.write_heartbeats()
     assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
+    assert store.reports.needs_full_report(AgentId(agent.name))
     with pytest.raises(ReportRefused):
-        await store.reports.apply(late, None)  # looked at in full after that, whatever was taken in before
+        await store.reports.apply(AgentUpdate.of(late))
     assert (await store.agents.get(agent.name)).status is AgentStatus.SUSPECT
     await agent.report()
     await other.reports.write_heartbeats()
@@ -119,7 +123,7 @@ async def test_inventory_of_an_older_stream_is_not_written(store: Store, other: 
     agent.reconnect(other)
     await agent.report()
     with pytest.raises(ReportRefused):
-        await store.reports.apply(late, None)
+        await store.reports.apply(AgentUpdate.of(late))
     assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
@@ -144,7 +148,7 @@ async def test_stream_replaced_between_two_statements_changes_nothing(
 
     monkeypatch.setattr(DedicatedConnection, "fetch", fetch_then_reconnect)
     held = await used(store)
-    await store.reports.apply(late, None)
+    await store.reports.apply(AgentUpdate.of(late))
     assert agent.store is other, "the agent reconnected between the two statements"
     assert await status(store, kernel) == Status.RUNNING
     assert await used(store) == held

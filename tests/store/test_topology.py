@@ -9,6 +9,7 @@ import pytest
 from moorage.common.link.messages import Report, SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.spec import SessionSpec
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 
@@ -36,7 +37,7 @@ def with_offers(agent: FakeAgent, *offers: SlotOffer) -> Report:
 
 async def test_planner_sees_the_reported_topology(store: Store) -> None:
     agent = FakeAgent(store)
-    await store.reports.apply(with_offers(agent, *OFFERS), None)
+    await store.reports.apply(AgentUpdate.of(with_offers(agent, *OFFERS)))
     (seen,) = (await store.scheduling.snapshot("default")).agents
     near = {d.device_id: (d.numa, d.peers, d.parent, d.quantum) for d in seen.devices}
     assert near == {
@@ -53,9 +54,8 @@ async def test_planner_sees_the_reported_topology(store: Store) -> None:
     assert view["MIG-0"] == (1, "", "GPU-4")
     assert view[""] == (None, "", "")
     # What an agent learns later counts too.
-    await store.reports.apply(
-        with_offers(agent, OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")), None
-    )
+    offers = OFFERS[0], gpu(0, nvlink_domain="0"), gpu(2, nvlink_domain="0")
+    await store.reports.apply(AgentUpdate.of(with_offers(agent, *offers)))
     (seen,) = (await store.scheduling.snapshot("default")).agents
     known = {d.device_id: (d.numa, d.peers) for d in seen.devices if d.capacity}
     assert known == {"GPU-0": (None, {"GPU-2"}), "GPU-2": (None, {"GPU-0"})}
@@ -69,7 +69,7 @@ async def test_planner_sees_the_reported_topology(store: Store) -> None:
 async def test_connected_devices_are_allocated_together(
     store: Store, resources: dict[str, str | int | float], devices: set[str]
 ) -> None:
-    await store.reports.apply(with_offers(FakeAgent(store), *OFFERS), None)
+    await store.reports.apply(AgentUpdate.of(with_offers(FakeAgent(store), *OFFERS)))
     await store.sessions.create(SessionSpec(command=["x"], resources=resources), actor="t")
     (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
     assert {take.device_id for take in place.allocations if take.device_id} == devices

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
 
     def send(self, message: codec.ManagerMessage) -> None:
         wire = codec.manager_message_to_wire(message)
-        wire.report_pause_ms = self.report_pause_ms
+        wire.report_pause_ms, wire.report_deltas = self.report_pause_ms, True
         self._outbox.put_nowait(wire)
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
@@ -121,13 +122,26 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
         if self.orders is not None:
             self.send(self.orders)
         writer = asyncio.create_task(self._write(outbox, context))
-        receiver = ReportReceiver()
+        receiver, kernels = ReportReceiver(), dict[KernelId, Observation]()
         try:
             async for wire in reports:
-                message = codec.report_from_wire(wire)
-                self.deltas += isinstance(message, ReportDelta)
-                report = receiver.apply(message)
-                assert report is not None, "a delta of the agent must match what it sent before"
+                message = receiver.receive(wire)
+                assert message is not None, "a delta of the agent must match what it sent before"
+                report = message if isinstance(message, Report) else self.reports[-1]
+                if isinstance(message, ReportDelta):
+                    self.deltas += 1
+                    kernels = {k: seen for k, seen in kernels.items() if k not in message.removed}
+                    kernels |= {k.kernel_id: k for k in message.kernels}
+                    report = replace(
+                        report,
+                        info=message.info or report.info,
+                        orders_generation=message.orders_generation,
+                        kernels=tuple(kernels.values()),
+                        draining=message.draining,
+                        orders_wanted=message.orders_wanted,
+                    )
+                else:
+                    kernels = {k.kernel_id: k for k in message.kernels}
                 async with self.arrived:
                     self.reports.append(report)
                     self.arrived_at.append(CLOCK.monotonic())

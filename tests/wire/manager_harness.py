@@ -69,13 +69,13 @@ class Stream:
         self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
-        self.report_sender, self.orders_receiver, self.deltas = ReportSender(), OrdersReceiver(), 0
+        self.report_sender, self.orders_receiver, self.deltas = ReportSender(deltas=True), OrdersReceiver(), 0
 
     async def report(self, generation: int | None = None) -> None:
         info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
         full = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
-        await self.call.write(codec.report_to_wire(self.report_sender.next_message(full)))
+        await self.call.write(self.report_sender.next_message(full))
 
     async def next(self) -> codec.ManagerMessage:
         async with asyncio.timeout(10):

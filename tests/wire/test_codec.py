@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from moorage.common.link import codec, route_codec, usage_codec
 from moorage.common.link import messages as m
-from moorage.common.link.deltas import Delta
 from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model import usage as u
@@ -93,12 +92,8 @@ REPORT_DELTAS = st.builds(
     m.ReportDelta,
     incarnation=TEXT,
     orders_generation=INTEGERS,
-    kernels=st.builds(
-        Delta,
-        changed=st.lists(OBSERVATIONS, max_size=3).map(lambda seen: {k.kernel_id: k for k in seen}),
-        removed=st.frozensets(TEXT, max_size=3),
-        digest=INTEGERS,
-    ),
+    kernels=st.lists(OBSERVATIONS, max_size=3).map(tuple),
+    removed=st.frozensets(TEXT, max_size=3),
     info=st.none() | INFOS,
     draining=st.booleans(),
     orders_wanted=st.booleans(),
@@ -298,19 +293,19 @@ REPORT = m.Report(
 
 def test_unrecognized_state_is_unknown_and_never_gone() -> None:
     wire = codec.report_to_wire(REPORT)
-    wire.kernels[0].state = "HIBERNATING"
+    wire.kernels[0] += agent_pb2.Observation(state="HIBERNATING").SerializeToString()
     assert codec.report_from_wire(wire).kernels == (replace(OBSERVED, state=ObservedState.UNKNOWN),)
 
 
 def test_unrecognized_reason_stays_unknown_and_is_a_failure() -> None:
     wire = codec.report_to_wire(REPORT)
-    wire.kernels[0].reason = "struck-by-lightning"
+    wire.kernels[0] += agent_pb2.Observation(reason="struck-by-lightning").SerializeToString()
     (observed,) = codec.report_from_wire(wire).kernels
     assert observed.reason == "struck-by-lightning"
     assert observed.reason not in list(Reason)
     assert REASONS[observed.reason].failure
     assert not REASONS[observed.reason].retryable
-    wire.kernels[0].reason = "Struck by lightning! " * 100
+    wire.kernels[0] += agent_pb2.Observation(reason="Struck by lightning! " * 100).SerializeToString()
     assert codec.report_from_wire(wire).kernels[0].reason is Reason.CREATE_FAILED
 
 

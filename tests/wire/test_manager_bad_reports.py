@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
-from moorage.common.link.deltas import Delta
 from moorage.common.link.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -77,7 +76,7 @@ def with_info(**fields: Any) -> Report:
         (with_info(share_minimum=0), "share_minimum 0"),
         (with_info(max_kernels=2**31), "max_kernels 2147483648"),
         (replace(GOOD, incarnation=""), "incarnation"),
-        (ReportDelta("1", 0, Delta({KernelId("x"): BAD}, frozenset(), 0)), "kernel_id 'x'"),
+        (ReportDelta("1", 0, (BAD,), frozenset()), "kernel_id 'x'"),
     ],
 )  # fmt: skip
 def test_invalid_report_is_described(report: Report | ReportDelta, problem: str) -> None:

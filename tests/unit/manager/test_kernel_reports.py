@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
-from moorage.common.link.messages import Observation
-from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.link.messages import AgentInfo, Observation, Report
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, ObservedState, Status
 from moorage.manager.lifecycle import kernel_changes
-from moorage.manager.lifecycle.kernels import next_kernel_status
+from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, ended_kernels, next_kernel_status
 
 K, S = KernelId("k"), SessionId("s")
+none: frozenset[KernelId] = frozenset()
+
+
+def update(**fields: Any) -> AgentUpdate:
+    info = AgentInfo(AgentId("node"), "default", "127.0.0.1", "0", "x86_64", (), (), ())
+    return replace(AgentUpdate.of(Report(info, "incarnation", 0, ())), **fields)
 
 
 @pytest.mark.parametrize(
@@ -39,24 +47,52 @@ def test_kernel_status_moves_only_forward(
 
 
 @pytest.mark.parametrize(
-    ("status", "accepted", "gone"),
+    ("status", "absent", "unacknowledged", "gone"),
     [
-        (Status.SCHEDULED, None, False),  # its orders may still be on their way
-        (Status.SCHEDULED, frozenset(), False),
-        (Status.SCHEDULED, frozenset({K}), True),  # the agent accepted the orders and does not have it
-        (Status.RUNNING, None, True),  # the agent had it
-        (Status.RUNNING, frozenset(), True),
-        (Status.TERMINATING, None, False),
-        (Status.TERMINATING, frozenset({K}), False),  # the agent has not received the stop
-        (Status.TERMINATING, frozenset(), True),
+        (Status.SCHEDULED, False, True, False),  # its orders may still be on their way
+        (Status.SCHEDULED, False, False, False),
+        (Status.SCHEDULED, True, False, True),  # the agent accepted the orders and does not have it
+        (Status.RUNNING, False, False, True),  # the agent had it
+        (Status.RUNNING, False, True, False),  # it may be started again at any moment
+        (Status.TERMINATING, False, False, False),
+        (Status.TERMINATING, False, True, False),  # the agent has not received the stop
+        (Status.TERMINATING, True, False, True),
     ],
 )
-def test_kernel_omitted_from_a_report(
-    status: Status, accepted: frozenset[KernelId] | None, gone: bool
+def test_kernel_omitted_from_a_full_report(
+    status: Status, absent: bool, unacknowledged: bool, gone: bool
 ) -> None:
-    changes = kernel_changes([(K, S, status)], {}, accepted)
+    only = frozenset({K})
+    report = update(absent=only if absent else none, unacknowledged=only if unacknowledged else none)
+    changes = kernel_changes([StoredKernel(K, S, status)], report)
     assert bool(changes) is gone
     assert all(c.new in TERMINAL for c in changes)
+
+
+@pytest.mark.parametrize("status", [Status.SCHEDULED, Status.RUNNING, Status.TERMINATING])
+def test_partial_update_says_nothing_about_other_kernels(status: Status) -> None:
+    stored = [StoredKernel(K, S, status)]
+    assert kernel_changes(stored, update(whole=False)) == []
+    (change,) = kernel_changes(stored, update(whole=False, absent=frozenset({K})))
+    assert change.new in TERMINAL
+
+
+@pytest.mark.parametrize(
+    ("observed", "absent", "freed"),
+    [
+        (None, False, False),
+        (None, True, True),
+        (ObservedState.RUNNING, False, False),
+        (ObservedState.UNKNOWN, False, False),
+        (ObservedState.EXITED, False, True),
+    ],
+)
+def test_kernel_that_was_given_up_is_freed_once_it_has_ended(
+    observed: ObservedState | None, absent: bool, freed: bool
+) -> None:
+    seen = {K: Observation(K, S, observed)} if observed else {}
+    report = update(observed=seen, absent=frozenset({K}) if absent else none)
+    assert ended_kernels([StoredKernel(K, S, Status.ERROR)], [], report) == ([K] if freed else [])
 
 
 @pytest.mark.parametrize(
@@ -74,9 +110,8 @@ def test_kernel_omitted_from_a_report(
 def test_progress_of_a_start_is_a_change(
     status: Status, observed: ObservedState, detail: str, stored: str | None, changed: bool
 ) -> None:
-    report = {K: Observation(K, S, observed, detail=detail)}
-    progress = {} if stored is None else {K: stored}
-    changes = kernel_changes([(K, S, status)], report, None, progress)
+    report = update(whole=False, observed={K: Observation(K, S, observed, detail=detail)})
+    changes = kernel_changes([StoredKernel(K, S, status, stored)], report)
     assert [(c.old, c.new) for c in changes] == ([(status, status)] if changed else [])
 
 

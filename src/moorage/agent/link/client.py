@@ -194,6 +194,7 @@ class LinkClient:
                     message = _decode(wire)
                     if isinstance(message, Orders | OrdersDelta):
                         self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
+                        self._reports.deltas = wire.report_deltas
                         self._receive_orders(message)
                     elif isinstance(message, FullReportRequest):
                         self._reports.force_full()
@@ -258,7 +259,7 @@ class LinkClient:
                 report = replace(
                     self._make_report(), stream=self._stream_number, orders_wanted=self._orders_wanted
                 )
-                await call.write(codec.report_to_wire(self._reports.next_message(report)))
+                await call.write(self._reports.next_message(report))
                 if shutting_down:
                     await call.done_writing()
                     return

@@ -8,7 +8,6 @@ differs: full and incremental reports and orders share one protobuf message each
 from __future__ import annotations
 
 from moorage.common.link import messages as m
-from moorage.common.link.deltas import Delta
 from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import agent_pb2 as a
 from moorage.common.model.cluster import ClusterMember, ClusterMembership, Mode, Role
@@ -62,31 +61,24 @@ kernel_to_wire, kernel_from_wire = _kernel.encode, _kernel.decode
 
 
 def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
-    if isinstance(report, m.Report):
-        return a.Report(
-            info=_info.encode(report.info),
-            incarnation=report.incarnation,
-            orders_generation=report.orders_generation,
-            draining=report.draining,
-            orders_wanted=report.orders_wanted,
-            stream=report.stream,
-            kernels=[_observation.encode(k) for k in report.kernels],
-        )
-    return a.Report(
+    wire = a.Report(
         info=_info.encode(report.info) if report.info is not None else None,
         incarnation=report.incarnation,
         orders_generation=report.orders_generation,
         draining=report.draining,
         orders_wanted=report.orders_wanted,
-        kernels=[_observation.encode(k) for k in report.kernels.changed.values()],
-        delta=True,
-        removed=sorted(report.kernels.removed),
-        digest=report.kernels.digest,
+        kernels=[_observation.encode(k).SerializeToString() for k in report.kernels],
     )
+    if isinstance(report, m.Report):
+        wire.stream = report.stream
+    else:
+        wire.delta = True
+        wire.removed.extend(sorted(report.removed))
+    return wire
 
 
 def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
-    kernels = tuple(_observation.decode(k) for k in wire.kernels)
+    kernels = tuple(_observation.decode(a.Observation.FromString(k)) for k in wire.kernels)
     if not wire.delta:
         return m.Report(
             info=_info.decode(wire.info),
@@ -100,9 +92,8 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
     return m.ReportDelta(
         incarnation=wire.incarnation,
         orders_generation=wire.orders_generation,
-        kernels=Delta(
-            {k.kernel_id: k for k in kernels}, frozenset(KernelId(k) for k in wire.removed), wire.digest
-        ),
+        kernels=kernels,
+        removed=frozenset(KernelId(k) for k in wire.removed),
         info=_info.decode(wire.info) if wire.HasField("info") else None,
         draining=wire.draining,
         orders_wanted=wire.orders_wanted,

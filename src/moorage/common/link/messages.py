@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moorage.common.link.deltas import Delta
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
@@ -101,11 +100,13 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportDelta:
-    """Agent → manager: changes since the last report on the same stream. ``info`` None: unchanged."""
+    """Agent → manager: changes since the last report on the same stream: the ``kernels`` that changed, and
+    the ids of those that were ``removed``. ``info`` None: unchanged."""
 
     incarnation: str
     orders_generation: int
-    kernels: Delta[KernelId, Observation]
+    kernels: tuple[Observation, ...]
+    removed: frozenset[KernelId]
     info: AgentInfo | None = None
     draining: bool = False
     orders_wanted: bool = False

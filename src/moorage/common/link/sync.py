@@ -6,77 +6,86 @@ Each object belongs to one stream: a new stream gets new ones.
 
 from __future__ import annotations
 
-from moorage.common.link.deltas import Delta, SyncSet
+from collections.abc import Iterable
+
+from moorage.common.link import codec
+from moorage.common.link.deltas import SetDigest
 from moorage.common.link.messages import Observation, Orders, OrdersDelta, Report, ReportDelta
+from moorage.common.link.pb import agent_pb2
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 
 
 class ReportSender:
-    """The agent's end of reports."""
+    """The agent's end of reports. ``deltas``: the manager accepts deltas."""
 
-    def __init__(self) -> None:
-        self._sent: SyncSet[KernelId, Observation] = SyncSet()
+    def __init__(self, *, deltas: bool = False) -> None:
+        self.deltas = deltas
+        self._sent: dict[KernelId, Observation] = {}
+        self._digest = SetDigest()
         self._last: Report | None = None
 
     def force_full(self) -> None:
         """Make the next message a full report, as the manager has asked."""
         self._last = None
 
-    def next_message(self, report: Report) -> Report | ReportDelta:
-        kernels = {k.kernel_id: k for k in report.kernels}
+    def next_message(self, report: Report) -> agent_pb2.Report:
         last, self._last = self._last, report
-        if last is None or last.incarnation != report.incarnation:
-            self._sent.replace(kernels)
-            return report
-        return ReportDelta(
-            report.incarnation,
-            report.orders_generation,
-            self._sent.update(kernels),
-            report.info if report.info != last.info else None,
-            report.draining,
-            report.orders_wanted,
-        )
+        sent, self._sent = self._sent, {k.kernel_id: k for k in report.kernels}
+        message: Report | ReportDelta = report
+        if self.deltas and last is not None and last.incarnation == report.incarnation:
+            message = ReportDelta(
+                report.incarnation,
+                report.orders_generation,
+                tuple(k for k in report.kernels if sent.get(k.kernel_id) != k),
+                frozenset(sent.keys() - self._sent.keys()),
+                report.info if report.info != last.info else None,
+                report.draining,
+                report.orders_wanted,
+            )
+        wire = codec.report_to_wire(message)
+        _follow(self._digest, message, wire)
+        if wire.delta:
+            wire.content_digest = self._digest.value
+        return wire
 
 
 class ReportReceiver:
     """The manager's end of reports."""
 
     def __init__(self) -> None:
-        self._received: SyncSet[KernelId, Observation] = SyncSet()
-        self._last: Report | None = None
+        self._digest = SetDigest()
+        self._incarnation: str | None = None  # None: a full report is needed
 
-    def apply(self, message: Report | ReportDelta) -> Report | None:
-        """The full report after this message. None: the delta does not match, so ask for a full report."""
-        if isinstance(message, Report):
-            self._received.replace({k.kernel_id: k for k in message.kernels})
-            self._last = message
-            return message
-        last = self._last
-        if (
-            last is None
-            or last.incarnation != message.incarnation
-            or not self._received.apply(message.kernels)
-        ):
-            self._last = None
+    def reports(self, kernel_id: KernelId) -> bool:
+        """Return whether the agent has this kernel, by the messages received so far."""
+        return kernel_id in self._digest
+
+    def receive(self, wire: agent_pb2.Report) -> Report | ReportDelta | None:
+        """Decode a message. None: the delta does not match, so ask for a full report."""
+        message = codec.report_from_wire(wire)
+        if isinstance(message, ReportDelta) and message.incarnation != self._incarnation:
+            self._incarnation = None
             return None
-        self._last = Report(
-            message.info or last.info,
-            message.incarnation,
-            message.orders_generation,
-            tuple(self._received.items().values()),
-            message.draining,
-            message.orders_wanted,
-            last.stream,
-        )
-        return self._last
+        _follow(self._digest, message, wire)
+        # The previous release sends another digest, which cannot be verified here.
+        drifted = wire.HasField("content_digest") and wire.content_digest != self._digest.value
+        self._incarnation = None if drifted else message.incarnation
+        return None if drifted else message
+
+
+def _follow(digest: SetDigest, message: Report | ReportDelta, wire: agent_pb2.Report) -> None:
+    if isinstance(message, Report):
+        digest.clear()
+    contents = ((k.kernel_id, content) for k, content in zip(message.kernels, wire.kernels, strict=True))
+    digest.change(contents, message.removed if isinstance(message, ReportDelta) else ())
 
 
 class OrdersSender:
     """The manager's end of orders."""
 
     def __init__(self) -> None:
-        self._sent: SyncSet[KernelId, str] = SyncSet()
+        self._digest = SetDigest()
         self._last: Orders | None = None
 
     def has_changes(self, kernels: tuple[KernelSpec, ...]) -> bool:
@@ -89,21 +98,22 @@ class OrdersSender:
 
     def next_message(self, orders: Orders) -> Orders | OrdersDelta:
         last, self._last = self._last, orders
-        # A kernel's spec never changes, so its id stands for it in the digest.
-        ids = dict.fromkeys((k.kernel_id for k in orders.kernels), "")
         if last is None:
-            self._sent.replace(ids)
+            self._digest.clear()
+        ids = {k.kernel_id for k in orders.kernels}
+        withdrawn = frozenset(map(KernelId, self._digest.ids() - ids))
+        added = tuple(k for k in orders.kernels if k.kernel_id not in self._digest)
+        self._digest.change(_order_contents(added), withdrawn)
+        if last is None:
             return orders
-        delta = self._sent.update(ids)
-        added = tuple(k for k in orders.kernels if k.kernel_id in delta.changed)
-        return OrdersDelta(orders.generation, last.generation, added, delta.removed, delta.digest)
+        return OrdersDelta(orders.generation, last.generation, added, withdrawn, self._digest.value)
 
 
 class OrdersReceiver:
     """The agent's end of orders."""
 
     def __init__(self) -> None:
-        self._received: SyncSet[KernelId, str] = SyncSet()
+        self._digest = SetDigest()
         self._specs: dict[KernelId, KernelSpec] = {}
         self._generation: int | None = None
 
@@ -111,17 +121,22 @@ class OrdersReceiver:
         """The full orders after this message. None: the delta does not match, so ask for full orders."""
         if isinstance(message, Orders):
             self._specs = {k.kernel_id: k for k in message.kernels}
-            self._received.replace(dict.fromkeys(self._specs, ""))
+            self._digest.clear()
+            self._digest.change(_order_contents(message.kernels))
             self._generation = message.generation
             return message
         if message.base != self._generation:
             self._generation = None
             return None
-        added = {k.kernel_id: k for k in message.added}
-        delta = Delta(dict.fromkeys(added, ""), message.withdrawn, message.digest)
-        matches = self._received.apply(delta)
+        self._digest.change(_order_contents(message.added), message.withdrawn)
         for kernel_id in message.withdrawn:
             self._specs.pop(kernel_id, None)
-        self._specs |= added
+        self._specs |= {k.kernel_id: k for k in message.added}
+        matches = self._digest.value == message.digest
         self._generation = message.generation if matches else None
         return Orders(message.generation, tuple(self._specs.values())) if matches else None
+
+
+def _order_contents(kernels: Iterable[KernelSpec]) -> Iterable[tuple[str, bytes]]:
+    """A kernel's spec never changes, so its id stands for it. The suffix is part of the protocol."""
+    return ((k.kernel_id, f"{k.kernel_id}\0''".encode()) for k in kernels)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import NamedTuple, Self
 
-from moorage.common.link.messages import Observation
-from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.link.messages import AgentInfo, Observation, Report
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import TERMINAL, ObservedState, Status
 
@@ -27,6 +27,59 @@ _OBSERVED_STATUS = {
 }
 
 
+_ENDED = (ObservedState.EXITED, ObservedState.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUpdate:
+    """What a report says about an agent and its kernels.
+
+    ``observed``: the kernels that changed; all kernels of the agent if ``whole``. ``absent``: kernels that
+    the agent certainly does not have: it has removed them, was ordered to run them and has not, or must not
+    run them and does not. ``unacknowledged``: kernels in orders that the agent has not acknowledged, so that
+    it may still start them. ``info_changed``: ``info`` or ``draining`` may differ from what is stored.
+    """
+
+    info: AgentInfo
+    incarnation: str
+    stream: int
+    draining: bool
+    observed: Mapping[KernelId, Observation]
+    absent: frozenset[KernelId] = frozenset()
+    unacknowledged: frozenset[KernelId] = frozenset()
+    whole: bool = True
+    info_changed: bool = True
+
+    @classmethod
+    def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:
+        """The update of a full report."""
+        observed = {k.kernel_id: k for k in report.kernels}
+        info, incarnation = report.info, report.incarnation
+        return cls(info, incarnation, report.stream, report.draining, observed, frozenset(absent))
+
+    @property
+    def agent_id(self) -> AgentId:
+        return self.info.agent_id
+
+    @property
+    def ends_kernels(self) -> bool:
+        return bool(self.absent) or any(k.state in _ENDED for k in self.observed.values())
+
+    @property
+    def is_heartbeat(self) -> bool:
+        """Nothing has changed."""
+        return not (self.whole or self.info_changed or self.observed or self.absent)
+
+
+class StoredKernel(NamedTuple):
+    """``start_detail``: the stored progress text of a kernel that is starting, else None."""
+
+    kernel_id: KernelId
+    session_id: SessionId
+    status: Status
+    start_detail: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class KernelChange:
     """A kernel's new status, written only if ``old`` still holds."""
@@ -41,46 +94,58 @@ def next_kernel_status(status: Status, observation: Observation) -> Status:
     """A kernel's status after an observation: it moves only forward, and UNKNOWN changes nothing."""
     if status in TERMINAL:
         return status
-    if observation.state in (ObservedState.EXITED, ObservedState.GONE):
+    if observation.state in _ENDED:
         succeeded = status is Status.TERMINATING or observation.reason is Reason.EXIT_ZERO
         return Status.TERMINATED if succeeded or not REASONS[observation.reason].failure else Status.ERROR
     new = _OBSERVED_STATUS.get(observation.state, status)
     return new if STATUS_ORDER.index(new) > STATUS_ORDER.index(status) else status
 
 
-def kernel_changes(
-    stored: Sequence[tuple[KernelId, SessionId, Status]],
-    observed: Mapping[KernelId, Observation],
-    accepted: Collection[KernelId] | None,
-    progress: Mapping[KernelId, str] = MappingProxyType({}),
-) -> list[KernelChange]:
-    """The changes that a full report makes to the agent's live kernels.
+def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[KernelChange]:
+    """The changes that an update makes to the agent's live kernels among ``stored``.
 
-    ``accepted``: the kernels in the orders that the agent has accepted; None when the content of those
-    orders is not known (an earlier manager sent them). A kernel that the report omits is gone in three cases:
-    the agent had it before, it accepted orders that name it, or (for a TERMINATING kernel) it accepted orders
-    that no longer name it. Otherwise the orders have not arrived yet.
-
-    ``progress``: the stored progress text of kernels that are starting. A new text for one of them is a
-    change, even though the status stays the same.
+    A kernel that the agent has had and a full report omits is gone. One that is only ordered may not have
+    arrived yet, and one that is being stopped may not have been withdrawn yet: these are gone once they are
+    listed as absent. A new progress text is a change, even though the status stays the same.
     """
     changes = []
-    for kernel_id, session_id, status in stored:
-        observation = observed.get(kernel_id)
+    for kernel in stored:
+        kernel_id, status = kernel.kernel_id, kernel.status
+        if status in TERMINAL:
+            continue
+        observation = update.observed.get(kernel_id)
         if observation is None:
-            named = accepted is not None and kernel_id in accepted
-            withdrawn = accepted is not None and kernel_id not in accepted
-            if not (withdrawn if status is Status.TERMINATING else named or status is not Status.SCHEDULED):
+            if not (kernel_id in update.absent or (update.whole and _is_omitted(kernel, update))):
                 continue
             reason = Reason.USER_REQUESTED if status is Status.TERMINATING else Reason.KERNEL_GONE
-            observation = Observation(kernel_id, session_id, ObservedState.GONE, reason=reason)
+            observation = Observation(kernel_id, kernel.session_id, ObservedState.GONE, reason=reason)
         new = next_kernel_status(status, observation)
         progressed = (
-            kernel_id in progress
+            kernel.start_detail is not None
             and observation.detail != ""
             and _OBSERVED_STATUS.get(observation.state) is status
-            and observation.detail != progress[kernel_id]
+            and observation.detail != kernel.start_detail
         )
         if new is not status or progressed:
             changes.append(KernelChange(kernel_id, status, new, observation))
     return changes
+
+
+def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:
+    return (
+        kernel.status not in (Status.SCHEDULED, Status.TERMINATING)
+        and kernel.kernel_id not in update.unacknowledged
+    )
+
+
+def ended_kernels(
+    stored: Iterable[StoredKernel], changes: Iterable[KernelChange], update: AgentUpdate
+) -> list[KernelId]:
+    """The kernels whose allocations can be freed: those that end now, and those that had been given up
+    (agent lost, stop timed out) and that the agent reports as ended or absent."""
+    given_up = [k.kernel_id for k in stored if k.status in TERMINAL]
+    return [c.kernel_id for c in changes if c.new in TERMINAL] + [
+        k
+        for k in given_up
+        if k in update.absent or ((seen := update.observed.get(k)) is not None and seen.state in _ENDED)
+    ]

@@ -17,14 +17,13 @@ _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 def find_problem(message: Report | ReportDelta) -> str:
     """The first invalid field with its value; "" for a valid report."""
-    kernels = message.kernels if isinstance(message, Report) else tuple(message.kernels.changed.values())
     info = message.info
     if not message.incarnation or "\0" in message.incarnation:
         return "a report needs an incarnation"
     if isinstance(message, Report) and message.stream > _MAX_INT64:
         return f"stream {message.stream} is above {_MAX_INT64}"
     problem = _problem_of_info(info) if info is not None else ""
-    return problem or next((w for k in kernels if (w := _problem_of_kernel(k))), "")
+    return problem or next((w for k in message.kernels if (w := _problem_of_kernel(k))), "")
 
 
 def _problem_of_info(info: AgentInfo) -> str:

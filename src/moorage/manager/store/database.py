@@ -97,6 +97,9 @@ class DedicatedConnection:
         }
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
+        self.losses = (
+            0  # connections that ended: without ``durable``, the latest commits may be lost with them
+        )
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         async with self._lock, _translate_errors(self._is_closed):
@@ -104,6 +107,7 @@ class DedicatedConnection:
             if connection is None or connection.is_closed():
                 connection = await asyncpg.connect(self._dsn, **self._options)
                 await prepare_connection(connection)
+                connection.add_termination_listener(self._on_loss)
                 self._connection = connection
             try:
                 rows: list[Any] = await connection.fetch(sql, *args)
@@ -117,6 +121,9 @@ class DedicatedConnection:
                 connection.terminate()
                 raise
             return rows
+
+    def _on_loss(self, _: asyncpg.Connection) -> None:
+        self.losses += 1
 
     def _is_closed(self) -> bool:
         return self._connection is None or bool(self._connection.is_closed())

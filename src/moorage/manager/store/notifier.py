@@ -86,10 +86,10 @@ class Notifier:
         """After a commit: wake this process now, and the others with the next coalesced NOTIFY."""
         self._publish(dict.fromkeys(topics))
 
-    def notify_orders(self, agents: Collection[AgentId], *, local: bool = True) -> None:
-        """The orders of these agents may have changed. Not ``local``: only other managers are notified."""
+    def notify_orders(self, agents: Collection[AgentId]) -> None:
+        """The orders of these agents may have changed."""
         if agents:
-            (self._publish if local else self._send)({Topic.ORDERS: agents})
+            self._publish({Topic.ORDERS: agents})
 
     def notify_capacity(self, agents: Collection[AgentId], *, freed: bool = True) -> None:
         """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""

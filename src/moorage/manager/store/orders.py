@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
@@ -16,6 +17,15 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
 
 
+@dataclass(frozen=True, slots=True)
+class AgentOrders:
+    """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known to have
+    ended there and must not run."""
+
+    kernels: tuple[KernelSpec, ...]
+    unwanted: tuple[KernelId, ...]
+
+
 class OrderStore:
     def __init__(self, db: Database) -> None:
         self._connection = db.dedicated_connection()
@@ -24,17 +34,21 @@ class OrderStore:
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
         """All kernels that should run on the agent."""
-        return (await self.of_many([agent_id]))[agent_id]
+        return (await self.of_many([agent_id]))[agent_id].kernels
 
-    async def of_many(self, agent_ids: Collection[AgentId]) -> dict[AgentId, tuple[KernelSpec, ...]]:
-        """All kernels that should run on each agent; an agent without kernels has an empty entry.
+    async def of_many(
+        self, agent_ids: Collection[AgentId], with_given_up: Collection[AgentId] = ()
+    ) -> dict[AgentId, AgentOrders]:
+        """The orders of each agent. ``with_given_up``: agents whose ``unwanted`` kernels include those that
+        were given up, and whose devices are still fenced.
 
         Costs one query, and one more if a kernel is new: specs are kept for as long as the agent should run
         the kernel.
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
-        for row in await self._connection.fetch(SQL["agent_desired_kernels"], list(wanted)):
-            wanted[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+        unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
+        for row in await self._connection.fetch(SQL["agent_kernels"], list(wanted), list(with_given_up)):
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
         unknown = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
         fresh: dict[KernelId, KernelSpec] = {}
@@ -46,7 +60,7 @@ class OrderStore:
         orders = {}
         for agent_id, kernels in wanted.items():
             specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
-            orders[agent_id] = tuple(specs.values())
+            orders[agent_id] = AgentOrders(tuple(specs.values()), tuple(unwanted[agent_id]))
             if specs:
                 self._known[agent_id] = specs
             else:

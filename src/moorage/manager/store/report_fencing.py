@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.common.link.messages import Report
 from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import AgentId
+from moorage.manager.lifecycle.kernels import AgentUpdate
 
 
 class ReportRefused(Conflict):
@@ -33,10 +33,10 @@ class ReportRefused(Conflict):
         )
 
 
-def refusal_of(report: Report, known: Mapping[str, Any]) -> ReportRefused:
+def refusal_of(update: AgentUpdate, known: Mapping[str, Any]) -> ReportRefused:
     """``known``: the agent's identity, incarnation and address as stored when its report was refused; each
     None if the agent was first stored at that moment."""
-    info = report.info
+    info = update.info
     if info.identity and known["old_identity"] not in (None, "", info.identity):
         return ReportRefused(
             f"agent {info.agent_id!r} reported recently from {known['old_address']}; this one, at "
@@ -44,6 +44,6 @@ def refusal_of(report: Report, known: Mapping[str, Any]) -> ReportRefused:
             next_step="if both are meant to run, give this one another agent.id; if the node was "
             f"reinstalled, run `moorage agents forget {info.agent_id}`, or wait until it is LOST",
         )
-    if known["old_incarnation"] in (None, report.incarnation):
+    if known["old_incarnation"] in (None, update.incarnation):
         return ReportRefused.by_its_newer_stream(info.agent_id)
     return ReportRefused.by_another_process(info.agent_id)

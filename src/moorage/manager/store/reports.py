@@ -1,25 +1,30 @@
-"""Agent reports in Postgres: concurrent reports share statements, and an unchanged report costs a heartbeat.
+"""Agent reports in Postgres: concurrent reports share statements, which cost what has changed, and an
+unchanged report costs a heartbeat.
 
-A report that equals the previous one is kept in memory as a heartbeat; all heartbeats are written together
-twice a second. A change in the database that could give the same report another effect (a stop, a placement,
-a SUSPECT mark) is announced by a notification for the agent, and its next report is applied in full. As
-notifications may be lost, a report is also applied in full every ``REFRESH_S``.
+Heartbeats are kept in memory and written together twice a second. An update of some kernels is not applied
+again, so the agent is asked for a full report (``needs_full_report``) when its effect may be missing: a
+kernel was moved by somebody else at the same moment, the agent was silent, or commits may have been lost
+with the connection. As a safety net, that is also so every ``FULL_EVERY_S``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import AgentInfo, Report
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId, SessionId
-from moorage.common.model.status import TERMINAL, ObservedState, Status
-from moorage.manager.lifecycle.kernels import KernelChange, kernel_changes
+from moorage.common.model.status import TERMINAL, Status
+from moorage.manager.lifecycle.kernels import (
+    AgentUpdate,
+    KernelChange,
+    StoredKernel,
+    ended_kernels,
+    kernel_changes,
+)
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
@@ -27,38 +32,8 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.report_fencing import ReportRefused, refusal_of
 
 log = structlog.get_logger("moorage.store.reports")
-REFRESH_S = 20.0
+FULL_EVERY_S = 300.0
 HEARTBEATS_EVERY_S = 0.5
-
-_ENDED = (ObservedState.EXITED, ObservedState.GONE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Submission:
-    report: Report
-    accepted: Collection[KernelId] | None
-
-    @property
-    def agent_id(self) -> AgentId:
-        return self.report.info.agent_id
-
-    def equals(self, other: _Submission) -> bool:
-        a, b = self.report, other.report
-        return (
-            (a.incarnation, a.stream, a.draining) == (b.incarnation, b.stream, b.draining)
-            and a.kernels == b.kernels
-            and self.accepted == other.accepted
-            and a.info == b.info
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _WrittenInfo:
-    """What was written of an agent's ``AgentInfo`` at ``at`` (monotonic seconds)."""
-
-    info: AgentInfo
-    source: tuple[str, int, bool]  # incarnation, stream, draining
-    at: float
 
 
 class ReportStore:
@@ -70,37 +45,36 @@ class ReportStore:
         # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
         self._kernel_connection = db.dedicated_connection(durable=False)
         self._heartbeat_connection = db.dedicated_connection(durable=False)
-        self._reports: BatchWriter[_Submission, int | ReportRefused]
+        self._reports: BatchWriter[AgentUpdate, int | ReportRefused]
         self._reports = BatchWriter("report", self._write_reports, clock)
-        self._written_info: dict[AgentId, _WrittenInfo] = {}
-        self._applied: dict[AgentId, tuple[_Submission, float]] = {}
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
-        # Agents whose reports are being applied, and those among them that were invalidated meanwhile.
-        self._in_progress: set[AgentId] = set()
-        self._invalidated: set[AgentId] = set()
-        notifier.on_orders(self.invalidate)
+        # Until when an agent's full report is valid (monotonic seconds), and the losses of the connection
+        # when it was applied.
+        self._complete: dict[AgentId, tuple[float, int]] = {}
 
-    async def apply(self, report: Report, accepted: Collection[KernelId] | None) -> int:
-        """Apply a full report; returns how many kernels changed. Repeating a report changes nothing.
+    async def apply(self, update: AgentUpdate) -> int:
+        """Returns how many kernels changed. Repeating an update changes nothing.
 
-        ``accepted``: the kernels named by the orders that the report acknowledges, if known. Raises
-        ``ReportRefused``, and changes nothing, for a stream that does not represent its agent.
+        Raises ``ReportRefused``, and changes nothing, for a stream that does not represent its agent.
         """
-        item = _Submission(report, accepted)
-        last = self._applied.get(item.agent_id)
-        if last is not None and self._clock.monotonic() - last[1] < REFRESH_S and last[0].equals(item):
-            self._heartbeats[item.agent_id] = (report.incarnation, report.stream)
+        if update.is_heartbeat:
+            self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
             return 0
-        result = await self._reports.submit(item)
+        result = await self._reports.submit(update)
         if isinstance(result, ReportRefused):
             raise result
         return result
 
+    def needs_full_report(self, agent_id: AgentId) -> bool:
+        """Return whether the effect of what the agent has reported so far may be missing."""
+        valid_until, losses = self._complete.get(agent_id, (0.0, 0))
+        return self._clock.monotonic() > valid_until or losses != self._kernel_connection.losses
+
     async def write_heartbeats(self) -> None:
         """Write the heartbeats of agents whose reports have not changed.
 
-        An agent that was silent, or has a newer stream by now, is invalidated: its next report is applied in
-        full. The last report is not applied again, as it may be older than what another manager received.
+        An agent that was silent, or has a newer stream by now, must report in full. Its last report is not
+        applied again, as it may be older than what another manager received.
         """
         heartbeats, self._heartbeats = self._heartbeats, {}
         if not heartbeats:
@@ -116,15 +90,12 @@ class ReportStore:
         self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
         self._notifier.notify_capacity(returned)
 
-    def invalidate(self, agents: Collection[AgentId] | None) -> None:
-        """Apply the next reports of these agents in full, even if they are unchanged. None: of all agents."""
-        if agents is None:
-            agents = [*self._applied, *self._in_progress]
+    def invalidate(self, agents: Iterable[AgentId]) -> None:
+        """These agents must report in full."""
         for agent_id in agents:
-            self._applied.pop(agent_id, None)
-        self._invalidated.update(self._in_progress.intersection(agents))
+            self._complete.pop(agent_id, None)
 
-    async def _write_reports(self, items: Sequence[_Submission]) -> Sequence[int | ReportRefused]:
+    async def _write_reports(self, items: Sequence[AgentUpdate]) -> Sequence[int | ReportRefused]:
         """Apply the batch in rounds, so that two reports of one agent are applied one after the other."""
         results: dict[int, int | ReportRefused] = {}
         remaining = list(enumerate(items))
@@ -137,38 +108,44 @@ class ReportStore:
             remaining = [one for one in remaining if one[0] not in results]
         return [results[index] for index in range(len(items))]
 
-    async def _apply(self, items: Sequence[_Submission]) -> dict[AgentId, int | ReportRefused]:
-        """Apply one report per agent; returns for each how many kernels changed, or why it was refused."""
-        self._in_progress, self._invalidated = {item.agent_id for item in items}, set()
-        for agent_id in self._in_progress:
-            self._applied.pop(agent_id, None)
+    async def _apply(self, items: Sequence[AgentUpdate]) -> dict[AgentId, int | ReportRefused]:
+        """Apply one update per agent; returns for each how many kernels changed, or why it was refused."""
+        valid_until = self._clock.monotonic() + FULL_EVERY_S * self._clock.jitter(0.3)
+        complete = valid_until, self._kernel_connection.losses
+        self._complete |= {item.agent_id: complete for item in items if item.whole}
         freed, refused, stored = await self._receive(items)
+        self.invalidate(refused)
         items = [item for item in items if item.agent_id in stored]
-        changes = {item.agent_id: _changes(item, stored[item.agent_id]) for item in items}
+        changes = {item.agent_id: kernel_changes(stored[item.agent_id], item) for item in items}
         written = await self._write_changes(items, changes)
         freed |= await self._release(
             [
-                (kernel_id, item.agent_id, item.report.stream)
+                (kernel_id, item.agent_id, item.stream)
                 for item in items
-                for kernel_id in _released(item, stored[item.agent_id], changes[item.agent_id])
+                for kernel_id in ended_kernels(stored[item.agent_id], changes[item.agent_id], item)
             ]
         )
-        at = self._clock.monotonic()
-        self._applied |= {i.agent_id: (i, at) for i in items if i.agent_id not in self._invalidated}
-        self._notify([agent_id for agent_id, found in changes.items() if found], written, freed)
+        ids = {row["id"] for row in written}
+        self.invalidate([a for a, found in changes.items() if any(c.kernel_id not in ids for c in found)])
+        self._notifier.notify_kernels({SessionId(row["session_id"]) for row in written})
+        self._notifier.notify_capacity(freed)
+        if any(row["has_port"] for row in written):
+            self._notifier.notify([Topic.ROUTES])
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
     async def _receive(
-        self, items: Sequence[_Submission]
-    ) -> tuple[set[AgentId], dict[AgentId, ReportRefused], dict[AgentId, list[Any]]]:
-        """Register the agents whose info is not current, and read the kernels of all.
+        self, items: Sequence[AgentUpdate]
+    ) -> tuple[set[AgentId], dict[AgentId, ReportRefused], dict[AgentId, list[StoredKernel]]]:
+        """Register the agents whose info may not be current, and read the kernels that may have to change.
 
         Returns the agents that are new, have returned or offer other slots; the refusals; and the stored
         kernels of the other agents.
         """
-        changed, refused = await self._register([item for item in items if not self._is_registered(item)])
+        changed, refused = await self._register([i for i in items if i.whole or i.info_changed])
         stored = await self._touch([item for item in items if item.agent_id not in refused])
         if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
+            # They were silent or forgotten, so more may have happened to them than this update says.
+            self.invalidate([item.agent_id for item in missing if not item.whole])
             more_changed, more_refused = await self._register(missing)
             stored |= await self._touch([item for item in missing if item.agent_id not in more_refused])
             changed, refused = changed | more_changed, refused | more_refused
@@ -176,48 +153,31 @@ class ReportStore:
         outdated = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
         return changed, refused | {a: ReportRefused.by_its_newer_stream(a) for a in outdated}, stored
 
-    def _notify(self, changed: Sequence[AgentId], written: Sequence[Any], freed: Collection[AgentId]) -> None:
-        sessions = {SessionId(row["session_id"]) for row in written}
-        affects_routes = any(row["has_port"] for row in written)
-        # Not in this process, which has just applied these reports.
-        self._notifier.notify_orders(changed, local=False)
-        self._notifier.notify_kernels(sessions)
-        self._notifier.notify_capacity(freed)
-        if affects_routes:
-            self._notifier.notify([Topic.ROUTES])
-
-    def _is_registered(self, item: _Submission) -> bool:
-        written = self._written_info.get(item.agent_id)
-        return (
-            written is not None
-            and self._clock.monotonic() - written.at < REFRESH_S
-            and written.source == _source(item.report)
-            and written.info == item.report.info
-        )
-
     async def _register(
-        self, items: Sequence[_Submission]
+        self, items: Sequence[AgentUpdate]
     ) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
         """Write the agents' info and slots. Returns the agents that are new, have returned or offer other
         slots, and the refusals."""
         if not items:
             return set(), {}
-        submitted = {item.agent_id: item.report for item in items}
-        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(r) for r in submitted.values()])
+        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(item) for item in items])
+        before = {AgentId(row["id"]): row for row in rows}
         refused = {
-            agent_id: refusal_of(submitted[agent_id], row)
-            for row in rows
-            if not row["accepted"] and (agent_id := AgentId(row["id"]))
+            item.agent_id: refusal_of(item, before[item.agent_id])
+            for item in items
+            if not before[item.agent_id]["accepted"]
         }
-        accepted = [row for row in rows if row["accepted"]]
-        reports = [report for agent_id, report in submitted.items() if agent_id not in refused]
-        changed = {AgentId(row["id"]) for row in accepted if row["old_status"] != "ALIVE"}
-        old = {row["id"]: row["old_incarnation"] for row in accepted}
-        changed |= {r.info.agent_id for r in reports if old.get(r.info.agent_id) != r.incarnation}
-        offers = [(report.info.agent_id, offer) for report in reports for offer in report.info.offers]
+        items = [item for item in items if item.agent_id not in refused]
+        changed = {
+            item.agent_id
+            for item in items
+            if before[item.agent_id]["old_status"] != "ALIVE"
+            or before[item.agent_id]["old_incarnation"] != item.incarnation
+        }
+        offers = [(item.agent_id, offer) for item in items for offer in item.info.offers]
         changed_slots = await self.connection.fetch(
             SQL["agent_slots_put"],
-            [report.info.agent_id for report in reports],
+            [item.agent_id for item in items],
             [agent_id for agent_id, _ in offers],
             [o.slot for _, o in offers],
             [o.device_id for _, o in offers],
@@ -225,37 +185,42 @@ class ReportStore:
             [o.model for _, o in offers],
             [o.memory_bytes for _, o in offers],
             [o.healthy for _, o in offers],
-            [report.stream for report in reports],
+            [item.stream for item in items],
             [o.numa for _, o in offers],
             [o.nvlink_domain for _, o in offers],
             [o.parent for _, o in offers],
             [o.unhealthy_reason.replace("\0", "") for _, o in offers],
         )
-        at = self._clock.monotonic()
-        for r in reports:
-            self._written_info[r.info.agent_id] = _WrittenInfo(r.info, _source(r), at)
         return changed | {AgentId(row["agent_id"]) for row in changed_slots}, refused
 
-    async def _touch(self, items: Sequence[_Submission]) -> dict[AgentId, list[Any]]:
+    async def _touch(self, items: Sequence[AgentUpdate]) -> dict[AgentId, list[StoredKernel]]:
         """Update when the agents were last seen. Returns the kernels that may have to change, by agent;
         agents whose stream is not registered have no entry."""
-        found: dict[AgentId, list[Any]] = {}
+        found: dict[AgentId, list[StoredKernel]] = {}
+        partial = [item for item in items if not item.whole]
+        named = [(k, item.agent_id) for item in partial for k in {*item.observed, *item.absent}]
         for row in await self._kernel_connection.fetch(
             SQL["agent_touch"],
             [item.agent_id for item in items],
-            [item.report.incarnation for item in items],
-            [item.report.stream for item in items],
+            [item.incarnation for item in items],
+            [item.stream for item in items],
+            [item.agent_id for item in items if item.whole],
+            [kernel_id for kernel_id, _ in named],
+            [agent_id for _, agent_id in named],
         ):
             kernels = found.setdefault(AgentId(row["agent_id"]), [])
             if row["id"] is not None:
-                kernels.append(row)
+                status, detail = Status(row["status"]), row["start_detail"]
+                kernels.append(
+                    StoredKernel(KernelId(row["id"]), SessionId(row["session_id"]), status, detail)
+                )
         return found
 
     async def _write_changes(
-        self, items: Sequence[_Submission], changes: dict[AgentId, list[KernelChange]]
+        self, items: Sequence[AgentUpdate], changes: dict[AgentId, list[KernelChange]]
     ) -> list[Any]:
         """Returns rows with the session of each kernel that changed, and whether routes may be affected."""
-        streams = {item.agent_id: item.report.stream for item in items}
+        streams = {item.agent_id: item.stream for item in items}
         every = [(agent_id, change) for agent_id, found in changes.items() for change in found]
         if not every:
             return []
@@ -319,18 +284,14 @@ class ReportStore:
         return {AgentId(row["agent_id"]) for row in rows}
 
 
-def _source(report: Report) -> tuple[str, int, bool]:
-    return report.incarnation, report.stream, report.draining
-
-
-def _columns(report: Report) -> dict[str, object]:
-    info = report.info
+def _columns(update: AgentUpdate) -> dict[str, object]:
+    info = update.info
     return {
         "id": info.agent_id,
         "resource_group": info.resource_group,
         "identity": info.identity,
-        "incarnation": report.incarnation,
-        "stream": report.stream,
+        "incarnation": update.incarnation,
+        "stream": update.stream,
         "address": info.address,
         "version": info.version,
         "arch": info.arch,
@@ -340,31 +301,5 @@ def _columns(report: Report) -> dict[str, object]:
         "max_kernels": info.max_kernels,
         "share_quantum": info.share_quantum,
         "share_minimum": info.share_minimum,
-        "draining": report.draining,
+        "draining": update.draining,
     }
-
-
-def _changes(item: _Submission, stored: Sequence[Any]) -> list[KernelChange]:
-    live = [
-        (KernelId(row["id"]), SessionId(row["session_id"]), status)
-        for row in stored
-        if (status := Status(row["status"])) not in TERMINAL
-    ]
-    start_details = {
-        KernelId(row["id"]): row["start_detail"] for row in stored if row["start_detail"] is not None
-    }
-    return kernel_changes(live, {k.kernel_id: k for k in item.report.kernels}, item.accepted, start_details)
-
-
-def _released(item: _Submission, stored: Iterable[Any], changes: Iterable[KernelChange]) -> list[KernelId]:
-    """Ended kernels whose allocations can be freed: those that this report shows as ended or lost, and those
-    that were given up earlier (agent lost), once the agent has acknowledged orders that do not name them. A
-    kernel that is only missing from the report may still be started by orders in flight.
-    """
-    ended = {k.kernel_id: k.state in _ENDED for k in item.report.kernels}
-    earlier = [KernelId(row["id"]) for row in stored if Status(row["status"]) in TERMINAL]
-    now = [change.kernel_id for change in changes if change.new in TERMINAL]
-    accepted = item.accepted
-    return [k for k in now if ended.get(k, True)] + [
-        k for k in earlier if ended.get(k, accepted is not None and k not in accepted)
-    ]

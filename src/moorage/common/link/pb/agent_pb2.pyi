@@ -108,7 +108,7 @@ class Observation(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "digest", "orders_wanted", "stream")
+    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "stream", "content_digest")
     INFO_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -116,20 +116,20 @@ class Report(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
     ORDERS_WANTED_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     info: AgentInfo
     incarnation: str
     orders_generation: int
-    kernels: _containers.RepeatedCompositeFieldContainer[Observation]
+    kernels: _containers.RepeatedScalarFieldContainer[bytes]
     draining: bool
     delta: bool
     removed: _containers.RepeatedScalarFieldContainer[str]
-    digest: int
     orders_wanted: bool
     stream: int
-    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[Observation, _Mapping]]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ...) -> None: ...
+    content_digest: int
+    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[bytes]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ..., content_digest: _Optional[int] = ...) -> None: ...
 
 class DeviceGrant(_message.Message):
     __slots__ = ("slot", "device_id", "amount")
@@ -325,20 +325,22 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "report_pause_ms")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "report_pause_ms", "report_deltas")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
     WORKSPACES_FIELD_NUMBER: _ClassVar[int]
     REPORT_PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_DELTAS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     full_report: FullReportRequest
     exec: ExecRequest
     workspaces: WorkspaceRequest
     report_pause_ms: int
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_pause_ms: _Optional[int] = ...) -> None: ...
+    report_deltas: bool
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

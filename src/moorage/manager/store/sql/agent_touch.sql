@@ -1,6 +1,7 @@
 -- Record that agents are alive whose information is unchanged ($1, with their incarnations $2 and streams $3), and read
--- in the same round trip the kernels that may have to change: live ones (index kernels_live_by_agent), and ended ones
--- that still hold allocations (index allocations_held). One row for an agent without kernels. No row for an agent that is
+-- in the same round trip the kernels that may have to change. Of agents with a full report ($4): the live ones (index
+-- kernels_live_by_agent), and ended ones that still hold allocations (index allocations_held). Of the others: those that
+-- their reports name ($5, with their agents $6). One row for an agent without such kernels. No row for an agent that is
 -- new, silent, or known through another stream: agent_upsert.sql handles those.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, stream)
@@ -10,17 +11,21 @@ WITH input AS (
 ), touched AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
 ), live AS MATERIALIZED (
-    SELECT k.agent_id, k.id, k.session_id, k.status,
-        CASE WHEN k.status IN ('PREPARING', 'CREATING') THEN k.detail END AS start_detail
-    FROM kernels k WHERE k.agent_id = ANY ($1) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    SELECT k.agent_id, k.id, k.session_id, k.status, k.detail
+    FROM kernels k WHERE k.agent_id = ANY ($4::text[]) AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
 ), held AS MATERIALIZED (
     -- Subtract the live kernels first, so that only the few ended ones are looked up by key.
-    SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($1) AND released_at IS NULL
+    SELECT kernel_id AS id FROM allocations WHERE agent_id = ANY ($4::text[]) AND released_at IS NULL
     EXCEPT SELECT id FROM live
 ), kernels_of AS (
     SELECT * FROM live
     UNION ALL
-    SELECT k.agent_id, k.id, k.session_id, k.status, NULL FROM held JOIN kernels k USING (id)
+    SELECT k.agent_id, k.id, k.session_id, k.status, '' FROM held JOIN kernels k USING (id)
     WHERE k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+    UNION ALL
+    SELECT k.agent_id, k.id, k.session_id, k.status, k.detail
+    FROM unnest($5::uuid[], $6::text[]) AS n(id, agent_id) JOIN kernels k ON k.id = n.id AND k.agent_id = n.agent_id
 )
-SELECT t.id AS agent_id, k.id, k.session_id, k.status, k.start_detail FROM touched t LEFT JOIN kernels_of k ON k.agent_id = t.id
+SELECT t.id AS agent_id, k.id, k.session_id, k.status,
+       CASE WHEN k.status IN ('PREPARING', 'CREATING') THEN k.detail END AS start_detail
+FROM touched t LEFT JOIN kernels_of k ON k.agent_id = t.id

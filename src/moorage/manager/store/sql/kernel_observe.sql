@@ -23,4 +23,4 @@ UPDATE kernels k SET
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.session_id, k.port > 0 AS has_port
+RETURNING k.id, k.session_id, k.port > 0 AS has_port

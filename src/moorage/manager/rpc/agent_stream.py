@@ -1,0 +1,172 @@
+"""Stream of one agent: turns its reports into updates for the store, given the orders on their way to it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from math import inf
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from moorage.common.link.messages import (
+    ExecRequest,
+    FullReportRequest,
+    LogRequest,
+    Orders,
+    OrdersDelta,
+    Report,
+    ReportDelta,
+    WorkspaceRequest,
+)
+from moorage.common.link.pb import agent_pb2
+from moorage.common.link.sync import OrdersSender, ReportReceiver
+from moorage.common.model.ids import KernelId
+from moorage.manager.lifecycle.kernels import AgentUpdate
+from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.report_validation import find_problem
+from moorage.manager.store.orders import AgentOrders
+
+log = structlog.get_logger("moorage.link")
+
+# A full report is requested again only after this many seconds.
+FULL_REQUEST_S = 5.0
+
+
+class StreamRefused(Exception):
+    """Ends a stream with a gRPC status and a message for the agent's log."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        self.code, self.message = code, message
+        super().__init__(message)
+
+
+class AgentStream:
+    """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent."""
+
+    def __init__(self, first: agent_pb2.Report, caller: Caller) -> None:
+        """Raises ``StreamRefused`` if the first report is invalid, or not a full one."""
+        self._caller, self._reports = caller, ReportReceiver()
+        report = _decode(self._reports, first)
+        if not isinstance(report, Report):
+            raise StreamRefused(
+                grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
+            )
+        self.agent_id, self.incarnation, self.first = report.info.agent_id, report.incarnation, report
+        self.refused: StreamRefused | None = None
+        self.wake = asyncio.Event()
+        self.wake.set()
+        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest] = []
+        self.established = False  # its first report has been applied
+        self.loading_orders = False  # its orders are being read, and their kernels are not known yet
+        # The next read of its orders looks for kernels that were given up, too.
+        self.with_given_up = False
+        self._last = replace(report, kernels=())
+        self._next: Orders | None = None
+        self._orders = OrdersSender()
+        self._full_requested_at = -inf
+        self._ordered: frozenset[KernelId] = frozenset()  # by the newest orders
+        # Kernels that were ordered, with the first generation that named them, until the agent acknowledges
+        # that generation. It may start them at any moment.
+        self._unacknowledged: dict[KernelId, int] = {}
+        # Kernels that the agent should not have and does not have, for the next update.
+        self._absent: set[KernelId] = set()
+
+        self._check(report)
+
+    def send_request(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
+        self.requests.append(request)
+        self.wake.set()
+
+    def request_full_report(self, now: float) -> None:
+        """Unless one was requested a moment ago. ``now``: monotonic seconds."""
+        if now - self._full_requested_at > FULL_REQUEST_S:
+            self._full_requested_at = now
+            self.send_request(FullReportRequest())
+
+    def receive(self, wire: agent_pb2.Report, now: float) -> Report | ReportDelta | None:
+        """Decode a report. None: the state has diverged, and a full report was requested. Raises
+        ``StreamRefused`` for an invalid report."""
+        message = _decode(self._reports, wire)
+        if message is None:
+            log.warning("report state has diverged: requesting a full report", agent=self.agent_id)
+            self.request_full_report(now)
+            return None
+        self._check(message)
+        if message.orders_wanted:
+            self._orders.force_full()
+        return message
+
+    def update(self, message: Report | ReportDelta) -> AgentUpdate:
+        """What a report says, given the orders on their way to the agent."""
+        acknowledged = {k for k, first in self._unacknowledged.items() if first <= message.orders_generation}
+        for kernel_id in acknowledged:
+            del self._unacknowledged[kernel_id]
+        candidates, self._absent = self._absent | acknowledged, set()
+        last, whole = self._last, isinstance(message, Report)
+        if isinstance(message, Report):
+            self._last = replace(message, kernels=())
+        else:
+            self._last = replace(last, info=message.info or last.info, draining=message.draining)
+            candidates |= message.removed
+        if self.loading_orders:  # they may name some of these
+            self._absent, candidates = candidates, set()
+        return AgentUpdate(
+            self._last.info,
+            self.incarnation,
+            self._last.stream,
+            self._last.draining,
+            {k.kernel_id: k for k in message.kernels},
+            frozenset(k for k in candidates if self._is_absent(k)),
+            frozenset(self._unacknowledged) if whole else frozenset(),
+            whole,
+            info_changed=whole or message.info is not None or message.draining != last.draining,
+        )
+
+    def _check(self, message: Report | ReportDelta) -> None:
+        """Check that a report is from the agent of this stream."""
+        info = message.info
+        if info is None:
+            return
+        if info.agent_id != self.agent_id:
+            mismatch = f"the stream of agent {self.agent_id!r} sent a report of agent {info.agent_id!r}"
+            raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
+        if problem := self._caller.refusal_to_act_as(info.agent_id, info.resource_group):
+            raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)
+
+    def _is_absent(self, kernel_id: KernelId) -> bool:
+        """The agent does not have the kernel, and no orders on their way to it name the kernel."""
+        return not self._reports.reports(kernel_id) and kernel_id not in self._unacknowledged
+
+    def offer(self, found: AgentOrders, generation: int) -> None:
+        """Send these orders next, if they differ from the last ones or the agent should confirm that it does
+        not have an unwanted kernel. They replace earlier ones that have not been sent."""
+        absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
+        self._absent |= absent
+        newest = self._next
+        changed = (
+            newest.kernels != found.kernels if newest is not None else self._orders.has_changes(found.kernels)
+        )
+        if not changed and not absent:
+            return
+        ordered = frozenset(k.kernel_id for k in found.kernels)
+        self._unacknowledged |= dict.fromkeys(ordered - self._ordered, generation)
+        self._ordered, self._next = ordered, Orders(generation, found.kernels)
+        self.wake.set()
+
+    def next_message(self) -> Orders | OrdersDelta | None:
+        """The message for the orders that were offered last; None if they have been sent."""
+        orders, self._next = self._next, None
+        return None if orders is None else self._orders.next_message(orders)
+
+
+def _decode(receiver: ReportReceiver, wire: agent_pb2.Report) -> Report | ReportDelta | None:
+    try:
+        message = receiver.receive(wire)
+        problem = "" if message is None else find_problem(message)
+    except DecodeError as error:
+        problem = str(error)
+    if problem:
+        raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, f"invalid report: {problem}")
+    return message

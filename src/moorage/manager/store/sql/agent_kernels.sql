@@ -1,0 +1,14 @@
+-- The live kernels of these agents ($1), and whether each should run (index kernels_live_by_agent). agent_orders.sql
+-- returns their specs. Of some agents ($2) also the kernels that have been given up and still hold allocations (index
+-- allocations_held): these must not run either.
+WITH live AS (
+    SELECT agent_id, id, status FROM kernels
+    WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+), held AS (
+    SELECT agent_id, kernel_id AS id FROM allocations WHERE agent_id = ANY ($2::text[]) AND released_at IS NULL
+    EXCEPT SELECT agent_id, id FROM live
+)
+SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING') AS wanted FROM live
+UNION ALL
+SELECT agent_id, id, FALSE FROM held
+ORDER BY id
