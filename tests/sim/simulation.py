@@ -297,7 +297,7 @@ class Simulation(Workload, Faults, Invariants):
 
     async def converge(self) -> None:
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
-        silence = (8,) * 7 if self.lost_node is not None or self.new_identities else (4, 8, 25)
+        silence = (8,) * 9 if self.lost_node is not None or self.new_identities else (4, 8, 25)
         # A clock that was set back makes deadlines late.
         late = (4000, *silence, 65, 65) if self.clock_rng is not None else ()
         for seconds in (1, *silence, 40, 65, 65, 65, *late, 5, 5):
