@@ -295,13 +295,24 @@ class Simulation(Workload, Faults, Invariants):
                 await self.deliver_orders(stream)
         self.streams = self.open_streams()
 
+    async def forget_replaced_agents(self) -> None:
+        """An operator forgets agents whose nodes are gone or lost their disks, if too many of them are
+        silent at once."""
+        identities = {node.name: node.identity for node in self.nodes}
+        for row in await self.postgres.fetch("SELECT id, identity FROM agents WHERE status = 'SUSPECT'"):
+            if row["identity"] != identities.get(row["id"]):
+                await self.managers[0].store.agents.forget(row["id"], actor="operator")
+                self.record(f"an operator forgets {row['id']}")
+
     async def converge(self) -> None:
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
         silence = (8,) * 9 if self.lost_node is not None or self.new_identities else (4, 8, 25)
         # A clock that was set back makes deadlines late.
         late = (4000, *silence, 65, 65) if self.clock_rng is not None else ()
-        for seconds in (1, *silence, 40, 65, 65, 65, *late, 5, 5):
+        for number, seconds in enumerate((1, *silence, 40, 65, 65, 65, *late, 5, 5)):
             await self.run_all(seconds)
+            if number == len(silence):
+                await self.forget_replaced_agents()
         await self.check_always(60)
         await self.check_kernels()
         await self.check_sessions()
