@@ -176,18 +176,19 @@ async def test_session_with_dependents_is_not_deleted(store: Store) -> None:
     first = await add(store, "a")
     await add(store, "b", depends_on=["a"])
     await end(store, agent, "a", **DONE)
-    await store.database.fetch(
-        "UPDATE sessions SET status_since = now() - interval '99 days' WHERE name = 'a'"
+    past = (
+        "UPDATE sessions SET created_at = now() - interval '99 days', "
+        "status_since = now() - interval '99 days'"
     )
-    assert await store.sessions.delete_ended(30) == 0
+    await store.database.fetch(f"{past} WHERE name = 'a'")
+    assert await store.retention.delete_sessions(30 * 86_400) == 0
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await store.database.fetch("DELETE FROM sessions WHERE id = $1", first)
     await end(store, agent, "b", **DONE)
-    await store.database.fetch("UPDATE sessions SET status_since = now() - interval '99 days'")
+    await store.database.fetch(past)
     await agent.report()
-    assert [await store.sessions.delete_ended(30), await store.sessions.delete_ended(30)] == [1, 1], (
-        "the last link first"
-    )
+    deleted = [await store.retention.delete_sessions(30 * 86_400) for _ in range(3)]
+    assert deleted == [1, 1, 0], "the last link first"
 
 
 async def test_session_does_not_start_before_its_begin_time(store: Store) -> None:

@@ -110,10 +110,10 @@ async def test_manager_crash_after_commit_keeps_the_session(store: Store, empty_
 
 async def test_keys_are_deleted_after_retention_and_with_their_session(store: Store) -> None:
     await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY)
-    await store.sessions.delete_idempotency_keys()
+    await store.retention.delete_idempotency_keys()
     assert (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]
     await store.database.fetch("UPDATE idempotency_keys SET created_at = now() - interval '25 hours'")
-    await store.sessions.delete_idempotency_keys()
+    await store.retention.delete_idempotency_keys()
     assert not (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]
     await store.database.fetch("DELETE FROM sessions")
     assert not (await store.sessions.create_once(spec(), actor="a", idempotency_key=KEY))[1]

@@ -197,7 +197,8 @@ async def test_top_sessions_and_agents(store: Store) -> None:
     await reconcile_all(store)
     assert await names("cpu") == "ca"
     await store.database.fetch(
-        "UPDATE sessions SET status_since = now() - interval '31 days' WHERE name = 'b'"
+        "UPDATE sessions SET created_at = now() - interval '31 days', "
+        "status_since = now() - interval '31 days' WHERE name = 'b'"
     )
-    assert await store.sessions.delete_ended(30) == 1
+    assert await store.retention.delete_sessions(30 * 86_400) == 1
     assert len(await store.database.fetch("SELECT FROM kernel_usage")) == 2

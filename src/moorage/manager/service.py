@@ -127,7 +127,13 @@ class Manager:
             ReplicaController(store, leader, terminator, clock).loop,
             AgentMonitor(store, leader, metrics, clock, *silence).loop,
             GarbageCollector(
-                store, leader, metrics, clock, retention, settings.stats_kept_days * 86_400
+                store,
+                leader,
+                metrics,
+                clock,
+                retention,
+                settings.stats_kept_days * 86_400,
+                settings.sessions_kept_days * 86_400,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,

@@ -111,6 +111,8 @@ class ManagerSettings(Section):
     LOST, and an alarm is raised. 1: no limit."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
+    sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
+    """Retention of sessions that have ended, with their history and the last lines of their logs."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of the decision log (`moorage scheduler log` and `replay`). 0: disabled."""
     expected_starts_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30

@@ -12,10 +12,14 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.gc")
 
-HISTORY_DAYS = 30
-AUDIT_DAYS = 365
+DAY_S = 86_400.0
+JOIN_TOKENS_DAYS, AUDIT_DAYS = 30, 365
 INTERVAL_S = 5.0
-FORGET_EVERY_S = 3600.0
+DELETE_EVERY_S, DELETE_OTHERS_EVERY_S = 60.0, 3600.0
+# Deleting yields to the other work of this loop after this time, and goes on in its next iteration.
+DELETE_FOR_S = 2.5
+# Nothing is deleted by age before the clock has been steady for so long.
+STEADY_S = 3600.0
 CHECK_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
 
@@ -30,13 +34,16 @@ class GarbageCollector:
         metrics: Metrics,
         clock: Clock,
         decisions: tuple[float, int] | None = None,
-        usage_s: float = 7 * 86_400,
+        usage_s: float = 7 * DAY_S,
+        sessions_s: float = 30 * DAY_S,
     ) -> None:
-        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``:
-        retention of usage records in seconds."""
+        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``
+        and ``sessions_s``: retention of usage records and of ended sessions in seconds."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._decisions, self._usage_s = decisions, usage_s
-        self._forgot_at = self._checked_at = self._shrank_at = clock.monotonic()
+        self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
+        now = clock.monotonic()
+        self._deleted_at = self._deleted_others_at = self._checked_at = self._shrank_at = now
+        self._deleted = 0  # sessions, since the last log line
         self.loop = Loop("gc", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
@@ -47,19 +54,38 @@ class GarbageCollector:
         if now - self._checked_at >= CHECK_EVERY_S:
             self._checked_at = now
             await self._check()
-            await self._store.usage.compact(self._usage_s)
+            while await self._store.usage.compact(self._usage_s):
+                if self._clock.monotonic() >= now + DELETE_FOR_S:
+                    break
         if now - self._shrank_at >= SHRINK_EVERY_S:
             self._shrank_at = now
             if self._decisions is not None:
                 await self._store.decisions.trim(*self._decisions)
         # What a clock that was set forward has made old may be young again once the clock is right.
-        if min(now - self._forgot_at, self._leader.deadlines.steady_s) >= FORGET_EVERY_S:
-            self._forgot_at = now
-            forgotten = await self._store.sessions.delete_ended(HISTORY_DAYS)
-            await self._store.sessions.delete_idempotency_keys()
-            await self._store.peers.delete_old_join_tokens(HISTORY_DAYS)
+        if self._leader.deadlines.steady_s < STEADY_S:
+            return
+        if now - self._deleted_at >= DELETE_EVERY_S and await self._delete_expired(now + DELETE_FOR_S):
+            self._deleted_at = now
+        if now - self._deleted_others_at >= DELETE_OTHERS_EVERY_S:
+            self._deleted_others_at = now
+            await self._store.peers.delete_old_join_tokens(JOIN_TOKENS_DAYS)
             await self._store.agents.delete_history(AUDIT_DAYS)
-            log.info("deleted old sessions", sessions=forgotten)
+            agents = await self._store.retention.delete_agents()
+            log.info("deleted expired records", sessions=self._deleted, agents=agents)
+            self._deleted = 0
+
+    async def _delete_expired(self, until: float) -> bool:
+        """Delete ended sessions and idempotency keys, batch by batch: as many as have expired, however many
+        that are. Returns whether nothing is left; ``until`` (monotonic) there may be."""
+        retention = self._store.retention
+        while deleted := await retention.delete_sessions(self._sessions_s):
+            self._deleted += deleted
+            if self._clock.monotonic() >= until:
+                return False
+        while await retention.delete_idempotency_keys():
+            if self._clock.monotonic() >= until:
+                return False
+        return True
 
     async def _check(self) -> None:
         """Run the checks whose cost does not grow with ended sessions; `moorage db check` runs all of

@@ -27,8 +27,6 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
-# How long an Idempotency-Key protects a create. Far longer than any client retries.
-IDEMPOTENCY_KEYS_KEPT_HOURS = 24
 # The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
 # parameters.
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
@@ -107,14 +105,6 @@ class SessionStore:
         if before["request_digest"] != new.request_digest:
             raise session_errors.key_reused(idempotency_key.key)
         return await self.get(before["session_id"]), True
-
-    async def delete_idempotency_keys(self) -> None:
-        """Delete keys older than ``IDEMPOTENCY_KEYS_KEPT_HOURS``."""
-        await self._create_connection.fetch(SQL["idempotency_delete_old"], IDEMPOTENCY_KEYS_KEPT_HOURS)
-
-    async def delete_ended(self, days: int) -> int:
-        """Delete up to a thousand sessions that ended ``days`` ago. Returns how many were deleted."""
-        return len(await self._db.fetch(SQL["sessions_delete_ended"], days))
 
     def _new(
         self,

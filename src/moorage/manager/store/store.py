@@ -24,6 +24,7 @@ from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
 from moorage.manager.store.reports import HEARTBEATS_EVERY_S, ReportStore
+from moorage.manager.store.retention import RetentionStore
 from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.sessions import SessionStore
@@ -59,6 +60,7 @@ class Store:
         self.deadlines = DeadlineStore(db)
         self.usage = UsageStore(db, self.sessions)
         self.decisions = DecisionStore(db)
+        self.retention = RetentionStore(db)
         self.expected_starts = ExpectedStartStore(db, clock)
         self.integrity = IntegrityStore(db, notifier)
         self._heartbeats = Loop(

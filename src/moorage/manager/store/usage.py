@@ -69,11 +69,12 @@ class UsageStore:
             *(column for pair in zip(means, peaks, strict=True) for column in pair),
         )
 
-    async def compact(self, keep_s: float) -> None:
+    async def compact(self, keep_s: float) -> bool:
         """Roll old minutes up into hours, and delete hours older than ``keep_s`` seconds; a bounded number of
-        rows per call."""
-        await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
-        await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
+        rows per call. Returns whether there may be more."""
+        rolled = await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
+        deleted = await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
+        return max(rolled[0]["rolled"], len(deleted)) >= ROLL_UP_BATCH
 
     async def of_session(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
         """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises

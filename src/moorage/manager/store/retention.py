@@ -1,0 +1,34 @@
+"""Deletion of expired rows, in batches: each locks few rows, and only for a moment.
+
+Every method deletes at most ``BATCH`` rows and returns how many; 0: nothing is left to delete now. All share
+a connection that no request waits for.
+"""
+
+from __future__ import annotations
+
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+
+BATCH = 500
+# How long an Idempotency-Key protects a create. Far longer than any client retries.
+IDEMPOTENCY_KEYS_KEPT_S = 86_400.0
+
+
+class RetentionStore:
+    def __init__(self, db: Database) -> None:
+        self._connection = db.dedicated_connection()
+
+    async def delete_sessions(self, kept_s: float) -> int:
+        """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which another
+        depends is deleted after that one, and one that holds allocations when they have been released."""
+        return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
+
+    async def delete_idempotency_keys(self) -> int:
+        """Keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
+        return len(
+            await self._connection.fetch(SQL["idempotency_delete_old"], IDEMPOTENCY_KEYS_KEPT_S, BATCH)
+        )
+
+    async def delete_agents(self) -> int:
+        """Forgotten agents whose kernels have been deleted with their sessions."""
+        return len(await self._connection.fetch(SQL["agents_delete_forgotten"], BATCH))
