@@ -41,7 +41,8 @@ async def ended(store: Store, count: int, ago: timedelta) -> None:
         await add(store, f"s{number}")
         await stop(store, f"s{number}", actor="t")
     await store.database.fetch(
-        "UPDATE sessions SET created_at = created_at - $1::interval, status_since = status_since - $1::interval",
+        "UPDATE sessions SET created_at = created_at - $1::interval, "
+        "status_since = status_since - $1::interval",
         ago,
     )
 

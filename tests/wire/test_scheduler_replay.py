@@ -22,8 +22,9 @@ from typer.testing import CliRunner
 from moorage.cli import app
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
+from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import TERMINAL
+from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.keys import KeySpec
 from moorage.manager import Manager
 from moorage.manager.decision_log import Reader, Segment, Writer
@@ -118,8 +119,49 @@ async def test_log_verification_and_replay_of_real_sessions(platform: Platform) 
     assert strict["bypasses"] == 0
     assert observed["unstarted"] == recorded["unstarted"] == 0
     code, out, err = await platform.moorage("replay", "--policy", "strict")
-    assert [line.split("  ")[0] for line in out.splitlines()] == ["POLICY", "observed", "recorded", "strict"]
+    first_column = [line.split("  ")[0] for line in out.splitlines()]
+    assert first_column == ["POLICY", "observed", "recorded", "strict", "MEAN WAIT OF", "all", "admin"]
     assert "12 sessions from" in err
+
+
+async def test_preemption_and_what_if_questions(platform: Platform) -> None:
+    """On four GPUs: low has all of them, and urgent stops it."""
+    client = platform.client
+    await client.update_group("default", GroupOptions(preemption=PreemptionOptions()))
+
+    async def create(name: str, priority: int, run_s: float) -> None:
+        spec = {
+            "name": name, "command": ["x"], "resources": {"cuda.device": 4}, "priority": priority,
+            "env": {"SIM_RUN_S": str(run_s)}, "stop_grace_s": 1,
+        }  # fmt: skip
+        await client.create_session(SessionSpec.model_validate(spec))
+
+    await create("low", 10, 1.5)
+    while (await client.get_session("low")).status is not Status.RUNNING:
+        await asyncio.sleep(0.05)
+    await create("urgent", 50, 0.3)
+    for name in ("urgent", "low"):
+        while (await client.get_session(name)).status not in TERMINAL:
+            await asyncio.sleep(0.05)
+    ids = {name: (await client.get_session(name)).id for name in ("low", "urgent")}
+    while set(ids.values()) - await platform.logged_starts():
+        await asyncio.sleep(0.1)
+
+    verified = await platform.json("replay", "--verify")
+    assert (verified["victims"], verified["differences"]) == (1, [])
+    replayed = await platform.json("replay", "--policy", "preemption=none", "--add-gpus", "4")
+    policies = replayed["policies"]
+    assert replayed["sessions"] == 2, "the preempted session is one, with two attempts"
+    assert {name: each["preemptions"] for name, each in policies.items()} == {
+        "observed": 1, "recorded": 1, "preemption=none": 0, "changed": 0,
+    }  # fmt: skip
+    waits = {name: each["all"]["mean_wait"] for name, each in replayed["waits"].items()}
+    assert waits["changed"] < waits["recorded"]
+    assert replayed["waits"]["changed"]["admin"]["sessions"] == 2
+    limited = await platform.json("replay", "--quota", "user admin cuda.device=2")
+    assert limited["policies"]["changed"]["unstarted"] == 2
+    code, _, err = await platform.moorage("replay", "--quota", "group other cpu=1")
+    assert (code, "group 'default' is simulated" in err) == (2, True), err
 
 
 async def test_verification_finds_a_place_that_the_planner_would_not_give(platform: Platform) -> None:
