@@ -74,7 +74,7 @@ class UsageStore:
         rows per call. Returns whether there may be more."""
         rolled = await self._connection.fetch(SQL["usage_roll_up"], float(MINUTES_KEPT_S), ROLL_UP_BATCH)
         deleted = await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
-        return max(rolled[0]["rolled"], len(deleted)) >= ROLL_UP_BATCH
+        return int(rolled[0]["rolled"]) >= ROLL_UP_BATCH or len(deleted) >= ROLL_UP_BATCH
 
     async def of_session(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
         """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises
