@@ -42,10 +42,11 @@ def settings() -> Iterator[tuple[str, str]]:
 def metrics() -> Iterator[tuple[str, str]]:
     usage = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
     agent: Any = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)  # type: ignore[arg-type]
+    found: dict[str, str] = {}
     for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text()):
-        found = re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
-        # The client library adds the creation time of every counter and histogram.
-        yield from ((name, meaning) for name, meaning in found if not name.endswith("_created"))
+        found |= re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
+    # The client library adds the creation time of every counter and histogram.
+    yield from ((name, meaning) for name, meaning in found.items() if not name.endswith("_created"))
 
 
 def commands() -> Iterator[tuple[str, str]]:

@@ -15,7 +15,14 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 # (file, function) that may catch every exception, and why.
 CATCH_ALL = {
-    ("src/moorage/common/aio/loop.py", "_run"): "the tick guard: the next tick is the retry",
+    (
+        "src/moorage/common/aio/supervisor.py",
+        "_supervise",
+    ): "the supervisor: a failure is counted and logged, and the task is restarted",
+    (
+        "src/moorage/manager/store/batch_writer.py",
+        "_flush",
+    ): "whatever fails, every caller gets a result or an exception",
     (
         "src/moorage/manager/scheduling/placement/selector_plugin.py",
         "select_agent",
@@ -141,7 +148,20 @@ def tasks(path: str, text: str) -> list[str]:
     return [
         f"line {node.lineno}: {node.attr}: use moorage.common.aio.tasks.spawn"
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
+        if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "TaskGroup")
+    ]
+
+
+def detached(path: str, text: str) -> list[str]:
+    """A spawned task without an owner would end unseen."""
+    if not _ours(path):
+        return []
+    return [
+        f"line {node.lineno}: nobody waits for this task: keep it and await it, or use SupervisedTask"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func).rpartition(".")[2] == "spawn"
     ]
 
 
@@ -284,8 +304,8 @@ def _private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 RULES: list[Rule] = [
-    file_length, line_length, function_length, exports, file_name, catch_all, tasks, clock, mocks, unresolved,
-    machine, lock_hosts, requirements, package_root, docstring, private_access,
+    file_length, line_length, function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
+    unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
 ]  # fmt: skip
 
 

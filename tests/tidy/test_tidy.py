@@ -87,6 +87,9 @@ BAD = [
     (m.catch_all, SRC, "def g():\n    try:\n        f()\n    except:\n        log()"),
     (m.tasks, SRC, "asyncio.create_task(f())"),
     (m.tasks, SRC, "group.create_task(f())"),
+    (m.tasks, SRC, "async with asyncio.TaskGroup() as group: pass"),
+    (m.detached, SRC, "spawn('name', f())"),
+    (m.detached, SRC, "if x:\n    tasks.spawn('name', f())"),
     (m.clock, SRC, "t = time.time()"),
     (m.clock, SRC, "from time import monotonic"),
     (m.clock, SRC, "t = datetime.datetime.now(UTC)"),
@@ -138,6 +141,7 @@ def test_every_rule_has_a_failing_case() -> None:
         (m.catch_all, SRC, "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),
         (m.catch_all, SRC, "try:\n    f()\nexcept ValueError:\n    pass"),
         (m.tasks, "src/moorage/common/aio/tasks.py", "loop.create_task(f())"),
+        (m.detached, SRC, "task = spawn('name', f())\nawait cancel_and_wait(spawn('name', f()))"),
         (
             m.clock,
             SRC,

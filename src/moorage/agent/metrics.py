@@ -18,6 +18,8 @@ from prometheus_client.registry import Collector
 
 from moorage import __version__
 from moorage.agent.devices.usage import UsageSampler
+from moorage.common.aio.supervisor import problems
+from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
@@ -58,6 +60,7 @@ class AgentMetrics(Collector):
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="moorage_agent", registry=self._registry)
         self._registry.register(self)
+        self._registry.register(TaskCollector())
 
     def text(self) -> bytes:
         """Prometheus text format."""
@@ -144,7 +147,7 @@ async def serve_metrics(address: str, text: Callable[[], bytes]) -> AsyncIterato
         return web.Response(body=text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def livez(request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
+        return web.json_response({"status": "degraded" if (found := problems()) else "ok", "checks": found})
 
     app = web.Application()
     app.add_routes([web.get("/metrics", metrics), web.get("/livez", livez)])

@@ -41,7 +41,7 @@ from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import RENEWAL_CHECK_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, SlotOffer
 from moorage.common.model.errors import ConfigError
@@ -210,7 +210,7 @@ class Agent:
         link = self._link = self._make_link(dialer, kernels, start)
         stack.push_async_callback(kernels.close)
         await kernels.recover()
-        stack.push_async_callback(cancel_and_wait, spawn("agent.link", link.run()))
+        stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
         docker_gc = ("agent.docker-gc", lambda: collect_images(docker), _DOCKER_GC_S)
         await self._start_loops(stack, dialer, kernels, link, docker_gc)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from moorage.common.aio.task_metrics import TaskCollector
+
 
 class Metrics:
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._registry = registry = _registry_with_tasks()
 
         def gauge(name: str, description: str, *labels: str) -> Gauge:
             return Gauge(name, description, labels, registry=registry)
@@ -139,3 +141,9 @@ def _start_errors(registry: CollectorRegistry) -> Gauge:
         ("resource_group", "kind", "quantile"),
         registry=registry,
     )
+
+
+def _registry_with_tasks() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(TaskCollector())
+    return registry

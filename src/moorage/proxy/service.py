@@ -13,6 +13,7 @@ from aiohttp import web
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.link.dial import RENEWAL_CHECK_S, dialer_for
 from moorage.common.model.addresses import split_address
@@ -57,7 +58,9 @@ class Proxy:
         directory = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
         self._saved_table = SavedTable(self._home / directory / "routes.json")
         randrange = random.Random(clock.secret()).randrange
-        self._router = RequestRouter(settings, Metrics(), randrange=randrange)
+        metrics = Metrics()
+        metrics.registry.register(TaskCollector())
+        self._router = RequestRouter(settings, metrics, randrange=randrange)
         self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts)
         self._stack = AsyncExitStack()
 

@@ -1,4 +1,4 @@
-"""Periodic loop and supervised tasks."""
+"""Periodic loop and tasks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_failed_tick_is_logged_and_retried_by_the_next() -> None:
             while results:
                 await loop.ticked()
     assert loop.failures == 1
-    assert [(line["event"], line["loop"]) for line in logs] == [("tick failed", "test")]
+    assert [(line["event"], line["task"]) for line in logs] == [("task failed and is restarted", "loop.test")]
     assert "bad weather" in logs[0]["error"]
 
 

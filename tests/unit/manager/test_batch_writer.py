@@ -7,11 +7,16 @@ from collections.abc import Sequence
 
 import asyncpg
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.interruption import at, interrupt
 
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import batch_writer
 from moorage.manager.store.batch_writer import BATCH_MAX, EARLY_FLUSH, BatchWriter
+from moorage.manager.store.database import StatementTimeout
 
 
 class Writer:
@@ -103,3 +108,90 @@ async def test_deadlocked_batch_is_retried() -> None:
     writer = Writer()
     writer.fails = [asyncpg.DeadlockDetectedError("who goes first")]
     assert await writer.batch_writer.submit_all([1, 2]) == [10, 20]
+
+
+class Broken(BaseException):
+    """Not an ``Exception``, like the panics of some extension modules."""
+
+
+UNEXPECTED = [
+    RuntimeError("a bug"), AssertionError("a bug"), RecursionError("too deep"), MemoryError(), Broken(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=repr)
+async def test_unexpected_error_belongs_to_its_item(error: Exception) -> None:
+    writer = Writer(error)
+    async with asyncio.timeout(10):
+        results = await writer.batch_writer.submit_all([1, -2, 3])
+    assert results == [10, error, 30]
+    assert await writer.batch_writer.submit(4) == 40
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(-1, 9), min_size=1, max_size=8), min_size=1, max_size=4),
+    numbers=st.lists(st.integers(0, 3), max_size=4),
+    error=st.sampled_from([*UNEXPECTED, asyncio.CancelledError(), StoreUnavailable(), StatementTimeout()]),
+)
+@examples(60)
+def test_every_caller_gets_a_result_or_an_exception(
+    batches: list[list[int]], numbers: list[int], error: BaseException
+) -> None:
+    """Whatever fails at whatever await of the write, nobody is cancelled and nobody waits for ever."""
+
+    async def scenario() -> None:
+        writer, faults = Writer(RuntimeError("negative")), list(numbers)
+
+        async def write(items: Sequence[int]) -> Sequence[int]:
+            work = writer.write(items)
+            return await (interrupt(work, at(faults.pop(0), error)) if faults else work)
+
+        batch_writer: BatchWriter[int, int] = BatchWriter("test", write, SystemClock())
+        async with asyncio.timeout(20):
+            for items in batches:
+                callers = [asyncio.create_task(batch_writer.submit(item)) for item in items]
+                results = await asyncio.gather(*callers, return_exceptions=True)
+                for item, caller, result in zip(items, callers, results, strict=True):
+                    assert not caller.cancelled(), "a caller was cancelled that nobody had cancelled"
+                    assert result == item * 10 or isinstance(result, BaseException)
+                    assert item >= 0 or isinstance(result, BaseException)
+            while faults:
+                await asyncio.gather(batch_writer.submit(1), return_exceptions=True)
+            assert await batch_writer.submit(1) == 10, "and the writer goes on"
+
+    asyncio.run(scenario())
+
+
+async def test_wrong_number_of_results_fails_the_items() -> None:
+    async def write(items: Sequence[int]) -> Sequence[int]:
+        return [1] if len(items) == 1 else [1, 2, 3]
+
+    writer: BatchWriter[int, int] = BatchWriter("test", write, SystemClock())
+    async with asyncio.timeout(10):
+        assert await writer.submit_all([5, 6]) == [1, 1]
+
+
+async def test_item_that_waits_for_a_lock_is_left_alone_in_the_end() -> None:
+    """The batch is not divided at once, because every part with that item takes as long again."""
+    batches: list[list[int]] = []
+
+    async def write(items: Sequence[int]) -> Sequence[int]:
+        batches.append(list(items))
+        if -1 in items:
+            raise StatementTimeout
+        return list(items)
+
+    writer: BatchWriter[int, int] = BatchWriter("test", write, SystemClock())
+    waiting = [*range(30), -1, *range(30, 60)]
+    for _ in range(10):
+        results = await writer.submit_all(waiting)
+        waiting = [item for item, result in zip(waiting, results, strict=True) if result != item]
+    assert waiting == [-1]
+    assert sum(-1 in batch for batch in batches) == 10, "one attempt with that item for each submission"
+
+
+async def test_deadlocks_without_an_end_fail_one_item() -> None:
+    writer = Writer(asyncpg.DeadlockDetectedError("who goes first"))
+    async with asyncio.timeout(10):
+        results = await writer.batch_writer.submit_all([1, -2])
+    assert results == [10, writer.error]

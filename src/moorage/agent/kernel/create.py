@@ -106,6 +106,24 @@ def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine) 
         raise Refused(Reason.CREATE_FAILED, str(error)) from None
 
 
+async def wait_for_device_memory(
+    context: AgentContext,
+    spec: KernelSpec,
+    on_waiting: Callable[[str], None],
+    wakeup: asyncio.Event,
+    condition: Callable[[], bool],
+) -> None:
+    """Wait until earlier users of the kernel's devices have released their memory, while ``condition()``."""
+    check = context.memory_release
+    devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
+    if check is None or not devices or context.is_simulated(spec):
+        return
+    waiting = check.wait(spec.kernel_id, devices, on_waiting)
+    refusal = await run_while(f"device-memory.{spec.kernel_id}", waiting, wakeup, condition)
+    if refusal is not None:
+        raise Refused(refusal.reason, refusal.detail)
+
+
 async def create_workspace(context: AgentContext, spec: KernelSpec) -> None:
     work_dir, contained = context.work_dir(spec.kernel_id), context.is_contained(spec)
     try:

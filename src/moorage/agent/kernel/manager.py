@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -18,6 +19,7 @@ from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import ExecRequest, LogRequest, Observation, Orders
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
@@ -29,6 +31,8 @@ from moorage.common.model.status import ObservedState
 log = structlog.get_logger("moorage.agent.kernel.manager")
 # The form of ids that managers issue. A foreign process may carry any value in its environment.
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Longest wait at the end for the generation of the orders to be written.
+_LAST_SAVE_S = 2.0
 _SHUTDOWN = "its agent was shut down with its kernels"
 
 
@@ -45,11 +49,11 @@ class KernelManager:
         self.draining = False
         self._orders: Orders | None = None
         self._kernels: dict[KernelId, KernelTask] = {}
-        self._runs: dict[KernelId, asyncio.Task[None]] = {}
+        self._runs: dict[KernelId, SupervisedTask] = {}
         # Kernels that a runtime has found and the checkpoint does not know, and those being destroyed.
         self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
         self._destroying: dict[KernelId, asyncio.Task[None]] = {}
-        self._saving: asyncio.Task[None] | None = None
+        self._saving: SupervisedTask | None = None
         self._scheduled_reconcile: asyncio.Handle | None = None
         self._kernel_changed = asyncio.Event()
 
@@ -94,8 +98,8 @@ class KernelManager:
             return False
         self.applied_generation = self.newest_generation = orders.generation
         self._orders = replace(orders, kernels=tuple(spec for spec in orders.kernels if _is_usable(spec)))
-        if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done()):
-            self._saving = spawn("kernels.save-generation", self._save_generation())
+        if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done):
+            self._saving = SupervisedTask("kernels.save-generation", self._save_generation, finite=True)
         self._reconcile()
         self._on_change(HOUSEKEEPING)
         return True
@@ -187,9 +191,13 @@ class KernelManager:
         """Cancel all tasks. Kernels keep running."""
         if self._scheduled_reconcile is not None:
             self._scheduled_reconcile.cancel()
-        await cancel_and_wait(*self._runs.values(), *self._destroying.values())
+        await asyncio.gather(*(run.close() for run in self._runs.values()))
+        await cancel_and_wait(*self._destroying.values())
         if self._saving is not None:
-            await asyncio.wait([self._saving])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_SAVE_S):
+                    await self._saving.wait()
+            await self._saving.close()
 
     def _alive(self) -> list[KernelId]:
         return [k for k, kernel in self._kernels.items() if kernel.state not in policy.ENDED]
@@ -210,11 +218,7 @@ class KernelManager:
     async def _save_generation(self) -> None:
         while self._saved_generation != self.newest_generation:
             newest = self.newest_generation
-            try:
-                await asyncio.to_thread(self._context.checkpoint.write_generation, newest)
-            except OSError as error:
-                log.error("cannot write the generation of the orders to the checkpoint", error=str(error))
-                return
+            await asyncio.to_thread(self._context.checkpoint.write_generation, newest)
             self._saved_generation = newest
 
     # Reconciliation.
@@ -260,15 +264,18 @@ class KernelManager:
         self._start_task(record)
 
     async def _destroy(self, kernel_id: KernelId, runtime: Runtime, handle: Handle) -> None:
+        destroyed = False
         try:
             await runtime.destroy(handle)
+            destroyed = True
         except (OSError, RuntimeFailed) as error:
             log.error(
                 "cannot destroy the kernel, retrying after the next scan", kernel=kernel_id, error=str(error)
             )
-            # It still exists, and is reported until a scan no longer finds it.
-            self._orphans[kernel_id] = runtime, handle
         finally:
+            if not destroyed:
+                # It still exists, and is reported until a scan no longer finds it.
+                self._orphans[kernel_id] = runtime, handle
             del self._destroying[kernel_id]
             self._on_change(IMMEDIATE)
 
@@ -284,7 +291,7 @@ class KernelManager:
             maybe_started=maybe_started,
         )
         self._kernels[record.kernel_id] = kernel
-        self._runs[record.kernel_id] = spawn(f"kernel.{record.kernel_id}", kernel.run())
+        self._runs[record.kernel_id] = SupervisedTask("kernel", kernel.run, key=record.kernel_id, finite=True)
 
     def _on_kernel_change(self, within_s: float) -> None:
         self._on_change(within_s)

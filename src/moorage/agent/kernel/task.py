@@ -1,8 +1,12 @@
-"""Kernel task: one asyncio task that takes one kernel from its creation to its removal.
+"""Kernel task: one supervised task that takes one kernel from its creation to its removal.
 
 Other code only makes requests (``stop``, ``terminate``, ``remove``). The task alone changes the kernel's
 state and record: it observes the kernel and the requests, and takes the next step. A request may therefore
 come at any moment, during creation too, and still leaves nothing running.
+
+A failure of the task is no failure of the kernel. Restarted by the supervisor, the task continues from the
+record: a kernel that runs is watched on, one that has to end is destroyed once its grace period has passed,
+whatever else fails, and a creation that failed half-way is undone and ends the kernel with ``create-failed``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage.agent.engines import Engine
-from moorage.agent.kernel import create, teardown
+from moorage.agent.kernel import create, teardown, watch
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
@@ -23,7 +27,7 @@ from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.link.report_timing import HOUSEKEEPING, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
@@ -35,9 +39,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("moorage.agent.kernel.task")
 NEVER_STARTED = "the agent was killed just before it started the kernel"
-# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
-_STOP_MARGIN_S = 3.0
 _RETRY_S = 1.0
+# A runtime that does not return a kernel's log in time must not delay the kernel's end.
+_LOG_TAIL_TIMEOUT_S = 10.0
 # A restarted agent whose kernel has passed its start timeout probes it for this long before it gives up.
 _MIN_PROBING_S = 10.0
 _LOG_TAIL_BYTES = 8192
@@ -75,9 +79,11 @@ class KernelTask:
         self._wakeup = asyncio.Event()
         # Progress of readiness and termination.
         self._readiness: ReadinessCheck | None = None
-        self._probing: asyncio.Task[None] | None = None
+        self._probing: SupervisedTask | None = None
         self._probe_succeeded = False
-        self._kill_at: float | None = None
+        self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
+        # The failure of this task that interrupted the creation.
+        self._creation_failure = ""
         self._task_created_at = context.clock.now().timestamp()
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
@@ -116,16 +122,23 @@ class KernelTask:
     # The task.
 
     async def run(self) -> None:
+        """Take the kernel to its removal. After a failure, another call continues."""
         try:
             if self.record.outcome is None:
                 outcome = await self._run_to_end()
-                await cancel_and_wait(self._probing)
+                await self._stop_probing()
                 await self._record_outcome(outcome)
+            elif self._record_unsaved:
+                await self._save_record()
             await self._removal_requested.wait()
             await teardown.remove(self._context, self.record, self._log)
             self._on_removed(self.record.kernel_id)
+        except BaseException:
+            if self._must_end():
+                self._end.begin()
+            raise
         finally:
-            await cancel_and_wait(self._probing)
+            await self._stop_probing()
 
     async def _run_to_end(self) -> Outcome:
         context, spec = self._context, self.record.spec
@@ -133,18 +146,31 @@ class KernelTask:
             if self._maybe_started or self.record.handle is not None:
                 await self._require_runtime()
             runtime, engine = create.select_runtime(context, spec)
+            if self._creation_failure:
+                return await self._undo_creation(runtime)
             if self.record.handle is None:
-                started = (
+                starting = (
                     self._find_started(runtime) if self._maybe_started else self._create(runtime, engine)
                 )
-                outcome = await started
-                if outcome is not None:
+                if (outcome := await starting) is not None:
                     return outcome
         except Refused as refused:
             return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
         assert self.record.handle is not None
+        if self._end.is_overdue:
+            # Reached only after a failure: an observation or a graceful stop fails again and again.
+            await teardown.destroy(runtime, self.record.handle, self._log)
+            return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         self._readiness = create.readiness_check(context, self.record, engine)
         return await self._watch(runtime, self.record.handle)
+
+    async def _undo_creation(self, runtime: Runtime) -> Outcome:
+        """Destroy what a failed creation may have left. The kernel is not created a second time."""
+        await teardown.find_and_destroy(runtime, self.record.kernel_id, self._log, self._set_unknown)
+        if self._must_end():
+            return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+        detail = f"the agent failed while it created the kernel: {self._creation_failure}"
+        return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
 
     async def _require_runtime(self) -> None:
         """Block forever if this agent runs without the kernel's runtime: the kernel's state is unknown."""
@@ -172,6 +198,13 @@ class KernelTask:
 
     async def _create(self, runtime: Runtime, engine: Engine) -> Outcome | None:
         """Create the kernel. Returns its outcome if it was terminated first. Raises ``Refused``."""
+        try:
+            return await self._take_creation_steps(runtime, engine)
+        except BaseException as error:
+            self._creation_failure = "" if isinstance(error, Refused) else repr(error)
+            raise
+
+    async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> Outcome | None:
         context, spec = self._context, self.record.spec
         await create.check_requirements(context, spec)
         self.record = create.allocate_main_port(context, self.record)
@@ -185,7 +218,9 @@ class KernelTask:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine)
-        await self._wait_for_device_memory()
+        await create.wait_for_device_memory(
+            context, spec, self._set_preparing, self._wakeup, lambda: not self._must_end()
+        )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         if spec.workspace and not context.is_simulated(spec):
@@ -212,26 +247,6 @@ class KernelTask:
             raise Refused(prepared.reason, str(prepared))
         return prepared or ()
 
-    async def _wait_for_device_memory(self) -> None:
-        """Wait until earlier users of the kernel's devices have released their memory."""
-        spec, check = self.record.spec, self._context.memory_release
-        devices = frozenset(grant.device_id for grant in spec.devices if grant.device_id)
-        if check is None or not devices or self._context.is_simulated(spec):
-            return
-
-        def on_waiting(activity: str) -> None:
-            self._set_state(ObservedState.PREPARING)
-            self._set_activity(activity)
-
-        refusal = await create.run_while(
-            f"device-memory.{spec.kernel_id}",
-            check.wait(spec.kernel_id, devices, on_waiting),
-            self._wakeup,
-            lambda: not self._must_end(),
-        )
-        if refusal is not None:
-            raise Refused(refusal.reason, refusal.detail)
-
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""
         # ``create`` has confirmed the start, which replaces the first observation only (decision 15).
@@ -253,7 +268,9 @@ class KernelTask:
                 recheck_s = await self._advance_readiness(observed)
             if self._record_unsaved:
                 await self._save_record()
-            await self._wait_for_change(runtime, handle, observed.state, recheck_s)
+            await watch.wait_for_change(
+                runtime, handle, observed.state, recheck_s, wakeup=self._wakeup, log=self._log
+            )
             observed = None
 
     async def _advance_readiness(self, observed: RuntimeObservation) -> float | None:
@@ -274,7 +291,8 @@ class KernelTask:
             return None
         self._set_state(ObservedState.CREATING)
         if self._readiness is not None and self._probing is None:
-            self._probing = spawn(f"probe.{self.record.kernel_id}", self._probe(self._readiness))
+            key = self.record.kernel_id
+            self._probing = SupervisedTask("kernel.probe", self._probe, key=key, finite=True)
         return self._check_start_timeout()
 
     def _check_start_timeout(self) -> float:
@@ -291,62 +309,42 @@ class KernelTask:
         )
         return 0
 
-    async def _probe(self, readiness: ReadinessCheck) -> None:
-        await readiness.wait(self.record.spec.probe_period_s, self._context.clock, self._set_activity)
+    async def _probe(self) -> None:
+        assert self._readiness is not None
+        await self._readiness.wait(self.record.spec.probe_period_s, self._context.clock, self._set_activity)
         self._probe_succeeded = True
         self._wakeup.set()
 
+    async def _stop_probing(self) -> None:
+        probing, self._probing = self._probing, None
+        if probing is not None:
+            await probing.close()
+
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
-        """Stop the kernel, and destroy it once its grace period has passed. Returns the seconds until the
-        next check."""
-        now = self._context.clock.monotonic()
+        """Take the next step of the termination. Returns the seconds until the one after."""
         self._set_state(ObservedState.STOPPING)
-        try:
-            if self._kill_at is None:
-                grace_s = self.record.spec.stop_grace_s
-                if self._termination and self.record.termination != self._termination:
-                    self.record = replace(self.record, termination=self._termination)
-                    await self._save_record()
-                await runtime.stop(handle, grace_s)
-                self._kill_at = now + grace_s + _STOP_MARGIN_S
-            elif now >= self._kill_at:
-                await runtime.destroy(handle)
-                return 0
-        except (OSError, RuntimeFailed) as error:
-            self._log.warning("cannot stop the kernel, retrying", error=str(error))
-            return _RETRY_S
-        return max(0.0, self._kill_at - now)
-
-    async def _wait_for_change(
-        self, runtime: Runtime, handle: Handle, last_state: ObservedState, timeout_s: float | None
-    ) -> None:
-        """Return when the kernel may have left ``last_state``, on a request, or after ``timeout_s``."""
-        waiting = spawn(f"wait.{self.record.kernel_id}", self._wait_on_runtime(runtime, handle, last_state))
-        waiting.add_done_callback(lambda _: self._wakeup.set())
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._wakeup.wait()
-        except TimeoutError:
-            pass
-        finally:
-            await cancel_and_wait(waiting)
-
-    async def _wait_on_runtime(self, runtime: Runtime, handle: Handle, last_state: ObservedState) -> None:
-        try:
-            await runtime.wait(handle, last_state)
-        except OSError as error:
-            self._log.warning("cannot watch the kernel, retrying", error=str(error))
-            await asyncio.sleep(_RETRY_S)
+        if self._termination and self.record.termination != self._termination:
+            self.record = replace(self.record, termination=self._termination)
+            await self._save_record()
+        return await self._end.advance(runtime, handle, self._log)
 
     async def _record_outcome(self, outcome: Outcome) -> None:
         """Report how the kernel ended, with the end of its log."""
-        handle, runtime = self.record.handle, self._context.runtimes.get(self.record.spec.runtime)
-        tail = await runtime.log_tail(handle, _LOG_TAIL_BYTES) if handle and runtime else ""
-        self.record = replace(self.record, outcome=outcome, log_tail=tail)
+        handle, runtime, tail = self.record.handle, self._context.runtimes.get(self.record.spec.runtime), ""
+        try:
+            if handle and runtime:
+                async with asyncio.timeout(_LOG_TAIL_TIMEOUT_S):
+                    tail = await runtime.log_tail(handle, _LOG_TAIL_BYTES)
+        except (OSError, TimeoutError, RuntimeFailed) as error:
+            self._log.warning("cannot read the end of the kernel's log", error=repr(error))
+        finally:
+            # Whatever fails here, the kernel has ended.
+            self.record = replace(self.record, outcome=outcome, log_tail=tail)
+            self._record_unsaved = True
+            self._set_state(outcome.state)
         self._log.info(
             "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
         )
-        self._set_state(outcome.state)
         await self._save_record()
 
     # State.
@@ -373,6 +371,10 @@ class KernelTask:
 
     def _set_unknown(self) -> None:
         self._set_state(ObservedState.UNKNOWN)
+
+    def _set_preparing(self, activity: str) -> None:
+        self._set_state(ObservedState.PREPARING)
+        self._set_activity(activity)
 
     def _set_activity(self, activity: str) -> None:
         """Report the kernel's current step, until its state changes."""

@@ -1,4 +1,5 @@
-"""Teardown of one kernel: finds and destroys what remains of it, and retries until the runtime answers."""
+"""Teardown of one kernel: terminates it, finds and destroys what remains of it, and retries until the runtime
+answers."""
 
 from __future__ import annotations
 
@@ -10,9 +11,49 @@ from structlog.typing import FilteringBoundLogger
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord
+from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 
 _RETRY_S = 1.0
+# The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
+_STOP_MARGIN_S = 3.0
+
+
+class Termination:
+    """Termination of a kernel: gracefully first, by force once ``grace_s`` seconds have passed.
+
+    The deadline begins with the first attempt, whatever comes of it: a kernel that cannot be stopped
+    gracefully is destroyed all the same.
+    """
+
+    def __init__(self, clock: Clock, grace_s: float) -> None:
+        self._clock, self._grace_s = clock, grace_s
+        self._deadline: float | None = None
+        self._stop_sent = False
+
+    def begin(self) -> None:
+        if self._deadline is None:
+            self._deadline = self._clock.monotonic() + self._grace_s + _STOP_MARGIN_S
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._deadline is not None and self._clock.monotonic() >= self._deadline
+
+    async def advance(self, runtime: Runtime, handle: Handle, log: FilteringBoundLogger) -> float:
+        """Take the next step. Returns the seconds until the one after."""
+        self.begin()
+        assert self._deadline is not None
+        try:
+            if self.is_overdue:
+                await runtime.destroy(handle)
+                return 0
+            if not self._stop_sent:
+                await runtime.stop(handle, self._grace_s)
+                self._stop_sent = True
+        except (OSError, RuntimeFailed) as error:
+            log.warning("cannot stop the kernel, retrying", error=str(error))
+            return _RETRY_S
+        return max(0.0, self._deadline - self._clock.monotonic())
 
 
 async def remove(context: AgentContext, record: KernelRecord, log: FilteringBoundLogger) -> None:

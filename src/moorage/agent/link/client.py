@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any, Never
 
 import grpc
 import structlog
@@ -18,7 +19,7 @@ import structlog
 from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import (
@@ -70,7 +71,8 @@ _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class LinkClient:
-    """``run`` dials through ``dialer`` until it is cancelled or a shutdown notice was sent.
+    """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for that. A
+    supervisor restarts it.
 
     ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report`` returns the current full
     report. ``apply_orders`` returns False for orders that it refuses. ``on_connect`` is called when the first
@@ -140,9 +142,11 @@ class LinkClient:
             self._report_timer.cancel()
             self._report_timer = None
 
-    async def run(self) -> None:
+    async def run(self) -> Never:
         backoff = _FIRST_BACKOFF_S
-        while not self._shutting_down.is_set():
+        while True:
+            if self._shutting_down.is_set():
+                await asyncio.Event().wait()
             self._has_orders = False
             try:
                 await self._attach()
@@ -188,6 +192,7 @@ class LinkClient:
             self._stream_number = next(self._stream_numbers)
             self._stub = stub
             sender = spawn("link.send", self._send_reports(call))
+            sender.add_done_callback(lambda task: _end_with(task, call))
             requests: set[asyncio.Task[None]] = set()
             try:
                 async for wire in call:
@@ -203,6 +208,9 @@ class LinkClient:
                         task = self._serve(stub, message)
                         requests.add(task)
                         task.add_done_callback(requests.discard)
+            except asyncio.CancelledError:
+                raise_failure(sender)
+                raise
             finally:
                 self._stub, self._is_open = None, False
                 if self._has_orders:
@@ -309,6 +317,12 @@ class LinkClient:
             pass
         finally:
             call.cancel()
+
+
+def _end_with(sender: asyncio.Task[None], call: Any) -> None:
+    """Without reports a stream is of no use: end it if the sender fails, and connect again."""
+    if not sender.cancelled() and sender.exception() is not None:
+        call.cancel()
 
 
 def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:

@@ -1,4 +1,4 @@
-"""Periodic loop: the base of all background loops, with interval, jitter, nudge and error containment.
+"""Periodic loop: the base of all background loops, with interval, jitter and nudge, run by the supervisor.
 
 Loops are level-triggered: a tick takes no input, and a nudge only runs it earlier. A tick does not retry; the
 next tick is the retry.
@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-
-import structlog
+from typing import Never
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.tasks import cancel_and_wait, spawn
-
-log = structlog.get_logger("moorage.loop")
+from moorage.common.aio.supervisor import SupervisedTask
 
 # Upper bound of the pause between two ticks, in seconds.
 MAX_PAUSE_S = 0.04
+# A failed tick is repeated with backoff, after the loop's interval at the latest, but no sooner than this.
+_LEAST_BACKOFF_S = 0.5
 
 
 class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
-    An exception in a tick is logged and counted; the loop continues with the next tick. ``await
-    loop.ticked()`` waits for the end of the next complete tick (for tests).
+    A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the end of
+    the next complete tick (for tests).
 
     ``pause_ratio`` is the pause after a tick as a multiple of its duration, at most ``MAX_PAUSE_S``. Under
     load, changes that arrive during the pause share the next tick and its statements.
@@ -39,21 +38,27 @@ class Loop:
         clock: Clock,
         pause_ratio: float = 0.0,
     ) -> None:
-        self.name, self.ticks, self.failures = name, 0, 0
+        self.name, self.ticks = name, 0
         self._tick, self._interval_s, self._clock, self._pause_ratio = tick, interval_s, clock, pause_ratio
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
+
+    @property
+    def failures(self) -> int:
+        return self._task.failures if self._task is not None else 0
 
     def nudge(self) -> None:
         self._nudged.set()
 
     async def __aenter__(self) -> Loop:
-        self._task = spawn(f"loop.{self.name}", self._run())
+        longest_s = max(self._interval_s, _LEAST_BACKOFF_S)
+        self._task = SupervisedTask(f"loop.{self.name}", self._run, longest_pause_s=longest_s)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await cancel_and_wait(self._task)
+        if self._task is not None:
+            await self._task.close()
 
     async def ticked(self, timeout_s: float = 5.0) -> None:
         """Wait until a tick that starts after this call has ended."""
@@ -62,19 +67,19 @@ class Loop:
             self.nudge()
             await asyncio.wait_for(self._ticked.wait_for(lambda: self.ticks >= goal), timeout_s)
 
-    async def _run(self) -> None:
+    async def _run(self) -> Never:
+        assert self._task is not None
         while True:
             self._nudged.clear()
             started_at = self._clock.monotonic()
+            self._task.begin_step()
             try:
                 await self._tick()
-            except Exception as error:
-                self.failures += 1
-                log.warning("tick failed", loop=self.name, error=repr(error), exc_info=self.failures <= 3)
-                await asyncio.sleep(min(self._interval_s, 0.5))
-            async with self._ticked:
-                self.ticks += 1
-                self._ticked.notify_all()
+                self._task.end_step()
+            finally:
+                async with self._ticked:
+                    self.ticks += 1
+                    self._ticked.notify_all()
             if self._pause_ratio:
                 await asyncio.sleep(
                     min(self._pause_ratio * (self._clock.monotonic() - started_at), MAX_PAUSE_S)

@@ -1,8 +1,13 @@
-"""Background tasks: named, strongly referenced, and with failures logged."""
+"""Tasks that belong to a request, a connection or a caller: named, strongly referenced, failures logged.
+
+Whoever spawns such a task waits for it and handles its failure. Work that the process depends on runs under
+``common.aio.supervisor`` instead.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -11,6 +16,9 @@ import structlog
 log = structlog.get_logger("moorage.tasks")
 T = TypeVar("T")
 _running: set[asyncio.Task[Any]] = set()
+# Failures of background tasks in this process: by name for supervised tasks, else under ``OTHER``.
+FAILURES: Counter[str] = Counter()
+OTHER = "other"
 
 
 def spawn(name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -24,6 +32,7 @@ def spawn(name: str, coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 def _done(task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
+        FAILURES[OTHER] += 1
         log.error("task failed", task=task.get_name(), error=repr(error), exc_info=error)
 
 
@@ -33,3 +42,16 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
     for task in alive:
         task.cancel()
     await asyncio.gather(*alive, return_exceptions=True)
+
+
+def cancel_requested() -> bool:
+    """Whether somebody has cancelled the current task. A ``CancelledError`` without that comes from a future
+    or a call that the task awaited, and is a failure like any other."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def raise_failure(task: asyncio.Task[Any]) -> None:
+    """Raise the exception that ended ``task``, if one did."""
+    if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+        raise error

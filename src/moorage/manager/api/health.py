@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from moorage.common.aio import supervisor
 from moorage.common.views.resources import Health, View
 from moorage.manager.api.route import Call, NoQuery
 
@@ -31,7 +32,10 @@ async def livez(call: Call[None, NoQuery]) -> Health:
 async def readyz(call: Call[None, NoQuery]) -> web.Response:
     checks = await call.deps.checks()
     ready = all(text == "ok" for text in checks.values())
-    health = Health(status="ok" if ready else "unavailable", checks=checks)
+    # A task that fails repeatedly needs an operator. Taking the manager out of service would help nobody.
+    found = supervisor.problems()
+    status = "unavailable" if not ready else "degraded" if found else "ok"
+    health = Health(status=status, checks=checks | found)
     return web.Response(
         status=200 if ready else 503,
         body=health.model_dump_json().encode(),

@@ -14,11 +14,12 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Never
 
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres.binaries import (
     FALLBACK_ROOT,
@@ -91,7 +92,7 @@ class EmbeddedPostgres:
         self._log_start = 0
         self._lock: int | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._restart_task: asyncio.Task[None] | None = None
+        self._restart_task: SupervisedTask | None = None
 
     @property
     def dsn(self) -> str:
@@ -124,7 +125,7 @@ class EmbeddedPostgres:
         except BaseException:
             await self._close()
             raise
-        self._restart_task = spawn("postgres.restart", self._restart_on_exit())
+        self._restart_task = SupervisedTask("postgres.restart", self._restart_on_exit)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -287,7 +288,7 @@ class EmbeddedPostgres:
             await asyncio.sleep(0.1)
         pid_file.unlink(missing_ok=True)
 
-    async def _restart_on_exit(self) -> None:
+    async def _restart_on_exit(self) -> Never:
         while True:
             assert self._process is not None
             code = await self._process.wait()
@@ -320,7 +321,8 @@ class EmbeddedPostgres:
                 log.warning("postgres did not stop", signal=number.name, seconds=_STOP_S)
 
     async def _close(self) -> None:
-        await cancel_and_wait(self._restart_task)
+        if self._restart_task is not None:
+            await self._restart_task.close()
         self._restart_task = None
         await self._stop_server()
         if self._lock is not None:

@@ -14,7 +14,7 @@ import structlog
 import moorage
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec
 from moorage.common.link.messages import Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
@@ -183,6 +183,7 @@ class AgentLinks:
             await cancel_and_wait(reader)
         if stream.refused is not None:
             raise stream.refused
+        raise_failure(reader)  # the agent learns that its report could not be applied, and connects again
 
     def _log_refusal(self, peer: str, message: str) -> None:
         # A refused agent retries every few seconds; each cause is logged once.

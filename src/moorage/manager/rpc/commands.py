@@ -166,7 +166,7 @@ class CommandBroker:
             spawn(f"exec.write.{first.request_id}", _write(command, context)),
         )
         try:
-            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # Close first: when the agent disconnects, its stream ends and this call is cancelled, possibly
             # here.

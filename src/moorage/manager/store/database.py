@@ -1,5 +1,9 @@
 """Connections to Postgres: a small pool for occasional reads, and dedicated connections for writes and for
-the reads that the control loops repeat. Translates every connection failure into ``StoreUnavailable``."""
+the reads that the control loops repeat. Translates every connection failure into ``StoreUnavailable``.
+
+A server that accepts no writes, such as a demoted primary, counts as unavailable: what it returns is out of
+date. Connections to it are refused or closed, and the next attempt may find the primary.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ import structlog
 from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
 
 log = structlog.get_logger("moorage.store")
@@ -29,7 +34,15 @@ UNAVAILABLE = (
     asyncpg.TooManyConnectionsError,
 )
 _DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
-COMMAND_TIMEOUT_S = 30.0
+# Postgres itself ends a statement after this time, even if nobody waits for it any more.
+STATEMENT_TIMEOUT_S = 30.0
+# The client gives up later than the server, and closes the connection. Only this limit holds when the server
+# does not answer at all, and for a commit that waits for a synchronous standby: Postgres does not apply
+# ``statement_timeout`` to that wait. The commit then stands on the primary, and may be lost with it.
+COMMAND_TIMEOUT_S = 35.0
+_CONNECT_TIMEOUT_S = 5.0
+# Longest wait until Postgres has cancelled an abandoned statement; then the connection is closed anyway.
+CANCEL_TIMEOUT_S = 2.0
 POOL_SIZE = 6
 # Planner settings of every connection. Every statement in ``sql/`` has an index to use, but Postgres plans by
 # table statistics that are stale or missing when tables have just filled up:
@@ -40,9 +53,16 @@ POOL_SIZE = 6
 # * ``jit=off``: compiling a statement takes longer than any of these statements runs.
 # A prepared statement lives for 10 s, so that a plan made from outdated statistics does not last.
 _OPTIONS: dict[str, Any] = {
-    "timeout": 5,
+    "timeout": _CONNECT_TIMEOUT_S,
     "command_timeout": COMMAND_TIMEOUT_S,
-    "server_settings": {"jit": "off", "enable_seqscan": "off", "random_page_cost": "1.1"},
+    "target_session_attrs": "read-write",
+    "server_settings": {
+        "jit": "off",
+        "enable_seqscan": "off",
+        "random_page_cost": "1.1",
+        "statement_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
+        "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
+    },
     "max_cached_statement_lifetime": 10,
 }
 # Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on dedicated
@@ -63,8 +83,13 @@ async def _skip_reset(_: asyncpg.Connection) -> None:
     """Save the round trip of a reset at each release: nothing here changes a connection's settings."""
 
 
+class StatementTimeout(StoreUnavailable):
+    """The database has ended a statement that took too long."""
+
+
 @asynccontextmanager
-async def _translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
+async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]:
+    """Raises ``StoreUnavailable`` for every error that means that Postgres cannot be used now."""
     try:
         yield
     except asyncpg.DiskFullError as error:
@@ -72,12 +97,62 @@ async def _translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None
             "the disk of Postgres is full",
             next_step="free space on the volume of its data directory; writes then resume without a restart",
         ) from error
+    except asyncpg.QueryCanceledError as error:
+        raise StatementTimeout(
+            f"Postgres has ended a statement: {error}",
+            next_step="try again in a moment; pg_stat_activity shows what holds locks or takes long",
+        ) from error
+    except (asyncpg.ReadOnlySQLTransactionError, asyncpg.TargetServerAttributeNotMatched) as error:
+        raise StoreUnavailable(
+            "Postgres accepts no writes: it is a standby, or default_transaction_read_only is on",
+            next_step="promote it, or let manager.dsn name the primary; several hosts may be given",
+        ) from error
     except (*UNAVAILABLE, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         # asyncpg raises the last two for a closed connection and for wrong use of its API. Only a closed
         # connection means that Postgres is unavailable; wrong use is a bug and is raised as it is.
         if not isinstance(error, UNAVAILABLE) and not is_closed():
             raise
         raise StoreUnavailable(next_step="try again in a moment; `moorage doctor` checks Postgres") from error
+
+
+async def open_connection(dsn: str, **options: Any) -> asyncpg.Connection:
+    """Open a connection that accepts writes. ``options`` override those of all connections."""
+    connection = await asyncpg.connect(dsn, **_OPTIONS | options)
+    try:
+        await prepare_connection(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def fetch_writable(connection: Any, sql: str, *args: Any) -> list[Any]:
+    """Run one statement. Closes a connection that accepts no writes, or is out of step with the server."""
+    try:
+        rows: list[Any] = await connection.fetch(sql, *args)
+    except (asyncpg.InternalClientError, asyncpg.ReadOnlySQLTransactionError):
+        # The former: asyncpg lost track of the protocol state (the connection broke within a message).
+        connection.terminate()
+        raise
+    # Postgres reports both settings with the next answer after they have changed (since version 14).
+    settings = connection.get_settings()
+    for name in ("in_hot_standby", "default_transaction_read_only"):
+        if getattr(settings, name, "off") == "on":
+            connection.terminate()
+            raise asyncpg.ReadOnlySQLTransactionError(f"{name} is on")
+    return rows
+
+
+async def close_abandoned(connection: asyncpg.Connection) -> None:
+    """Close a connection whose statement nobody waits for any more, once Postgres has cancelled it.
+
+    asyncpg has requested the cancellation, and drops the request if the connection is closed at once. The
+    server would then continue: a statement until its timeout, a commit that waits for a standby for ever.
+    """
+    try:
+        await connection.close(timeout=CANCEL_TIMEOUT_S)
+    except (*UNAVAILABLE, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+        connection.terminate()
 
 
 class DedicatedConnection:
@@ -91,36 +166,32 @@ class DedicatedConnection:
     def __init__(self, dsn: str, *, durable: bool = True) -> None:
         self._dsn = dsn
         settings = _DEDICATED_SETTINGS if durable else _DEDICATED_SETTINGS | {"synchronous_commit": "off"}
-        self._options = _OPTIONS | {
+        self._options = {
             "server_settings": settings,
             "max_cached_statement_lifetime": _DEDICATED_PLAN_LIFETIME_S,
         }
         self._connection: asyncpg.Connection | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self.losses = (
-            0  # connections that ended: without ``durable``, the latest commits may be lost with them
-        )
+        # Connections that ended: without ``durable``, the latest commits may be lost with them.
+        self.losses = 0
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        async with self._lock, _translate_errors(self._is_closed):
+        async with self._lock, translate_errors(self._is_closed):
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await open_connection(self._dsn, **self._options)
+                self._connection.add_termination_listener(self._on_loss)
             connection = self._connection
-            if connection is None or connection.is_closed():
-                connection = await asyncpg.connect(self._dsn, **self._options)
-                await prepare_connection(connection)
-                connection.add_termination_listener(self._on_loss)
-                self._connection = connection
             try:
-                rows: list[Any] = await connection.fetch(sql, *args)
-            except asyncpg.InternalClientError:
-                # asyncpg lost track of the protocol state (the connection broke within a message).
-                connection.terminate()
-                raise
+                return await fetch_writable(connection, sql, *args)
             except (asyncio.CancelledError, TimeoutError):
-                # Cancelled on our side only (an agent disconnected in the middle of its report). Postgres may
-                # still run the statement, and the next caller would wait behind it.
-                connection.terminate()
+                # Ended on our side only (an agent disconnected in the middle of its report). The next caller
+                # must not wait behind that statement.
+                self._connection = None
+                connection.remove_termination_listener(self._on_loss)
+                self._on_loss(connection)  # now, and not when it has closed
+                self._closing = spawn("store.close", close_abandoned(connection))
                 raise
-            return rows
 
     def _on_loss(self, _: asyncpg.Connection) -> None:
         self.losses += 1
@@ -129,6 +200,7 @@ class DedicatedConnection:
         return self._connection is None or bool(self._connection.is_closed())
 
     async def close(self) -> None:
+        await cancel_and_wait(self._closing)
         if self._connection is not None:
             self._connection.terminate()
 
@@ -149,7 +221,7 @@ class Database:
         return self._dedicated[-1]
 
     async def __aenter__(self) -> Database:
-        async with _translate_errors(lambda: True):
+        async with translate_errors(lambda: True):
             self._pool = await asyncpg.create_pool(
                 self.dsn,
                 min_size=1,
@@ -168,14 +240,15 @@ class Database:
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         assert self._pool is not None, "enter the Database before using it"
-        async with _translate_errors(lambda: True):
+        async with translate_errors(lambda: True):
             connection = await self._pool.acquire(timeout=COMMAND_TIMEOUT_S)
         try:
-            async with _translate_errors(connection.is_closed):
-                rows: list[Any] = await connection.fetch(sql, *args)
-                return rows
+            async with translate_errors(connection.is_closed):
+                return await fetch_writable(connection, sql, *args)
         finally:
-            await self._pool.release(connection)
+            async with translate_errors(lambda: True):
+                # Waits until Postgres has cancelled a statement that was abandoned.
+                await self._pool.release(connection, timeout=CANCEL_TIMEOUT_S)
 
     async def fetchrow(self, sql: str, *args: Any) -> Any:
         rows = await self.fetch(sql, *args)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import asyncpg
+import structlog
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -13,8 +16,24 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 
+log = structlog.get_logger("moorage.store.migrate")
+
 # Key of the advisory lock, any constant of ours. Held for the length of the migration's transaction.
 _LOCK = 0x6661_6972
+# Longest wait for another process that migrates, and longest single step of a migration.
+_OTHER_PROCESS_S, _STEP_S = 600, 3600
+# A migration takes exclusive locks. While it waits for one, every later statement on that table waits behind
+# it, in other managers too. So it gives up soon, rolls back, and tries again.
+LOCK_TIMEOUT_S, LOCK_ATTEMPTS, _LOCK_PAUSE_S = 3, 20, 2.0
+_CONNECT_ARGS = {
+    "timeout": 5,
+    "command_timeout": _STEP_S + 60,
+    "target_session_attrs": "read-write",
+    "server_settings": {
+        "statement_timeout": f"{_STEP_S}s",
+        "idle_in_transaction_session_timeout": "60s",
+    },
+}
 
 
 def engine_url(dsn: str) -> str:
@@ -35,7 +54,10 @@ def _config() -> Config:
 
 
 def _upgrade(connection: Connection, revision: str) -> None:
+    connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
     config = _config()
     config.attributes["connection"] = connection
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
@@ -52,14 +74,26 @@ def _upgrade(connection: Connection, revision: str) -> None:
 async def migrate(dsn: str, revision: str = "head") -> None:
     """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
 
-    Raises ``StartupError`` for a schema newer than ours, ``StoreUnavailable`` when Postgres cannot be
-    reached, ``ConfigError`` for a wrong DSN.
+    Raises ``StartupError`` for a schema newer than ours and for a lock that another session keeps,
+    ``StoreUnavailable`` when Postgres cannot be reached, ``ConfigError`` for a wrong DSN.
     """
-    engine = create_async_engine(engine_url(dsn))
+    engine_url(dsn)  # raises for a wrong DSN
+    # asyncpg reads the DSN itself: it may name several hosts, which SQLAlchemy's URLs cannot.
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, **_CONNECT_ARGS)
+    )
     try:
-        async with engine.begin() as connection:
-            await connection.run_sync(_upgrade, revision)
-    except (OSError, DBAPIError) as error:
+        for attempt in range(1, LOCK_ATTEMPTS + 1):
+            try:
+                async with engine.begin() as connection:
+                    await connection.run_sync(_upgrade, revision)
+                return
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", "") != asyncpg.LockNotAvailableError.sqlstate:
+                    raise
+                log.warning("a migration waits for a lock", attempt=attempt, error=str(error.orig))
+            await asyncio.sleep(_LOCK_PAUSE_S)
+    except (OSError, DBAPIError, asyncpg.TargetServerAttributeNotMatched) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         raise StoreUnavailable(
             f"cannot connect to Postgres: {cause}",
@@ -67,3 +101,7 @@ async def migrate(dsn: str, revision: str = "head") -> None:
         ) from error
     finally:
         await engine.dispose()
+    raise StartupError(
+        f"the schema cannot be migrated: another session has held a lock for {LOCK_ATTEMPTS} attempts",
+        next_step="end that session (pg_stat_activity, pg_locks), and start again",
+    )

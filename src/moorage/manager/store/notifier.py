@@ -21,12 +21,13 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import AgentId, SessionId
-from moorage.manager.store.database import UNAVAILABLE
+from moorage.manager.store.database import fetch_writable, open_connection, translate_errors
 
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
 # The payload of a NOTIFY is limited to 8,000 bytes: a topic with more ids than this is sent without ids.
 _IDS_BYTES = 3_000
+_COMMAND_TIMEOUT_S = 10.0
 
 # Called with the ids that changed; None means that any may have changed.
 AgentsCallback = Callable[[Collection[AgentId] | None], None]
@@ -145,18 +146,23 @@ class Notifier:
         return json.dumps(changes | dict.fromkeys(too_long))
 
     async def _tick(self) -> None:
-        try:
+        """Raises ``StoreUnavailable`` while Postgres is away."""
+        async with translate_errors(lambda: self._listener is None or bool(self._listener.is_closed())):
             if self._listener is None or self._listener.is_closed():
-                self._listener = await asyncpg.connect(self._dsn, timeout=5, command_timeout=10)
-                await self._listener.add_listener(_CHANNEL, self._on_notify)
+                listener = await open_connection(self._dsn, command_timeout=_COMMAND_TIMEOUT_S)
+                try:
+                    await listener.add_listener(_CHANNEL, self._on_notify)
+                except BaseException:
+                    listener.terminate()
+                    raise
+                self._listener = listener
                 self._wake(dict.fromkeys(Topic))  # notifications may have been missed
             if self._outbox:
-                await self._listener.execute("SELECT pg_notify($1, $2)", _CHANNEL, self._message())
+                await fetch_writable(self._listener, "SELECT pg_notify($1, $2)", _CHANNEL, self._message())
                 await asyncio.sleep(0.01)  # at most 100 NOTIFYs a second, however many commits
-        except (*UNAVAILABLE, asyncpg.InterfaceError) as error:
-            log.info(
-                "notifications from other managers are unavailable while Postgres is down", error=repr(error)
-            )
+            else:
+                # Otherwise a server that has vanished or was demoted would go unnoticed.
+                await fetch_writable(self._listener, "SELECT 1")
 
     async def __aenter__(self) -> Notifier:
         await self._loop.__aenter__()

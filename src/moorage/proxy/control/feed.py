@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Never
 
 import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
@@ -55,27 +56,29 @@ class RouteFeedClient:
         self.connected = False
         self._dialer, self._router, self._saved_table = dialer, router, saved_table
         self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         self._unsaved: RouteTable | None = None
-        self._saving: asyncio.Task[None] | None = None
+        self._saving: SupervisedTask | None = None
         self._logged_cause = ""
 
     async def __aenter__(self) -> RouteFeedClient:
-        self._task = spawn("proxy.feed", self._run())
+        self._task = SupervisedTask("proxy.feed", self._run)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await cancel_and_wait(self._task)
+        if self._task is not None:
+            await self._task.close()
         if self._saving is not None:
             try:
                 async with asyncio.timeout(self._last_save_s):
-                    await asyncio.shield(self._saving)
+                    await self._saving.wait()
             except TimeoutError:
                 path = str(self._saved_table.path)
                 log.warning("the disk is too slow: the last route table may not be saved", path=path)
+            await self._saving.close()
         self._set_connected(False)
 
-    async def _run(self) -> None:
+    async def _run(self) -> Never:
         backoff_s = _FIRST_BACKOFF_S
         while True:
             try:
@@ -86,9 +89,11 @@ class RouteFeedClient:
             except grpc.aio.AioRpcError as error:
                 explanation = _EXPLANATIONS.get(error.code(), f"{error.code().name}: {error.details()}")
                 self._log_disconnect(self._dialer.explain(error) or explanation)
-            if self.connected:
+            finally:
+                was_connected = self.connected
+                self._set_connected(False)
+            if was_connected:
                 backoff_s = _FIRST_BACKOFF_S
-            self._set_connected(False)
             await asyncio.sleep(backoff_s * self._clock.jitter(0.3))
             backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
@@ -120,13 +125,12 @@ class RouteFeedClient:
             return
         # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = new
-        if self._saving is None or self._saving.done():
-            self._saving = spawn("proxy.save", self._save())
+        if self._saving is None or self._saving.done:
+            self._saving = SupervisedTask("proxy.save", self._save, finite=True)
 
     async def _save(self) -> None:
         """Save the newest table, until there is no newer one."""
         while (table := self._unsaved) is not None:
-            self._unsaved = None
             try:
                 await asyncio.to_thread(self._saved_table.store, table)
             except OSError as error:
@@ -136,6 +140,8 @@ class RouteFeedClient:
                     error=str(error),
                     next_step="free space there or make it writable",
                 )
+            if self._unsaved is table:
+                self._unsaved = None
 
     def _log_disconnect(self, cause: str) -> None:
         # Once per cause: otherwise a manager that is away for a day fills the log.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from moorage.common.aio import supervisor
 from moorage.common.views.resources import Health
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.core.request_router import RequestRouter
 
 
 def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
-    """``/livez`` (the process responds), ``/readyz`` (it has a route table) and ``/metrics``."""
+    """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail) and
+    ``/metrics``."""
 
     async def livez(request: web.Request) -> web.Response:
         return _health(Health(status="ok"), 200)
@@ -23,8 +25,9 @@ def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
         }
         # The feed does not count: without the manager, the proxy serves by its last table.
         is_ready = table is not None
-        health = Health(status="ok" if is_ready else "unavailable", checks=checks)
-        return _health(health, 200 if is_ready else 503)
+        found = supervisor.problems()
+        status = "unavailable" if not is_ready else "degraded" if found else "ok"
+        return _health(Health(status=status, checks=checks | found), 200 if is_ready else 503)
 
     async def metrics(request: web.Request) -> web.Response:
         return web.Response(

@@ -18,6 +18,7 @@ from moorage import __version__
 from moorage.agent.devices.fake_inventory import FakeInventory
 from moorage.agent.link.client import LinkClient
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.config.settings import AgentSettings
 from moorage.common.link.dial import Dialer
@@ -201,7 +202,7 @@ class _LinkedAgent:
         self.simulated = SimulatedAgent(info, context, rng, changed=self._changed)
         self._statistics, self._make_link = context.statistics, make_link
         self._link: LinkClient | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         self._interruption: asyncio.Task[None] | None = None
         self._connected = False
 
@@ -212,7 +213,7 @@ class _LinkedAgent:
 
     def connect(self) -> None:
         self._link = self._make_link(self.simulated, self._note_connection)
-        self._task = spawn(f"simulate.{self.simulated.info.agent_id}", self._link.run())
+        self._task = SupervisedTask("simulate.link", self._link.run, key=self.simulated.info.agent_id)
 
     def interrupt(self, down_s: float, fault: Callable[[], None] = lambda: None) -> None:
         """Cut the connection now, apply ``fault``, and connect again after ``down_s`` seconds."""
@@ -237,7 +238,8 @@ class _LinkedAgent:
 
     async def _cut(self) -> None:
         self._link = None
-        await cancel_and_wait(self._task)
+        if self._task is not None:
+            await self._task.close()
 
     def _changed(self, within_s: float) -> None:
         if self._link is not None:

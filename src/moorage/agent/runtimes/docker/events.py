@@ -9,13 +9,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Never
 
 import structlog
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.labels import OWNER
-from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.aio.supervisor import SupervisedTask
 
 log = structlog.get_logger("moorage.agent.docker")
 POLL_S = 30.0
@@ -31,7 +32,7 @@ class ContainerEvents:
         self._engine = engine
         self._filters = {"type": ["container"], "event": _EVENTS, "label": [f"{OWNER}={owner}"]}
         self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._task: asyncio.Task[None] | None = None
+        self._task: SupervisedTask | None = None
         self._listening = asyncio.Event()
 
     @property
@@ -43,7 +44,7 @@ class ContainerEvents:
     async def subscribe(self, container: str) -> AsyncIterator[asyncio.Event]:
         """An event that is set when the state of ``container`` may have changed since the call."""
         if self._task is None:
-            self._task = spawn("docker.events", self._run())
+            self._task = SupervisedTask("docker.events", self._run)
         with suppress(TimeoutError):
             async with asyncio.timeout(_RETRY_S):
                 await self._listening.wait()
@@ -57,9 +58,10 @@ class ContainerEvents:
                 del self._subscribers[container]
 
     async def close(self) -> None:
-        await cancel_and_wait(self._task)
+        if self._task is not None:
+            await self._task.close()
 
-    async def _run(self) -> None:
+    async def _run(self) -> Never:
         while True:
             try:
                 async with aclosing(self._engine.events(self._filters)) as events:

@@ -20,6 +20,7 @@ from moorage.agent.runtimes.descriptors import readable
 from moorage.agent.runtimes.docker.engine import Engine, StreamDemultiplexer
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.execution import DISCONNECT_GRACE_S, STDERR, STDOUT, Command, ExecFailed
+from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import spawn
 
 log = structlog.get_logger("moorage.agent.docker")
@@ -121,7 +122,7 @@ class DockerExecution:
         if self._watching is not None:
             self._watching.cancel()
         if self._code is None:
-            spawn(f"docker.exec.end.{self._id[:12]}", self._end())
+            SupervisedTask("docker.exec.end", self._end, key=self._id[:12], finite=True)
 
     async def _inspect(self) -> dict[str, Any]:
         details: dict[str, Any] = await self._engine.call(lambda api: api.exec_inspect(self._id))

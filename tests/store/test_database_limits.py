@@ -1,0 +1,123 @@
+"""Bounds on what Postgres does for us: statements, locks and commits that would take for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import StartupError
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.store import Store, migrate
+from moorage.manager.store.database import (
+    STATEMENT_TIMEOUT_S,
+    StatementTimeout,
+    close_abandoned,
+    fetch_writable,
+    open_connection,
+)
+
+MIGRATION = sys.modules["moorage.manager.store.migrate"]
+
+
+@pytest.mark.parametrize("through", ["line", "pool"])
+async def test_server_ends_statements(store: Store, through: str) -> None:
+    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        rows = await fetch("SELECT current_setting($1) AS value", setting)
+        assert rows[0]["value"] == f"{STATEMENT_TIMEOUT_S:g}s"
+
+
+async def test_statement_timeout_is_an_outage_and_keeps_the_connection(store: Store) -> None:
+    fetch = store.database.dedicated_connection().fetch
+    pid = (await fetch("SELECT pg_backend_pid() AS pid, set_config('statement_timeout', '50ms', false)"))[0]
+    with pytest.raises(StatementTimeout, match="statement timeout"):
+        await fetch("SELECT pg_sleep(30)")
+    assert (await fetch("SELECT pg_backend_pid() AS pid"))[0]["pid"] == pid["pid"]
+
+
+ACTIVE = """
+SELECT count(*) FROM pg_stat_activity WHERE query LIKE $1 AND state = 'active' AND pid <> pg_backend_pid()
+"""
+
+
+async def active(watcher: asyncpg.Connection, query: str, number: int) -> None:
+    """Wait until so many backends run ``query``."""
+    async with asyncio.timeout(20):
+        while await watcher.fetchval(ACTIVE, query) != number:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("through", ["line", "pool"])
+async def test_abandoned_statement_is_cancelled_in_postgres(store: Store, through: str) -> None:
+    """Its caller is gone, for example because an agent disconnected."""
+    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+    watcher = await asyncpg.connect(store.database.dsn)
+    caller = asyncio.create_task(fetch("SELECT pg_sleep(29), 'abandoned'"))
+    await active(watcher, "%abandoned%", 1)
+    caller.cancel()
+    await active(watcher, "%abandoned%", 0)
+    assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
+    await watcher.close()
+
+
+async def test_statement_ends_without_a_cancel_request(empty_database: str) -> None:
+    """The caller's host is gone, or the request was lost: Postgres ends the statement by itself."""
+    connection = await open_connection(empty_database, server_settings={"statement_timeout": "500ms"})
+    watcher = await asyncpg.connect(empty_database)
+    caller = asyncio.create_task(fetch_writable(connection, "SELECT pg_sleep(29), 'abandoned'"))
+    await active(watcher, "%abandoned%", 1)
+    connection.terminate()
+    await asyncio.wait([caller])
+    await active(watcher, "%abandoned%", 0)
+    await watcher.close()
+
+
+async def test_commit_that_waits_for_a_standby_obeys_the_client_only(home: Path) -> None:
+    """Postgres does not apply ``statement_timeout`` to that wait. A cancelled one leaves no backend behind,
+    and the commit stands on the primary."""
+    extra = {"synchronous_standby_names": "nobody"}
+    async with EmbeddedPostgres(home / "pg", clock=SystemClock(), extra=extra) as postgres:
+        local = await asyncpg.connect(postgres.dsn, server_settings={"synchronous_commit": "local"})
+        await local.execute("CREATE TABLE notes (text text)")
+        settings = {"statement_timeout": "100ms"}
+        connection = await open_connection(postgres.dsn, command_timeout=1.0, server_settings=settings)
+        async with asyncio.timeout(20):
+            with pytest.raises(TimeoutError):
+                await fetch_writable(connection, "INSERT INTO notes VALUES ('here')")
+            await close_abandoned(connection)
+        assert await local.fetchval("SELECT count(*) FROM notes") == 1
+        await active(local, "INSERT INTO notes%", 0)
+        await local.close()
+
+
+async def test_migration_does_not_wait_for_a_lock(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
+    monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)
+    await migrate(empty_database, "0019")
+    other = await asyncpg.connect(empty_database)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("LOCK TABLE sessions IN ACCESS SHARE MODE")
+    async with asyncio.timeout(30):
+        with pytest.raises(StartupError, match="another session has held a lock"):
+            await migrate(empty_database)
+    await transaction.rollback()
+    assert await other.fetchval("SELECT version_num FROM alembic_version") == "0019", "rolled back as a whole"
+    await migrate(empty_database)
+    await other.close()
+
+
+async def test_second_process_waits_for_the_migration_of_the_first(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit on locks is for tables: it must not end the wait for another process that migrates."""
+    monkeypatch.setattr(MIGRATION, "LOCK_TIMEOUT_S", 1)
+    monkeypatch.setattr(MIGRATION, "LOCK_ATTEMPTS", 1)
+    await asyncio.gather(migrate(empty_database), migrate(empty_database))
