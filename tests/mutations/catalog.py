@@ -22,6 +22,7 @@ class Mutation:
 
 PLANNER = ("tests/model",)
 PREEMPTION = ("tests/model/test_preemption_rules.py",)
+REPLAY = ("tests/unit/simulator/test_scheduler_recording.py",)
 LIFECYCLE = ("tests/unit/manager",)
 
 MUTATIONS = (
@@ -241,5 +242,61 @@ MUTATIONS = (
         "            capacity.release(allocations)\n            starts_at = at",
         "            capacity.release(allocations)",
         PREEMPTION,
+    ),
+    Mutation(
+        "the simulation does not stop what is preempted",
+        "simulator/scheduler/simulation.py",
+        "            self._preempt(victim, now)",
+        "            pass",
+        REPLAY,
+    ),
+    Mutation(
+        "what other resource groups use of a quota does not count in the simulation",
+        "simulator/scheduler/simulation.py",
+        "used = in_shares(quota.used_elsewhere)",
+        "used = in_shares({})",
+        REPLAY,
+    ),
+    Mutation(
+        "a preempted session arrives again in a trace",
+        "simulator/scheduler/recording.py",
+        "if item.session_id in self.requeued:",
+        "if False:",
+        REPLAY,
+    ),
+    Mutation(
+        "an ill device is allocated at commit",
+        "manager/store/sql/session_place.sql",
+        "CASE WHEN c.healthy THEN c.used + l.amount ELSE c.capacity + 1 END",
+        "c.used + l.amount",
+        ("tests/store/test_commit_checks.py",),
+    ),
+    Mutation(
+        "a dependency's name is looked up in all projects",
+        "manager/store/sql/session_create_checked.sql",
+        "(name = d.ref AND project = i.project)",
+        "name = d.ref",
+        ("tests/store/test_dependencies.py",),
+    ),
+    Mutation(
+        "the pending timeout hides why the start failed",
+        "manager/lifecycle/reconcile.py",
+        "if retrying and session.untried_agents",
+        "if retrying and not overdue and session.untried_agents",
+        LIFECYCLE,
+    ),
+    Mutation(
+        "the sweep stops after one batch",
+        "manager/loops/garbage_collector.py",
+        "        while deleted := await retention.delete_sessions(self._sessions_s):",
+        "        if deleted := await retention.delete_sessions(self._sessions_s):",
+        ("tests/store/test_retention.py",),
+    ),
+    Mutation(
+        "a session is deleted by its creation instead of its end",
+        "manager/store/sql/sessions_delete_ended.sql",
+        "AND status_since < now() - make_interval(secs => $1)",
+        "",
+        ("tests/store/test_retention.py",),
     ),
 )
