@@ -1,4 +1,8 @@
-"""Route feed: sends the full route table to every proxy when its content changes."""
+"""Route feed: sends the full route table to every proxy when its content changes.
+
+Every manager reads and numbers its own tables. A proxy that comes from another manager must not get an older
+table than it has, so it gets one that was read after it connected, under a greater generation.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.link.messages import RouteTable
+from moorage.common.link.pb import routes_pb2
+from moorage.common.link.route_codec import routes_to_wire
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.feed")
@@ -23,27 +29,48 @@ class RouteFeed:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._table: RouteTable | None = None
-        self._changed = asyncio.Condition()
+        self._message = routes_pb2.RouteTable()  # the table, encoded once for all proxies
+        self._changes = 0
+        # Reads that have begun, and the newest one that is complete.
+        self._begun = self._complete = 0
+        self._newest_held = 0  # the newest generation that a proxy had when it connected
+        self._read = asyncio.Condition()
         self.loop = Loop("feed", self._tick, interval_s=2.0, clock=clock)
         store.notifier.on(Topic.ROUTES, self.loop.nudge)
 
     async def _tick(self) -> None:
-        now = await self._store.routes.table()
-        if self._table is not None and replace(now, generation=self._table.generation) == self._table:
-            return
-        table = replace(now, generation=await self._store.orders.next_generation())
-        async with self._changed:
-            self._table = table
-            self._changed.notify_all()
-        ready = sum(bool(m.targets) for m in table.models)
-        log.info("routes changed", generation=table.generation, models=len(table.models), ready=ready)
+        self._begun += 1
+        number = self._begun
+        # Before the read: a delayed read must not give old content a newer generation.
+        generation = await self._store.orders.next_generation()
+        table = replace(await self._store.routes.table(), generation=generation)
+        async with self._read:
+            last, self._complete = self._table, number
+            changed = last is None or replace(table, generation=last.generation) != last
+            # The same content, but a proxy has a greater generation of another manager.
+            is_outnumbered = last is not None and last.generation < self._newest_held < generation
+            if changed or is_outnumbered:
+                self._table, self._message = table, routes_to_wire(table)
+            self._changes += changed
+            self._read.notify_all()
+        if changed:
+            ready = sum(bool(m.targets) for m in table.models)
+            log.info("routes changed", generation=generation, models=len(table.models), ready=ready)
 
-    async def watch(self) -> AsyncIterator[RouteTable]:
-        """The current table and every newer one; a slow watcher skips to the newest."""
-        sent: RouteTable | None = None
+    async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[routes_pb2.RouteTable]:
+        """The current table, unless the proxy has it, and every newer one; a slow watcher skips to the
+        newest."""
+        held, needed, sent = request.have_generation, 0, -1
+        if held and (self._table is None or held != self._table.generation):
+            self._newest_held, needed = max(self._newest_held, held), self._begun + 1
+            self.loop.nudge()
         while True:
-            async with self._changed:
-                while self._table is None or self._table is sent:
-                    await self._changed.wait()
-                sent = self._table
-            yield sent
+            async with self._read:
+                await self._read.wait_for(
+                    lambda: self._complete >= max(needed, 1) and self._changes != sent  # noqa: B023
+                )
+                message, sent = self._message, self._changes
+            if message.generation == held and request.accepts_unchanged:
+                message = routes_pb2.RouteTable(generation=held, unchanged=True)
+            held = 0
+            yield message

@@ -9,7 +9,7 @@ import grpc
 import structlog
 
 import moorage
-from moorage.common.link import route_codec, usage_codec
+from moorage.common.link import usage_codec
 from moorage.common.link.pb import (
     agent_pb2,
     agent_pb2_grpc,
@@ -114,8 +114,8 @@ class LinkServer(
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         log.info("proxy connected", proxy=request.proxy_id)
         async with self._authenticator.until_revoked(caller, context):
-            async for table in self._feed.watch():
-                await context.write(route_codec.routes_to_wire(table))
+            async for message in self._feed.watch(request):
+                await context.write(message)
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         caller = await self._authenticate(context, "agent", "proxy")

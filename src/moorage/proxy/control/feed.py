@@ -100,7 +100,9 @@ class RouteFeedClient:
     async def _watch(self) -> None:
         table = self._router.table
         request = routes_pb2.WatchRequest(
-            proxy_id=self._proxy_id, have_generation=table.generation if table is not None else 0
+            proxy_id=self._proxy_id,
+            have_generation=table.generation if table is not None else 0,
+            accepts_unchanged=True,
         )
         async with self._dialer.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
@@ -110,7 +112,8 @@ class RouteFeedClient:
                     log.info("route feed connected", manager=self._dialer.target)
                     self._set_connected(True)
                     self._logged_cause = ""
-                self._apply(routes_from_wire(message))
+                if not message.unchanged:
+                    self._apply(routes_from_wire(message))
 
     def _apply(self, new: RouteTable) -> None:
         outcome = self._router.update_table(new)

@@ -1,0 +1,132 @@
+"""Route feed of two managers over one database: a proxy that moves between them gets no older table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import RouteTable
+from moorage.common.link.pb import routes_pb2
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.manager.rpc import RouteFeed
+from moorage.manager.serving.endpoints import EndpointService
+from moorage.manager.store import Store, migrate
+
+CLOCK = SystemClock()
+
+
+class FeedingManager:
+    """The store and the route feed of one manager. While ``paused``, what it reads waits."""
+
+    def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = Store(dsn, CLOCK)
+        self.feed = RouteFeed(self.store, CLOCK)
+        self.running, self.has_read = asyncio.Event(), asyncio.Event()
+        self.running.set()
+        read = self.store.routes.table
+
+        async def read_and_wait() -> RouteTable:
+            table = await read()
+            self.has_read.set()
+            await self.running.wait()
+            return table
+
+        monkeypatch.setattr(self.store.routes, "table", read_and_wait)
+
+    async def pause(self) -> None:
+        """Stop the manager between its next read of the routes and what it does with them."""
+        self.running.clear()
+        self.has_read.clear()
+        self.feed.loop.nudge()
+        await self.has_read.wait()
+
+    async def watch(self, held: int = 0, *, accepts_unchanged: bool = True) -> routes_pb2.RouteTable:
+        """The first message to a proxy that holds this generation."""
+        request = routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=accepts_unchanged)
+        async with asyncio.timeout(10):
+            return await anext(self.feed.watch(request))
+
+    async def table_with(self, *names: str) -> routes_pb2.RouteTable:
+        """The first table with exactly these models."""
+        async with asyncio.timeout(10):
+            async for message in self.feed.watch(routes_pb2.WatchRequest()):
+                if {model.name for model in message.models} == set(names):
+                    return message
+        raise AssertionError("the feed has ended")
+
+
+@pytest_asyncio.fixture
+async def managers(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[FeedingManager, FeedingManager]]:
+    await migrate(empty_database)
+    async with AsyncExitStack() as stack:
+        one, other = (FeedingManager(empty_database, monkeypatch) for _ in range(2))
+        for manager in (one, other):
+            await stack.enter_async_context(manager.store)
+            await stack.enter_async_context(manager.feed.loop)
+        yield one, other
+
+
+async def serve(manager: FeedingManager, name: str) -> None:
+    spec = EndpointSpec(name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
+    await EndpointService(manager.store.endpoints, CLOCK).create(spec, actor="t")
+
+
+async def test_delayed_read_does_not_win_over_a_newer_one(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    delayed, other = managers
+    await delayed.pause()
+    await serve(other, "new")
+    newer = await other.table_with("new")
+    delayed.running.set()
+    message = await delayed.watch(newer.generation)
+    assert [model.name for model in message.models] == ["new"]
+    assert message.generation > newer.generation
+    assert (await other.watch()).generation < message.generation
+
+
+async def test_table_that_a_proxy_has_is_not_sent_again(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    manager, _ = managers
+    await serve(manager, "m")
+    table = await manager.table_with("m")
+    held = table.generation
+    assert await manager.watch(held) == routes_pb2.RouteTable(generation=held, unchanged=True)
+    assert await manager.watch(held, accepts_unchanged=False) == table, "a proxy of the previous release"
+    assert await manager.watch() == table
+
+
+async def test_watcher_gets_changes_after_an_unchanged_table(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    manager, _ = managers
+    await serve(manager, "m")
+    held = (await manager.table_with("m")).generation
+    messages = manager.feed.watch(routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=True))
+    assert (await anext(messages)).unchanged
+    await serve(manager, "n")
+    async with asyncio.timeout(10):
+        changed = await anext(messages)
+    assert {model.name for model in changed.models} == {"m", "n"}
+    assert changed.generation > held
+
+
+async def test_equal_table_of_another_manager_gets_a_greater_generation(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    one, other = managers
+    await serve(one, "m")
+    tables = [await manager.table_with("m") for manager in managers]
+    newest = max(table.generation for table in tables)
+    older = one if tables[0].generation < newest else other
+    message = await older.watch(newest)
+    assert message.generation > newest
+    assert message.models == tables[0].models
