@@ -58,7 +58,7 @@ class Platform:
         self.home = home
         api, link, openai, internal = (free_port() for _ in range(4))
         self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
-        self.internal_url = f"http://127.0.0.1:{internal}"
+        self.internal_url, self.link = f"http://127.0.0.1:{internal}", f"127.0.0.1:{link}"
         ports = 24000 + os.getpid() % 100 * 40
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
@@ -91,11 +91,13 @@ class Platform:
             command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
 
-    def start(self, name: str, *arguments: str) -> None:
-        """Start a daemon in the background. Its output goes to a file, see ``output``."""
+    def start(self, name: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+        """Start a daemon in the background, with additional variables. Its output goes to a file, see
+        ``output``."""
         log = (self.home / f"{name}.out").open("ab")
         command = [sys.executable, "-m", "moorage", name, *arguments]
-        self._running[name] = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        environ = self.env | (env or {})
+        self._running[name] = subprocess.Popen(command, env=environ, cwd=self.home, stdout=log, stderr=log)
         log.close()
 
     def pid(self, name: str) -> int:

@@ -1,0 +1,160 @@
+"""The previous release beside this one: its agent and proxy with this manager, and the other way round.
+
+The previous release is the commit in ``tests/PREVIOUS_RELEASE``, run from this repository's history with
+the installed dependencies. A relay between the ends counts what they send each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import tarfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from moorage.common.link.pb import agent_pb2, routes_pb2
+from moorage.common.model.spec import SessionSpec
+from tests.free_ports import free_port
+
+from .harness import Platform, until
+from .test_crashes import SLOW, answers
+
+pytestmark = pytest.mark.xdist_group("platform")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def previous_release(reachable_dir: Path) -> Path:
+    """The sources of the previous release."""
+    commit = (ROOT / "tests/PREVIOUS_RELEASE").read_text().split()[0]
+    archived = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
+    if archived.returncode:
+        pytest.skip(
+            f"NOT TESTED: compatibility with the previous release {commit}, which is not in this clone: "
+            f"git fetch --unshallow ({archived.stderr.decode().strip()})"
+        )
+    directory = reachable_dir / "previous-release"
+    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
+        files.extractall(directory, filter="data")
+    return directory / "src"
+
+
+class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Passes all calls on to the manager, and counts the messages of the agent link and the route feed."""
+
+    def __init__(self, target: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self._channel = grpc.aio.insecure_channel(target)
+
+    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        method = call.method
+
+        async def forward(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            metadata = [(k, v) for k, v in context.invocation_metadata() if k == "authorization"]
+            onward = self._channel.stream_stream(method)(self._count_up(method, requests), metadata=metadata)
+            try:
+                async for answer in onward:
+                    self._count_down(method, answer)
+                    yield answer
+            except grpc.aio.AioRpcError as error:
+                await context.abort(error.code(), error.details() or "")
+
+        return grpc.stream_stream_rpc_method_handler(forward)
+
+    async def _count_up(self, method: str, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        if method.endswith("/Attach"):
+            self.counts["streams"] += 1
+        async for request in requests:
+            if method.endswith("/Attach"):
+                report = agent_pb2.Report.FromString(request)
+                self.counts["delta reports" if report.delta else "full reports"] += 1
+                self.counts["orders wanted"] += report.orders_wanted
+            yield request
+
+    def _count_down(self, method: str, answer: bytes) -> None:
+        if method.endswith("/Attach"):
+            kind = agent_pb2.ManagerMessage.FromString(answer).WhichOneof("what")
+            self.counts["full reports requested"] += kind == "full_report"
+        elif method.endswith("/Watch"):
+            self.counts["tables"] += 1
+            self.counts["unchanged tables"] += routes_pb2.RouteTable.FromString(answer).unchanged
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+@asynccontextmanager
+async def relay_to(platform: Platform) -> AsyncIterator[Relay]:
+    """A relay that the platform's agent and proxy use."""
+    relay, server, address = Relay(platform.link), grpc.aio.server(), f"127.0.0.1:{free_port()}"
+    server.add_generic_rpc_handlers((relay,))
+    server.add_insecure_port(address)
+    await server.start()
+    platform.env |= {"MOORAGE_AGENT__MANAGER": address, "MOORAGE_PROXY__MANAGER": address}
+    try:
+        yield relay
+    finally:
+        await server.stop(grace=0)
+        await relay.close()
+
+
+@pytest.fixture
+def platform(home: Path, empty_database: str) -> Iterator[Platform]:
+    running = Platform(home)
+    running.env |= {"MOORAGE_MANAGER__DSN": empty_database, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+    yield running
+    running.close()
+
+
+async def run_a_session(platform: Platform) -> None:
+    """A batch session to its end, and an interactive one that is stopped."""
+    resources = {"cpu": "0.1", "mem": "64MiB"}
+    async with platform.client() as client:
+        await client.create_session(SessionSpec(name="job", command=["true"], resources=resources))
+        stays = SessionSpec(
+            name="stays", type="interactive", command=["sleep", "600"], resources=resources, stop_grace_s=2
+        )
+        await client.create_session(stays)
+
+        async def has_status(name: str, status: str) -> bool:
+            return (await client.get_session(name)).status == status
+
+        await until("the job ends", lambda: has_status("job", "TERMINATED"))
+        await until("the session runs", lambda: has_status("stays", "RUNNING"))
+        await client.stop_session("stays")
+        await until("the session is stopped", lambda: has_status("stays", "TERMINATED"))
+        await client.create_endpoint(SLOW)
+    await until("the model answers through the proxy", lambda: answers(platform, SLOW.name))
+    async with platform.client() as client:
+        await client.delete_endpoint(SLOW.name)
+
+
+@pytest.mark.parametrize("older", ["agent and proxy", "manager"])
+async def test_releases_work_together(platform: Platform, previous_release: Path, older: str) -> None:
+    previous = {"PYTHONPATH": str(previous_release)}
+    platform.start("manager", env=previous if older == "manager" else {})
+    await platform.wait_until_ready()
+    async with relay_to(platform) as relay:
+        for name in ("agent", "proxy"):
+            platform.start(name, env={} if older == "manager" else previous)
+        await run_a_session(platform)
+        await asyncio.sleep(1)
+        counts = relay.counts
+    assert counts["streams"] == 1, counts
+    assert counts["full reports requested"] == counts["orders wanted"] == 0, f"drift: {counts}"
+    if older == "manager":
+        # It cannot verify the deltas of this release, so it gets none.
+        assert counts["delta reports"] == 0, counts
+    else:
+        assert counts["full reports"] == 1, f"a delta suffices: {counts}"
+        assert counts["delta reports"] >= 4, counts
+    assert counts["tables"] >= 1, counts
+    for name in ("manager", "agent", "proxy"):
+        assert "Traceback" not in platform.output(name)
