@@ -78,9 +78,8 @@ class Manager:
         self.has_tls = link_tls == "on" or (link_tls == "auto" and not loopback)
         self._stack = AsyncExitStack()
         self._registration: Registration | None = None
-        self._loops: (
-            tuple[Leader, Scheduler, SessionController, ReplicaController, GarbageCollector] | None
-        ) = None
+        self._leader: Leader | None = None
+        self._link_server: LinkServer | None = None
         self.api_address = self.link_address = self.dsn = ""
         self.first_key: str | None = None
 
@@ -93,6 +92,10 @@ class Manager:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        # First what others wait for: a new leader, and agents and proxies that go to another manager.
+        if self._leader is not None and self._link_server is not None:
+            await self._leader.resign()
+            await self._link_server.stop()
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -110,7 +113,7 @@ class Manager:
         self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
-        leader = await enter(Leader(store, clock))
+        leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
         links = AgentLinks(store, metrics, clock)
         logs, execs = LogBroker(store, links, clock), CommandBroker(links, clock)
@@ -181,7 +184,7 @@ class Manager:
             certificate = ManagerCertificate(authority, clock)
         authenticator = LinkAuthenticator(store, None if authority else self._link_token, clock)
         await enter(authenticator.loop)
-        server = LinkServer(
+        server = self._link_server = LinkServer(
             settings.link_listen,
             authenticator,
             registration,

@@ -23,7 +23,7 @@ class Loop:
     """Calls ``tick`` every ``interval_s`` seconds (± 10 %), and immediately after ``nudge()``.
 
     A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the end of
-    the next complete tick (for tests).
+    the next complete tick (for tests). A tick may change ``interval_s``.
 
     ``pause_ratio`` is the pause after a tick as a multiple of its duration, at most ``MAX_PAUSE_S``. Under
     load, changes that arrive during the pause share the next tick and its statements.
@@ -39,7 +39,7 @@ class Loop:
         pause_ratio: float = 0.0,
     ) -> None:
         self.name, self.ticks = name, 0
-        self._tick, self._interval_s, self._clock, self._pause_ratio = tick, interval_s, clock, pause_ratio
+        self._tick, self.interval_s, self._clock, self._pause_ratio = tick, interval_s, clock, pause_ratio
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: SupervisedTask | None = None
@@ -52,7 +52,7 @@ class Loop:
         self._nudged.set()
 
     async def __aenter__(self) -> Loop:
-        longest_s = max(self._interval_s, _LEAST_BACKOFF_S)
+        longest_s = max(self.interval_s, _LEAST_BACKOFF_S)
         self._task = SupervisedTask(f"loop.{self.name}", self._run, longest_pause_s=longest_s)
         return self
 
@@ -85,7 +85,7 @@ class Loop:
                     min(self._pause_ratio * (self._clock.monotonic() - started_at), MAX_PAUSE_S)
                 )
             try:
-                async with asyncio.timeout(self._interval_s * self._clock.jitter(0.1)):
+                async with asyncio.timeout(self.interval_s * self._clock.jitter(0.1)):
                     await self._nudged.wait()
             except TimeoutError:
                 pass

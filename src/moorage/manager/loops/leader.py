@@ -1,4 +1,8 @@
-"""Leader election by a lease in Postgres. Each lease has a term; other managers wait until it expires."""
+"""Leader election by a lease in Postgres. Each lease has a term, and every write of a leader checks it.
+
+Durations are measured by each manager's own monotonic clock: how long the leader may trust its lease, and how
+long a follower has seen a lease that was not renewed. Clocks of two hosts are never compared.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,32 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.loops.deadline_clock import DeadlineClock
-from moorage.manager.store import Store
+from moorage.manager.store import Lease, Store, Topic
 
 log = structlog.get_logger("moorage.leader")
 
-TTL_S = 10.0
-# The leader stops trusting its lease this long before Postgres does, so that a slow response cannot extend
-# it.
-MARGIN_S = 2.0
+LEASE_S, RENEWAL_S = 2.0, 0.5
+# The leader stops trusting its lease this long before it ends, so that a slow response cannot extend it.
+MARGIN_S = 0.5
+# The longest lease of any release. A lease that claims to last longer has met a jump of the database's clock.
+LONGEST_LEASE_S = 10.0
+# A follower looks at a lease that is about to end at least this often.
+_SHORTEST_LOOK_S = 0.02
+
+
+class LeaseWatch:
+    """A follower's view of the lease: for how long it has not changed. Pure."""
+
+    def __init__(self) -> None:
+        self._last: tuple[str, int, object] | None = None
+        self._ends_at = 0.0
+
+    def remaining_s(self, lease: Lease, now: float) -> float:
+        """Seconds until the lease ends unless it is renewed. ``now``: monotonic seconds."""
+        seen = lease.holder, lease.term, lease.expires_at
+        if seen != self._last:
+            self._last, self._ends_at = seen, now + min(lease.left_s, LONGEST_LEASE_S)
+        return self._ends_at - now
 
 
 class Leader:
@@ -28,21 +50,52 @@ class Leader:
         self._term: int | None = None
         self._trusted_until = 0.0
         self.deadlines = DeadlineClock(store, lambda: self.term, clock)
-        self.loop = Loop("leader", self.run_once, interval_s=TTL_S / 3, clock=clock)
+        self._resigned = False
+        self._watch = LeaseWatch()
+        self.loop = Loop("leader", self.run_once, interval_s=RENEWAL_S, clock=clock)
+        store.notifier.on(Topic.LEADER, self.loop.nudge)
 
     @property
     def term(self) -> int | None:
         return self._term if self._clock.monotonic() < self._trusted_until else None
 
     async def run_once(self) -> None:
-        started = self._clock.monotonic()
-        term = await self._store.leases.acquire(self._holder, TTL_S)
-        if term is not None:
-            # Counted from before the attempt: a slow but successful write must not extend the lease.
-            self._trusted_until = started + TTL_S - MARGIN_S
-            if term != self._term:
-                log.info("leading", term=term)
-        self._term = term
+        if self._resigned:
+            return
+        # Counted from before the attempt: a slow but successful write must not extend the lease.
+        started, was_leading = self._clock.monotonic(), self.term is not None
+        if self._term is None or not await self._store.leases.renew(self._holder, self._term, LEASE_S):
+            self._term = await self._stand()
+        if self._term is not None and not self._resigned:
+            self._trusted_until = started + LEASE_S - MARGIN_S
+            if not was_leading:
+                log.info("leading", term=self._term)
+                # What only the leader does has waited for one.
+                self._store.notifier.notify([Topic.SCHEDULE, Topic.ENDPOINTS])
+
+    async def _stand(self) -> int | None:
+        """Acquire the lease if it is free. Otherwise look again when it ends."""
+        lease, self.loop.interval_s = await self._store.leases.find(), RENEWAL_S
+        if lease is None or lease.holder == self._holder:
+            return await self._store.leases.acquire(self._holder, LEASE_S)
+        remaining_s = self._watch.remaining_s(lease, self._clock.monotonic())
+        if remaining_s <= 0:
+            return await self._store.leases.acquire(self._holder, LEASE_S, lease.expires_at)
+        self.loop.interval_s = min(max(remaining_s, _SHORTEST_LOOK_S), RENEWAL_S)
+        return None
+
+    async def resign(self) -> None:
+        """Give up the lease, notify the followers, and stand no more. Called first when the manager stops:
+        what follows takes longer than an election."""
+        term, self._resigned, self._trusted_until = self._term, True, 0.0
+        await self.loop.__aexit__()
+        if term is None:
+            return
+        try:
+            await self._store.leases.release(self._holder, term)
+        except StoreUnavailable:
+            log.info("could not release the lease: it will expire", term=term)
+        self._store.notifier.notify([Topic.LEADER])
 
     async def __aenter__(self) -> Leader:
         await self.run_once()
@@ -52,10 +105,5 @@ class Leader:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.deadlines.__aexit__()
-        await self.loop.__aexit__()
-        if (term := self.term) is not None:
-            self._trusted_until = 0.0
-            try:
-                await self._store.leases.release(self._holder, term)
-            except StoreUnavailable:
-                log.info("could not release the lease: it will expire", term=term)
+        if not self._resigned:
+            await self.resign()

@@ -171,9 +171,13 @@ class LinkServer(
         self._server = server
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def stop(self) -> None:
+        """Close all links. May be called twice."""
         if self._server is not None:
-            await self._server.stop(grace=0.2)
+            await self._server.stop(grace=None)
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
 
 
 def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:

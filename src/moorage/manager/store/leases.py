@@ -1,20 +1,51 @@
-"""The scheduler's lease in Postgres: at most one manager holds it at a time."""
+"""The leader's lease in Postgres: at most one manager holds it at a time."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
 
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """``now``: the database's time when it was read."""
+
+    holder: str
+    term: int
+    expires_at: datetime
+    now: datetime
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it expires, by the clock of the database; negative if it has expired."""
+        return (self.expires_at - self.now).total_seconds()
+
+
 class LeaseStore:
     def __init__(self, db: Database) -> None:
         self._connection = db.dedicated_connection()
+        # A renewal that a crash of Postgres loses only ends the lease earlier. The beginning of a term must
+        # not be lost: the same term would begin twice.
+        self._renewals = db.dedicated_connection(durable=False)
 
-    async def acquire(self, holder: str, ttl_s: float) -> int | None:
+    async def find(self) -> Lease | None:
+        """The lease as it is stored; None if there has never been one."""
+        rows = await self._renewals.fetch(SQL["lease_find"])
+        return Lease(**rows[0]) if rows else None
+
+    async def acquire(self, holder: str, ttl_s: float, unrenewed: datetime | None = None) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another manager
-        holds the lease."""
-        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s)
+        holds the lease. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any case."""
+        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s, unrenewed)
         return int(rows[0]["term"]) if rows else None
+
+    async def renew(self, holder: str, term: int, ttl_s: float) -> datetime | None:
+        """Extend the lease. Returns the database's time; None if another manager has begun a term."""
+        rows = await self._renewals.fetch(SQL["lease_renew"], holder, term, ttl_s)
+        return rows[0]["now"] if rows else None
 
     async def release(self, holder: str, term: int) -> None:
         await self._connection.fetch(SQL["lease_resign"], holder, term)

@@ -43,6 +43,7 @@ class Topic(StrEnum):
     ROUTES = "routes"  # the route table may have changed: wakes the route feed
     KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared
     PEERS = "peers"  # a peer was revoked: its streams are closed
+    LEADER = "leader"  # the leader has resigned: wakes the followers
     ENDPOINTS = "endpoints"  # endpoints or their replicas changed: wakes the replica controller
 
 

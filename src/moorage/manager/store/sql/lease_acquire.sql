@@ -1,8 +1,10 @@
--- Acquire or renew the lease. A new holder begins a new term; a renewal keeps it. No row: another manager holds the lease.
+-- Acquire the lease ($1: holder, $2: seconds), or renew it. A new holder begins a new term; a renewal keeps it. $3: the
+-- end of a lease that the caller has watched for its whole length, by its own clock, without a renewal; it counts as over,
+-- whatever the clock of the database says. No row: another manager holds the lease.
 INSERT INTO leases AS l (name, holder, term, expires_at)
 VALUES ('leader', $1, 1, now() + make_interval(secs => $2))
 ON CONFLICT (name) DO UPDATE SET
     holder = excluded.holder, expires_at = excluded.expires_at,
     term = CASE WHEN l.holder = excluded.holder AND l.expires_at > now() THEN l.term ELSE l.term + 1 END
-WHERE l.holder = excluded.holder OR l.expires_at <= now()
+WHERE l.holder = excluded.holder OR l.expires_at <= now() OR l.expires_at = $3
 RETURNING term
