@@ -11,7 +11,7 @@ from moorage.common.config import logging
 from moorage.common.config.loader import LoadedSettings, link_token, resolve_home
 from moorage.common.config.settings import Settings
 from moorage.common.link.identity import identity_file
-from moorage.common.model.addresses import split_address
+from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.views.peers import PeerKind
 
 
@@ -54,7 +54,9 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
         "id": identity.name,
         "manager": identity.link,
         "resource_group": identity.resource_group,
-        "address": _local_address(*split_address(identity.link)) if kind == "agent" else None,
+        "address": _local_address(*split_address(split_addresses(identity.link)[0]))
+        if kind == "agent"
+        else None,
     }
     overrides = {
         key: value

@@ -55,7 +55,6 @@ OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_retries", 0),
 ]
-_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 # An agent that was replaced, or whose report is invalid, gains nothing from an early retry.
 _REFUSED_BACKOFF_S = 30.0
 _REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
@@ -105,7 +104,7 @@ class LinkClient:
         self._notice_sent = asyncio.Event()
         # Whether the stream is open, and whether orders have been applied on it.
         self._is_open, self._has_orders = False, False
-        self._logged_cause = ""
+        self._logged_causes: dict[str, str] = {}  # by manager
         self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
         self._requested_pause_s = 0.0
         self._stub: AgentLinkStub | None = None
@@ -143,7 +142,6 @@ class LinkClient:
             self._report_timer = None
 
     async def run(self) -> Never:
-        backoff = _FIRST_BACKOFF_S
         while True:
             if self._shutting_down.is_set():
                 await asyncio.Event().wait()
@@ -159,9 +157,8 @@ class LinkClient:
                     await asyncio.sleep(_REFUSED_BACKOFF_S * self._clock.jitter(0.25))
                     continue
             if self._has_orders:
-                backoff = _FIRST_BACKOFF_S
-            await asyncio.sleep(backoff * self._clock.jitter(0.25))
-            backoff = min(_LONGEST_BACKOFF_S, backoff * 2)
+                self._dialer.redial.succeeded()
+            await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
         """Send a last report, and wait up to ``timeout_s`` until the manager has applied it. Returns at once
@@ -178,9 +175,10 @@ class LinkClient:
 
     def _log_disconnect(self, cause: str) -> None:
         # Once per cause, not once per attempt.
-        if cause != self._logged_cause and not self._shutting_down.is_set():
-            log.warning("not connected to the manager, trying again", manager=self._dialer.target, why=cause)
-        self._logged_cause = cause
+        manager = self._dialer.target
+        if cause != self._logged_causes.get(manager) and not self._shutting_down.is_set():
+            log.warning("not connected to the manager, trying again", manager=manager, why=cause)
+        self._logged_causes[manager] = cause
 
     async def _attach(self) -> None:
         async with self._dialer.channel(OPTIONS) as channel:
@@ -250,7 +248,8 @@ class LinkClient:
             )
             return
         if not self._has_orders:
-            self._has_orders, self._logged_cause = True, ""
+            self._has_orders = True
+            self._logged_causes.clear()
             log.info("connected to the manager", manager=self._dialer.target, generation=orders.generation)
             self._on_connect()
 

@@ -6,17 +6,27 @@ Addresses are ``host:port``. Paths may start with ``~``. A setting of ``None`` i
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from moorage.common.model.addresses import split_address
+from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_size
 
 
 def _check_address(value: str) -> str:
     split_address(value)
+    return value
+
+
+def _join_addresses(value: Any) -> Any:
+    """A list in the configuration file means the same as addresses separated by commas."""
+    return ", ".join(value) if isinstance(value, list) and all(isinstance(a, str) for a in value) else value
+
+
+def _check_addresses(value: str) -> str:
+    split_addresses(value)
     return value
 
 
@@ -57,6 +67,7 @@ def _check_share(value: float) -> float:
 
 AbsolutePath = Annotated[str, AfterValidator(_check_absolute)]
 Address = Annotated[str, AfterValidator(_check_address)]
+Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(_check_addresses)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
@@ -124,8 +135,9 @@ class ManagerSettings(Section):
 class AgentSettings(Section):
     id: str | None = None
     """Unique name of this agent. None: the host name."""
-    manager: Address = "127.0.0.1:8701"
-    """The manager's gRPC address."""
+    manager: Addresses = "127.0.0.1:8701"
+    """gRPC addresses of the managers, separated by commas. One that is down, or has lost its database, is
+    left for another."""
     address: str = "127.0.0.1"
     """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
@@ -219,8 +231,9 @@ class ProxySettings(Section):
     """OpenAI-compatible address."""
     internal_listen: Address = "127.0.0.1:8801"
     """Address of health and metrics."""
-    manager: Address = "127.0.0.1:8701"
-    """The manager's gRPC address."""
+    manager: Addresses = "127.0.0.1:8701"
+    """gRPC addresses of the managers, separated by commas. One that is down, or has lost its database, is
+    left for another."""
     id: str | None = None
     """Unique name of this proxy. None: host name and port."""
     auth: Literal["keys", "none"] = "keys"

@@ -13,7 +13,8 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.link.identity import MANAGER_NAME, SKEW, Identity, IdentityFile, identity_file
 from moorage.common.link.pb import peers_pb2, peers_pb2_grpc
-from moorage.common.model.addresses import is_loopback, split_address
+from moorage.common.link.redial import Redial
+from moorage.common.model.addresses import is_loopback, split_address, split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
@@ -28,17 +29,24 @@ _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
 class Dialer:
-    """Opens channels to ``target`` (host:port).
+    """Opens channels to one of the managers in ``targets`` (host:port, separated by commas), which ``redial``
+    chooses.
 
     ``identity`` is the identity file of this process; None means that it has not joined and connects
     without TLS. The file is read for each channel, since the identity may have been renewed.
     """
 
     def __init__(
-        self, target: str, *, token: str = "", identity: IdentityFile | None = None, clock: Clock
+        self, targets: str, *, token: str = "", identity: IdentityFile | None = None, clock: Clock
     ) -> None:
-        self.target = target
+        shuffled = sorted(split_addresses(targets), key=lambda _: clock.secret(8))
+        self.redial = Redial(shuffled, clock.jitter)
         self._token, self._identity, self._clock = token, identity, clock
+
+    @property
+    def target(self) -> str:
+        """The manager that is dialed, or connected to, at the moment."""
+        return self.redial.current
 
     @property
     def has_tls(self) -> bool:
@@ -48,10 +56,12 @@ class Dialer:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return () if self._identity is not None else (("authorization", f"Bearer {self._token}"),)
 
-    def channel(self, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
-        """Open a channel. Raises ``ConfigError`` if the certificate is not valid now."""
+    def channel(self, options: Sequence[tuple[str, Any]], target: str | None = None) -> grpc.aio.Channel:
+        """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if the
+        certificate is not valid now."""
+        target = target or self.target
         if self._identity is None:
-            return grpc.aio.insecure_channel(self.target, options=options)
+            return grpc.aio.insecure_channel(target, options=options)
         identity = self._load(self._identity)
         if problem := identity.find_problem(self._clock.now()):
             next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL TOKEN`"
@@ -61,15 +71,16 @@ class Dialer:
         )
         # Whatever the address, the server must be a manager of the CA that we joined.
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
-        return grpc.aio.secure_channel(self.target, credentials, options=[*options, named])
+        return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 
-    async def hello(self, timeout_s: float) -> tuple[str, float]:
+    async def hello(self, timeout_s: float, target: str | None = None) -> tuple[str, float]:
         """Return the manager's version and how many seconds its clock is ahead of ours.
 
         Raises ``StartupError`` with the cause if the manager cannot be reached.
         """
+        target = target or self.target
         try:
-            async with self.channel(()) as channel:
+            async with self.channel((), target) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 sent_at = self._clock.now().timestamp()
                 call = stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
@@ -77,7 +88,7 @@ class Dialer:
                 received_at = self._clock.now().timestamp()
         except grpc.aio.AioRpcError as error:
             is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
-            cause = f"no answer from {self.target}" if is_unavailable else error.code().name
+            cause = f"no answer from {target}" if is_unavailable else error.code().name
             raise StartupError(self.explain(error) or f"{cause}: {error.details()}") from error
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
@@ -166,20 +177,21 @@ def _renewed(identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: d
 
 
 def dialer_for(
-    kind: PeerKind, name: str, target: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
+    kind: PeerKind, name: str, targets: str, *, link_tls: LinkTls, token: str, home: Path, clock: Clock
 ) -> Dialer:
-    """Return the dialer of this process. Raises ``ConfigError`` if it would send secrets in clear text."""
+    """Return the dialer of this process. ``targets``: addresses of managers, separated by commas. Raises
+    ``ConfigError`` if it would send secrets in clear text."""
     file = identity_file(home, kind, name)
     if link_tls == "off":
-        return Dialer(target, token=token, clock=clock)
+        return Dialer(targets, token=token, clock=clock)
     if file.load() is not None:
-        return Dialer(target, identity=file, clock=clock)
-    if link_tls == "on" or not is_loopback(split_address(target)[0]):
+        return Dialer(targets, identity=file, clock=clock)
+    if link_tls == "on" or not all(is_loopback(split_address(a)[0]) for a in split_addresses(targets)):
         raise ConfigError(
-            f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {target!r} requires TLS",
+            f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {targets!r} requires TLS",
             next_step=f"run `moorage {kind} join URL TOKEN`; or, on a trusted network only, set "
             "common.link_tls to off here and at the manager",
         )
     if not token:
         raise ConfigError(f"the {kind} has no link token", next_step="set common.link_token to the manager's")
-    return Dialer(target, token=token, clock=clock)
+    return Dialer(targets, token=token, clock=clock)

@@ -25,3 +25,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def split_addresses(value: str) -> tuple[str, ...]:
+    """Split ``"10.0.0.1:8701, 10.0.0.2:8701"``. Raises ``ValueError`` for an empty list, or one with another
+    form."""
+    addresses = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+    for address in addresses:
+        split_address(address)
+    return addresses

@@ -21,15 +21,15 @@ from moorage.proxy.core.routes import StaleTable
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 _CHANNEL = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # a separate limit beside the one above; its default is a minute
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),  # a separate limit beside the one above; its default is a minute
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     # Every connection attempt stands alone: the backoff is ours, and the library must not add its own.
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take
     ("grpc.enable_retries", 0),
 )
 _EXPLANATIONS = {
@@ -59,7 +59,7 @@ class RouteFeedClient:
         self._task: SupervisedTask | None = None
         self._unsaved: RouteTable | None = None
         self._saving: SupervisedTask | None = None
-        self._logged_cause = ""
+        self._logged_causes: dict[str, str] = {}  # by manager
 
     async def __aenter__(self) -> RouteFeedClient:
         self._task = SupervisedTask("proxy.feed", self._run)
@@ -79,7 +79,6 @@ class RouteFeedClient:
         self._set_connected(False)
 
     async def _run(self) -> Never:
-        backoff_s = _FIRST_BACKOFF_S
         while True:
             try:
                 await self._watch()
@@ -93,9 +92,8 @@ class RouteFeedClient:
                 was_connected = self.connected
                 self._set_connected(False)
             if was_connected:
-                backoff_s = _FIRST_BACKOFF_S
-            await asyncio.sleep(backoff_s * self._clock.jitter(0.3))
-            backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+                self._dialer.redial.succeeded()
+            await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     async def _watch(self) -> None:
         table = self._router.table
@@ -111,7 +109,7 @@ class RouteFeedClient:
                 if not self.connected:
                     log.info("route feed connected", manager=self._dialer.target)
                     self._set_connected(True)
-                    self._logged_cause = ""
+                    self._logged_causes.clear()
                 if not message.unchanged:
                     self._apply(routes_from_wire(message))
 
@@ -148,11 +146,12 @@ class RouteFeedClient:
 
     def _log_disconnect(self, cause: str) -> None:
         # Once per cause: otherwise a manager that is away for a day fills the log.
-        if cause != self._logged_cause:
-            self._logged_cause = cause
+        manager = self._dialer.target
+        if cause != self._logged_causes.get(manager):
+            self._logged_causes[manager] = cause
             log.warning(
                 "no route feed from the manager; serving by the last table",
-                manager=self._dialer.target,
+                manager=manager,
                 cause=cause,
             )
 

@@ -23,7 +23,7 @@ from moorage.server.process import missing_extra, serve, write_connection_file
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
 Inventory = Annotated[str | None, typer.Option(help="auto, or fake:8xH100 to simulate devices.")]
-ManagerLink = Annotated[str | None, typer.Option(help="The manager's gRPC address.")]
+ManagerLink = Annotated[str | None, typer.Option(help="gRPC addresses of the managers, separated by commas.")]
 
 
 def _print_first_key(key: str | None, home: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from moorage.common.model.addresses import split_address
+from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import bootstrap
@@ -29,7 +29,9 @@ Id = Annotated[
 ]
 Link = Annotated[
     str | None,
-    typer.Option(help="The manager's gRPC address, host:port. Default: as the manager announces."),
+    typer.Option(
+        help="gRPC addresses of the managers, separated by commas. Default: as the manager announces."
+    ),
 ]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -93,7 +95,7 @@ def _join(
             next_step="set one with --id: letters, digits, dots, - and _, starting with a letter or digit",
         )
     if link is not None:
-        split_address(link)
+        split_addresses(link)
 
     async def main() -> int:
         identity = await join(url, secret, kind=kind, name=name, home=boot.home, clock=boot.clock, link=link)

@@ -20,9 +20,10 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import AgentSettings, Settings
 from moorage.common.link.dial import dialer_for
 from moorage.common.link.identity import identity_file
+from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.doctor import checks
-from moorage.server.doctor.checks import GIB, CheckResult
+from moorage.server.doctor.checks import GIB, CheckResult, Status
 
 # Free space that should be there: models and logs in the state directory, images and layers in Docker's.
 _STATE_BYTES, _DOCKER_BYTES = 10 * GIB, 50 * GIB
@@ -43,7 +44,7 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
 async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
     agent, common = settings.agent, settings.common
     name = agent.id or socket.gethostname()
-    results = []
+    results, targets = [], split_addresses(agent.manager)
     try:
         file = identity_file(home, "agent", name)
         identity = file.load()
@@ -52,13 +53,28 @@ async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> 
         dialer = dialer_for(
             "agent", name, agent.manager, link_tls=common.link_tls, token=token, home=home, clock=clock
         )
-        version, ahead_s = await dialer.hello(_MANAGER_TIMEOUT_S)
     except (ConfigError, StartupError) as error:
-        next_step = error.next_step or "check agent.manager, and whether a firewall blocks the connection"
-        return [*results, CheckResult("fail", "manager", error.message, next_step)]
+        return [*results, _unreachable(error)]
+    answers = await asyncio.gather(
+        *(dialer.hello(_MANAGER_TIMEOUT_S, target) for target in targets), return_exceptions=True
+    )
+    one_answers = any(isinstance(answer, tuple) for answer in answers)
     authentication = "mTLS" if dialer.has_tls else "the link token, without TLS"
-    results.append(CheckResult("ok", "manager", f"{agent.manager}, by {authentication}"))
-    return [*results, checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
+    for target, answer in zip(targets, answers, strict=True):
+        if isinstance(answer, ConfigError | StartupError):
+            results.append(_unreachable(answer, "warn" if one_answers else "fail"))
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            version, ahead_s = answer
+            results.append(CheckResult("ok", "manager", f"{target}, by {authentication}"))
+            results += [checks.clock(ahead_s), checks.versions(version, moorage.__version__)]
+    return results
+
+
+def _unreachable(error: ConfigError | StartupError, status: Status = "fail") -> CheckResult:
+    next_step = error.next_step or "check agent.manager, and whether a firewall blocks the connection"
+    return CheckResult(status, "manager", error.message, next_step)
 
 
 def _state_directory(home: Path) -> CheckResult:

@@ -1,0 +1,59 @@
+"""Redial policy: which manager an agent or proxy dials next, and after how long. Pure.
+
+The order of the managers is random for each process, so that agents and proxies spread over the managers, and
+delays are random, so that those of a manager that failed do not reach the next one all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+# Before a manager that has not been tried since the last success: on average half of this.
+SPREAD_S = 0.1
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
+_BACKOFF_JITTER = 0.25
+
+
+class Redial:
+    """``addresses``: all known managers, in the order in which to try them. ``jitter``: as ``Clock.jitter``.
+
+    After a failure the next manager is tried almost at once. Once all have failed there is a backoff before
+    each, which doubles with every round.
+    """
+
+    def __init__(self, addresses: Sequence[str], jitter: Callable[[float], float]) -> None:
+        self._addresses, self._jitter = list(addresses), jitter
+        self._failures = 0
+
+    @property
+    def current(self) -> str:
+        return self._addresses[0]
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        return tuple(self._addresses[1:])
+
+    def succeeded(self) -> None:
+        self._failures = 0
+
+    def next_delay_s(self) -> float:
+        """The current manager has failed, or the connection to it has ended: choose the next one. Returns the
+        delay before it is dialed."""
+        self._addresses.append(self._addresses.pop(0))
+        self._failures += 1
+        rounds = self._failures // len(self._addresses)
+        if not rounds:
+            return SPREAD_S / 2 * self._jitter(1.0)
+        backoff_s = FIRST_BACKOFF_S * 2 ** min(rounds - 1, 16)
+        return min(backoff_s, LONGEST_BACKOFF_S) * self._jitter(_BACKOFF_JITTER)
+
+    def prefer(self, address: str) -> None:
+        """Dial this one next. It was found to be better than the current one."""
+        self._addresses.remove(address)
+        self._addresses.insert(1, address)
+
+    def learn(self, addresses: Sequence[str]) -> bool:
+        """Add managers that were not known. Returns whether there were any."""
+        new = [address for address in addresses if address not in self._addresses]
+        self._addresses += new
+        return bool(new)
