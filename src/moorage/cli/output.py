@@ -74,7 +74,7 @@ ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "ENGINE", "MODEL", "AGE", "WHY")
 ENDPOINT_WIDE = ("GROUP", "SLOTS", "DETAIL")
 SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "AGENT", "AGE", "WHY")
 SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
-AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN")
+AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
 AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
 
 
@@ -118,6 +118,11 @@ def agent_status(view: AgentView) -> str:
     return " ".join(filter(None, (view.status, closed, held)))
 
 
+def manager_of(view: AgentView) -> str:
+    """The manager that the agent is connected to; "none" if nothing can be placed on it."""
+    return "none" if view.manager is None else view.manager
+
+
 def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
     """Resources as used/offered. A device counts as used when any part of it is."""
     used: dict[str, list[int]] = {}
@@ -130,7 +135,7 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
     status = agent_status(view)
     devices = " ".join(f"{slot}={text}" for slot, text in shown.items() if slot not in ("cpu", "mem"))
     row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
-    row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago"]
+    row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago", manager_of(view)]
     if wide:
         row += [view.address, view.version, view.arch, ",".join(view.runtimes), ",".join(view.engines)]
     return row

@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import structlog
 from aiohttp import web
 
 import moorage
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.addresses import is_loopback, split_address
@@ -27,6 +29,7 @@ from moorage.manager.loops import (
     DrainController,
     GarbageCollector,
     Leader,
+    Presence,
     ReplicaController,
     Scheduler,
     SessionController,
@@ -147,6 +150,7 @@ class Manager:
         for loop in loops:
             await enter(loop)
         self._registration = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
+        await enter(Presence(store, clock, self._published_link(), self._connected_proxies))
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         log.info(
             "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
@@ -203,6 +207,19 @@ class Manager:
                 link=server.address,
             )
         return registration
+
+    def _published_link(self) -> str:
+        """The address at which agents, proxies and other managers reach the links."""
+        host, port = split_address(self.link_address)
+        if self._settings.link_address is None and host in ("0.0.0.0", "::"):
+            database = urlsplit(self.dsn)
+            host = source_address(database.hostname or "127.0.0.1", database.port or 5432) or "127.0.0.1"
+        return self._settings.link_address or f"{host}:{port}"
+
+    def _connected_proxies(self) -> list[str]:
+        return (
+            [name for name, calls in self._link_server.proxies.items() if calls] if self._link_server else []
+        )
 
     async def _authority(self, store: Store) -> CertificateAuthority:
         secret = self._settings.ca_secret

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.aio.sockets import source_address
 from moorage.common.config import logging
 from moorage.common.config.loader import LoadedSettings, link_token, resolve_home
 from moorage.common.config.settings import Settings
@@ -54,7 +54,7 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
         "id": identity.name,
         "manager": identity.link,
         "resource_group": identity.resource_group,
-        "address": _local_address(*split_address(split_addresses(identity.link)[0]))
+        "address": source_address(*split_address(split_addresses(identity.link)[0]))
         if kind == "agent"
         else None,
     }
@@ -64,17 +64,3 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
         if value is not None and origins.get(f"{kind}.{key}") == "default"
     }
     return settings.model_copy(update={kind: section.model_copy(update=overrides)})
-
-
-def _local_address(host: str, port: int) -> str | None:
-    """This node's source address on the route to ``host``. None if there is no route.
-
-    Other hosts most likely reach this node at that address, too.
-    """
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, proto) as probe:
-            probe.connect(address)  # connecting a UDP socket selects the route and sends nothing
-            return str(probe.getsockname()[0])
-    except OSError:
-        return None

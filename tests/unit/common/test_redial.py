@@ -86,7 +86,7 @@ def test_addresses_are_separated_by_commas(text: str, addresses: tuple[str, ...]
     assert split_addresses(given.settings.agent.manager) == addresses
 
 
-@pytest.mark.parametrize("text", ["", "a:1,", "a", "a:1;b:2"])
+@pytest.mark.parametrize("text", ["", "a:1,", "a", "a:1 b"])
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write host:port"):
         split_addresses(text)

@@ -168,6 +168,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ("address", view.address),
         ("version", f"{view.version} ({view.arch})"),
         ("connected", f"for {connected}, last report {seen} ago"),
+        ("manager", output.manager_of(view)),
         ("runtimes", ", ".join(view.runtimes)),
         ("engines", ", ".join(view.engines)),
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),

@@ -25,7 +25,7 @@ def list_peers(cli: Cli) -> None:
         for view in found:
             print(f"{view.kind} {view.name}")
     else:
-        columns = ("KIND", "NAME", "GROUP", "JOINED", "CERTIFICATE UNTIL")
+        columns = ("KIND", "NAME", "GROUP", "JOINED", "CERTIFICATE UNTIL", "MANAGER")
         output.print_table(cli.out, columns, [_row(cli, view) for view in found])
 
 
@@ -61,4 +61,5 @@ def _row(cli: Cli, view: PeerView) -> tuple[str, ...]:
         view.resource_group or "any",
         joined,
         f"{view.certificate_until:%Y-%m-%d %H:%M}",
+        view.manager or "",
     )

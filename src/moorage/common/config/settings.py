@@ -98,8 +98,9 @@ class ManagerSettings(Section):
     link_listen: Address = "127.0.0.1:8701"
     """Address of the gRPC link for agents and proxies."""
     link_address: Address | None = None
-    """Advertised address of the gRPC link, as host:port. None: the host at which a joining peer reached the
-    API, and the port of link_listen."""
+    """Advertised address of the gRPC link, as host:port, for agents, proxies and other managers. None: the
+    host of link_listen; if that is a wildcard, the host at which a joining peer reached the API, and for
+    other managers the address of this host on the route to Postgres."""
     ca_secret: str | None = Field(None, repr=False)
     """Passphrase of the CA key, which is stored in Postgres. All managers of one database need the same.
     None: generated once and kept in the state directory. Also ``ca_secret_file``."""

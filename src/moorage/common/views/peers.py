@@ -85,3 +85,6 @@ class PeerView(BaseModel):
     joined_at: datetime
     certificate_until: datetime
     token: str | None = Field(description="Id of the join token it used; null when that was deleted.")
+    manager: str | None = Field(
+        None, description="gRPC address of the manager it is connected to; null: it is connected to none."
+    )

@@ -225,6 +225,9 @@ class AgentView(View):
     loss_held_since: datetime | None = Field(
         None, description="It is silent with too many agents of its group, and does not become LOST for now."
     )
+    manager: str | None = Field(
+        None, description="gRPC address of the manager it is connected to; null: it is connected to none."
+    )
 
 
 class Cordon(Model):

@@ -46,7 +46,7 @@ class Leader:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._holder = clock.new_id()
+        self._holder = store.managers.own_id
         self._term: int | None = None
         self._trusted_until = 0.0
         self.deadlines = DeadlineClock(store, lambda: self.term, clock)

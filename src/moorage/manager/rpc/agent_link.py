@@ -34,6 +34,9 @@ log = structlog.get_logger("moorage.link")
 POLL_S, POLL_PARTS = 5.0, 10
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
+# A report that was being applied when its stream ended may attach its agent again, so the end is written
+# once more.
+DETACH_AGAIN_S = 1.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
@@ -51,6 +54,8 @@ class AgentLinks:
         self._report_interval = ReportInterval()
         self._streams: dict[AgentId, AgentStream] = {}
         self._changed: set[AgentId] = set()
+        # Streams that have ended, by agent: their number, and when (monotonic seconds).
+        self._ended: dict[AgentId, tuple[int, float]] = {}
         self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
         # Agents whose orders still name kernels that have ended, and the timer that prunes them.
         self._to_prune: set[AgentId] = set()
@@ -74,6 +79,7 @@ class AgentLinks:
         self.loop.nudge()
 
     async def run_once(self) -> None:
+        await self._detach_ended()
         waited = self._clock.monotonic() - self._polled_at
         if waited >= 0.8 * POLL_S / POLL_PARTS:
             self._polled_at += waited
@@ -102,6 +108,14 @@ class AgentLinks:
         finally:
             for stream in streams.values():
                 stream.loading_orders = False
+
+    async def _detach_ended(self) -> None:
+        """Record which agents are no longer connected: nothing is placed on them."""
+        now = self._clock.monotonic()
+        ended = {a: stream for a, stream in self._ended.items() if a not in self._streams}
+        if ended:
+            await self._store.managers.detach({a: number for a, (number, _) in ended.items()})
+        self._ended = {a: stream for a, stream in ended.items() if now - stream[1] < DETACH_AGAIN_S}
 
     def _agents_to_poll(self, waited_s: float) -> list[AgentId]:
         """The agents to poll now; their number grows with the time since the last poll."""
@@ -161,6 +175,8 @@ class AgentLinks:
             return
         if self._streams.get(stream.agent_id) is stream:
             del self._streams[stream.agent_id]
+            self._ended[stream.agent_id] = stream.first.stream, self._clock.monotonic()
+            self.loop.nudge()
         self._metrics.set_links(len(self._streams))
         log.info("agent disconnected", agent=stream.agent_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -76,6 +77,7 @@ class LinkServer(
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces = workspaces
+        self.proxies: Counter[str] = Counter()  # connected ones, by name
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -113,9 +115,13 @@ class LinkServer(
         if wrong := caller.refusal_to_act_as(request.proxy_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         log.info("proxy connected", proxy=request.proxy_id)
-        async with self._authenticator.until_revoked(caller, context):
-            async for message in self._feed.watch(request):
-                await context.write(message)
+        self.proxies[request.proxy_id] += 1
+        try:
+            async with self._authenticator.until_revoked(caller, context):
+                async for message in self._feed.watch(request):
+                    await context.write(message)
+        finally:
+            self.proxies[request.proxy_id] -= 1
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         caller = await self._authenticate(context, "agent", "proxy")

@@ -164,4 +164,5 @@ def _view(row: Row) -> resources.AgentView:
         kernels=row["kernels"],
         max_kernels=row["max_kernels"],
         loss_held_since=row["loss_held_since"],
+        manager=row["manager_link"],
     )

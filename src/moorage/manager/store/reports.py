@@ -37,10 +37,11 @@ HEARTBEATS_EVERY_S = 0.5
 
 
 class ReportStore:
-    """``connection`` is shared with other writes to the rows of agents and their kernels."""
+    """``connection`` is shared with other writes to the rows of agents and their kernels. ``manager_id``:
+    this manager, which the agents are connected to."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock, manager_id: str) -> None:
+        self._db, self._notifier, self._clock, self._manager_id = db, notifier, clock, manager_id
         self.connection = db.dedicated_connection()
         # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
         self._kernel_connection = db.dedicated_connection(durable=False)
@@ -81,12 +82,15 @@ class ReportStore:
             return
         try:
             rows = await self._heartbeat_connection.fetch(
-                SQL["agent_heartbeat"], list(heartbeats), *zip(*heartbeats.values(), strict=True)
+                SQL["agent_heartbeat"],
+                list(heartbeats),
+                *zip(*heartbeats.values(), strict=True),
+                self._manager_id,
             )
         except StoreUnavailable:
             self._heartbeats = heartbeats | self._heartbeats
             return
-        returned = [AgentId(row["id"]) for row in rows if row["old_status"] != "ALIVE"]
+        returned = [AgentId(row["id"]) for row in rows if row["was_away"]]
         self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
         self._notifier.notify_capacity(returned)
 
@@ -160,7 +164,7 @@ class ReportStore:
         slots, and the refusals."""
         if not items:
             return set(), {}
-        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(item) for item in items])
+        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(item) for item in items], self._manager_id)
         before = {AgentId(row["id"]): row for row in rows}
         refused = {
             item.agent_id: refusal_of(item, before[item.agent_id])
@@ -171,7 +175,7 @@ class ReportStore:
         changed = {
             item.agent_id
             for item in items
-            if before[item.agent_id]["old_status"] != "ALIVE"
+            if before[item.agent_id]["was_away"]
             or before[item.agent_id]["old_incarnation"] != item.incarnation
         }
         offers = [(item.agent_id, offer) for item in items for offer in item.info.offers]
@@ -207,6 +211,7 @@ class ReportStore:
             [item.agent_id for item in items if item.whole],
             [kernel_id for kernel_id, _ in named],
             [agent_id for _, agent_id in named],
+            self._manager_id,
         ):
             kernels = found.setdefault(AgentId(row["agent_id"]), [])
             if row["id"] is not None:

@@ -18,6 +18,7 @@ from moorage.manager.store.integrity import IntegrityStore
 from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.leases import LeaseStore
 from moorage.manager.store.lifecycle import LifecycleStore
+from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.peers import PeerStore
@@ -48,7 +49,8 @@ class Store:
         self.groups = GroupStore(db, notifier)
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)
-        self.reports = ReportStore(db, notifier, clock)
+        self.managers = ManagerStore(db, notifier, clock.new_id())
+        self.reports = ReportStore(db, notifier, clock, self.managers.own_id)
         self.agents = AgentStore(db, notifier, self.reports)
         self.orders = OrderStore(db)
         self.endpoints = EndpointStore(db, notifier, clock)

@@ -87,6 +87,21 @@ agents = _table(
         "draining": Boolean(),
         "report_interval_s": Float(),
         "silence_grace_s": JSONB(),
+        "manager": [_ID],
+        "detached_stream": [BigInteger()],
+    },
+)
+
+managers = _table(
+    "managers",
+    ("id",),
+    {
+        "id": _ID,
+        "link": Text(),
+        "version": Text(),
+        "beat": BigInteger(),
+        "proxies": ARRAY(Text()),
+        "started_at": _TZ,
     },
 )
 

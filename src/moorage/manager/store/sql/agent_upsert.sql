@@ -1,5 +1,5 @@
--- Register agents that are new, have returned or have changed ($1: one object each). Returns for each whether it was
--- accepted, and its previous state, so that a return can be announced and a refusal explained.
+-- Register agents that are new, have returned or have changed ($1: one object each) with manager $2. Returns for each
+-- whether it was accepted, and its previous state, so that a return can be announced and a refusal explained.
 --
 -- Two kinds of reports are refused. One is a report through a stream older than the newest one (0: streams are not
 -- counted): it was delayed in another manager, or its process was replaced. The other is a report under another identity,
@@ -11,12 +11,13 @@ WITH input AS (
         arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
         share_quantum integer, share_minimum integer)
 ), before AS (
-    SELECT a.id, a.status, a.identity, a.incarnation, a.address FROM agents a JOIN input i ON i.id = a.id
+    SELECT a.id, a.status, a.identity, a.incarnation, a.address,
+           a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away FROM agents a JOIN input i ON i.id = a.id
 ), registered AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
-                             runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum)
+                             runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum, manager)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
-           labels, draining, max_kernels, share_quantum, share_minimum
+           labels, draining, max_kernels, share_quantum, share_minimum, $2
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
@@ -24,6 +25,7 @@ WITH input AS (
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum, last_seen = now(),
+        manager = excluded.manager, detached_stream = NULL,
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
     WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)
           THEN excluded.stream = 0 OR a.stream < excluded.stream
@@ -34,6 +36,6 @@ WITH input AS (
           END
     RETURNING a.id
 )
-SELECT i.id, r.id IS NOT NULL AS accepted, b.status AS old_status, b.identity AS old_identity,
+SELECT i.id, r.id IS NOT NULL AS accepted, coalesce(b.away, true) AS was_away, b.identity AS old_identity,
        b.incarnation AS old_incarnation, b.address AS old_address
 FROM input i LEFT JOIN registered r USING (id) LEFT JOIN before b USING (id)

@@ -22,8 +22,10 @@ WITH term AS (
         not_before = NULL
     FROM input i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND EXISTS (SELECT FROM term)
-      AND (SELECT a.status = 'ALIVE' AND NOT a.draining FROM agents a WHERE a.id = i.agent_id)
+      AND (SELECT a.status = 'ALIVE' AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream
+           FROM agents a WHERE a.id = i.agent_id)
       AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND NOT a.draining
+                      AND a.detached_stream IS DISTINCT FROM a.stream
                       WHERE u.id = i.id AND a.id IS NULL)
     RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places
 ), placed AS (

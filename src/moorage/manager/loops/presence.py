@@ -1,0 +1,104 @@
+"""Presence of this manager in the database: signs of life, and the removal of managers that have stopped.
+
+Agents of a removed manager are detached: nothing is placed on them until they are connected to another one.
+Only this module decides that a manager is away, by its own monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.presence")
+
+BEAT_S = 1.0
+# Without a beat for so long, a manager is away. It returns by its next beat, and its agents by their reports.
+AWAY_AFTER_S = 3.0
+# Without a successful beat for so long, this manager says that it has lost its database.
+DATABASE_LOST_AFTER_S = 3.0
+_BEAT_TIMEOUT_S = 2.0
+
+
+class BeatWatch:
+    """For how long the beats of other managers have not changed. Pure."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._looked_at = 0.0
+
+    def away(self, beats: Mapping[str, int], now: float) -> list[str]:
+        """The managers whose beat has not changed for ``AWAY_AFTER_S``. ``now``: monotonic seconds. After a
+        pause in which nobody looked, and perhaps nobody could write, all of them get that long again."""
+        if now - self._looked_at > 2 * BEAT_S:
+            self._seen.clear()
+        self._looked_at = now
+        self._seen = {
+            manager: seen if (seen := self._seen.get(manager)) and seen[0] == beat else (beat, now)
+            for manager, beat in beats.items()
+        }
+        return [manager for manager, (_, since) in self._seen.items() if now - since >= AWAY_AFTER_S]
+
+
+class Presence:
+    """``link``: the address at which agents, proxies and other managers reach this one. ``proxies``: names of
+    those connected to it.
+
+    ``managers``: the addresses of all managers. ``has_database``: whether the last beat was written recently.
+    ``on_change`` callbacks run when either of the two has changed.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, link: str, proxies: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        self._store, self._clock, self._link, self._proxies = store, clock, link, proxies
+        self._watch = BeatWatch()
+        self._written_at = clock.monotonic()
+        self.managers: tuple[str, ...] = (link,)
+        self.has_database = True
+        self.on_change: list[Callable[[], None]] = []
+        self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
+
+    async def _tick(self) -> None:
+        try:
+            async with asyncio.timeout(_BEAT_TIMEOUT_S):
+                await self.run_once()
+        except (StoreUnavailable, TimeoutError) as error:
+            if self._clock.monotonic() - self._written_at >= DATABASE_LOST_AFTER_S and self.has_database:
+                log.warning("the database is away: agents may go to another manager", error=str(error))
+                self._set(self.managers, has_database=False)
+
+    async def run_once(self) -> None:
+        found = await self._store.managers.beat(self._link, self._proxies())
+        self._written_at = now = self._clock.monotonic()
+        others = {row.id: beat for row, beat in found.items() if row.id != self._store.managers.own_id}
+        away = self._watch.away(others, now)
+        links = {row.link for row in found if row.id not in away} | {self._link}
+        self._set(tuple(sorted(links)), has_database=True)
+        if away:
+            agents = await self._store.managers.remove(away)
+            log.warning("a manager is away", managers=away, agents=len(agents))
+
+    def _set(self, managers: tuple[str, ...], *, has_database: bool) -> None:
+        if (managers, has_database) != (self.managers, self.has_database):
+            self.managers, self.has_database = managers, has_database
+            for callback in self.on_change:
+                callback()
+
+    async def __aenter__(self) -> Presence:
+        await self.run_once()
+        await self.loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.loop.__aexit__()
+        try:
+            await self._store.managers.remove([self._store.managers.own_id])
+        except StoreUnavailable:
+            log.info("could not say that this manager stops: others will notice")

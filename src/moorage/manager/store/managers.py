@@ -1,0 +1,63 @@
+"""Managers in Postgres: who is there, at which address, and which agents are connected to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from moorage import __version__
+from moorage.common.model.ids import AgentId
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.queries import SQL
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerRow:
+    """``link``: its gRPC address. ``agents``: those connected to it."""
+
+    id: str
+    link: str
+    agents: tuple[str, ...] = ()
+
+
+class ManagerStore:
+    """``own_id``: the id of this manager process."""
+
+    def __init__(self, db: Database, notifier: Notifier, own_id: str) -> None:
+        self._db, self._notifier, self.own_id = db, notifier, own_id
+        self._connection = db.dedicated_connection(durable=False)
+
+    async def beat(self, link: str, proxies: Collection[str]) -> dict[ManagerRow, int]:
+        """A sign of life of this manager. Returns all managers with their beats."""
+        rows = await self._connection.fetch(
+            SQL["manager_beat"], self.own_id, link, __version__, sorted(proxies)
+        )
+        return {ManagerRow(row["id"], row["link"]): row["beat"] for row in rows}
+
+    async def remove(self, ids: Collection[str]) -> list[AgentId]:
+        """Remove managers that have stopped. Returns the agents that were connected to them."""
+        rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
+        return self._detached(rows)
+
+    async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:
+        """These streams of agents to this manager have ended. Returns the agents without a connection."""
+        rows = await self._connection.fetch(
+            SQL["agents_detach"], list(streams), list(streams.values()), self.own_id
+        )
+        return self._detached(rows)
+
+    def _detached(self, rows: Collection[Mapping[str, str]]) -> list[AgentId]:
+        agents = [AgentId(row["id"]) for row in rows]
+        self._notifier.notify_capacity(agents, freed=False)
+        return agents
+
+    async def all(self) -> list[ManagerRow]:
+        """All managers with the agents connected to each, the oldest first."""
+        rows = await self._db.fetch(SQL["managers_list"])
+        return [ManagerRow(row["id"], row["link"], tuple(row["agents"])) for row in rows]
+
+    async def of_agent(self, agent_id: str) -> ManagerRow | None:
+        """The manager that the agent is connected to; None: there is none."""
+        row = await self._db.fetchrow(SQL["manager_of_agent"], agent_id)
+        return None if row is None else ManagerRow(row["id"], row["link"])

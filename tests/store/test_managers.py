@@ -1,0 +1,143 @@
+"""Presence of managers, and which of them an agent is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.model.ids import AgentId
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.manager.explain.service import ExplanationService
+from moorage.manager.loops import Presence
+from moorage.manager.loops.presence import AWAY_AFTER_S, BEAT_S
+from moorage.manager.scheduling import Policy, plan
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, schedule
+
+SPEC = SessionSpec(name="s", type="batch", command=["true"], resources={"cpu": 1})
+NODE = AgentId("node-1")
+
+
+@pytest_asyncio.fixture
+async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
+    """The store of a second manager."""
+    async with Store(empty_database, SystemClock()) as made:
+        yield made
+
+
+async def connected(store: Store) -> list[tuple[str, tuple[str, ...]]]:
+    """Managers by address, with their agents."""
+    return [(row.link, row.agents) for row in await store.managers.all()]
+
+
+async def test_a_manager_that_stops_beating_is_removed_with_its_connections(
+    store: Store, other: Store
+) -> None:
+    clock = ManualClock()
+    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    await first.run_once()
+    await second.run_once()
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    assert await connected(other) == [("a:1", ("node-1",)), ("b:1", ())]
+    assert (await store.agents.get("node-1")).manager == "a:1"
+    looks = round(AWAY_AFTER_S / BEAT_S)
+    for _ in range(looks):
+        clock.advance(BEAT_S)
+        assert len(await connected(other)) == 2
+        await second.run_once()
+    clock.advance(BEAT_S)
+    await second.run_once()
+    assert await connected(other) == [("b:1", ())]
+    assert second.managers == ("b:1",)
+    assert (await store.agents.get("node-1")).manager is None
+
+
+async def test_a_paused_observer_removes_nobody(store: Store, other: Store) -> None:
+    """It was stopped, or the database was away for both: nobody could see a beat."""
+    clock = ManualClock()
+    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    await first.run_once()
+    await second.run_once()
+    clock.advance(60)
+    await second.run_once()
+    assert len(await connected(other)) == 2
+
+
+async def test_a_beating_manager_stays(store: Store, other: Store) -> None:
+    clock = ManualClock()
+    first, second = Presence(store, clock, "a:1"), Presence(other, clock, "b:1")
+    for _ in range(10):
+        await first.run_once()
+        await second.run_once()
+        clock.advance(BEAT_S)
+    assert second.managers == ("a:1", "b:1")
+
+
+async def test_nothing_is_placed_on_an_agent_without_a_connection(store: Store) -> None:
+    await FakeAgent(store, stream=1).report()
+    await store.sessions.create(SPEC, actor="test")
+    await store.managers.detach({NODE: 1})
+    assert await schedule(store) == 0
+    held = (await store.sessions.get("s")).hold
+    assert held is not None
+    assert "connected to no manager" in " ".join(held.refusals)
+    why = await ExplanationService(store, SystemClock()).why("s")
+    assert "connected to no manager" in why.text + " ".join(why.refusals)
+    await FakeAgent(store, stream=2).report()
+    assert await schedule(store) == 1
+
+
+async def test_a_plan_made_before_the_connection_broke_is_refused(store: Store) -> None:
+    await FakeAgent(store, stream=1).report()
+    await store.sessions.create(SPEC, actor="test")
+    term = await store.leases.acquire("test", 60)
+    made = plan(await store.scheduling.snapshot("default"), Policy())
+    assert len(made.places) == 1
+    await store.managers.detach({NODE: 1})
+    assert await store.scheduling.place(made.places, term or 0) == 0
+    assert (await store.sessions.get("s")).status is Status.PENDING
+
+
+async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Store) -> None:
+    """The agent has gone to another manager before the first one notices."""
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    agent.reconnect(other)
+    await agent.report()
+    assert await store.managers.detach({NODE: 1}) == []
+    assert (await other.managers.of_agent("node-1")) is None, "its manager has published no address"
+    await Presence(other, ManualClock(), "b:1").run_once()
+    found = await store.managers.of_agent("node-1")
+    assert found is not None
+    assert found.link == "b:1"
+
+
+async def test_a_manager_that_was_removed_returns_with_its_agents(store: Store, other: Store) -> None:
+    """It was stopped for a while (SIGSTOP), and the streams of its agents have survived that."""
+    clock = ManualClock()
+    first = Presence(store, clock, "a:1")
+    await first.run_once()
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    await other.managers.remove([store.managers.own_id])
+    assert (await store.agents.get("node-1")).manager is None
+    await first.run_once()
+    await agent.report()  # equals the last one: a heartbeat
+    await store.reports.write_heartbeats()
+    await agent.report()
+    assert await connected(store) == [("a:1", ("node-1",))]
+
+
+async def test_an_agent_of_the_previous_release_s_manager_counts_as_connected(store: Store) -> None:
+    """That manager writes a newer stream, and neither its own id nor the end of a stream."""
+    await FakeAgent(store, stream=1).report()
+    await store.managers.detach({NODE: 1})
+    await store.database.fetch("UPDATE agents SET stream = 2, last_seen = now()")
+    await store.sessions.create(SPEC, actor="test")
+    store.scheduling.invalidate_caches()
+    assert await schedule(store) == 1
