@@ -133,7 +133,7 @@ class Postgres:
     async def clear(self, *, truncate: bool) -> None:
         tables = (
             "session_dependencies, session_history, allocations, kernels, sessions, endpoints, agent_slots, "
-            "agents, leases"
+            "agents, leases, managers"
         )
         if truncate:
             await self._connection.execute(f"TRUNCATE {tables} CASCADE")

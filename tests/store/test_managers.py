@@ -11,8 +11,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.explain.service import ExplanationService
-from moorage.manager.loops import Presence
-from moorage.manager.loops.presence import AWAY_AFTER_S, BEAT_S
+from moorage.manager.loops.presence import AWAY_AFTER_S, BEAT_S, Presence
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 
@@ -85,9 +84,9 @@ async def test_nothing_is_placed_on_an_agent_without_a_connection(store: Store) 
     assert await schedule(store) == 0
     held = (await store.sessions.get("s")).hold
     assert held is not None
-    assert "connected to no manager" in " ".join(held.refusals)
+    assert "silent or disconnected" in " ".join(held.refusals)
     why = await ExplanationService(store, SystemClock()).why("s")
-    assert "connected to no manager" in why.text + " ".join(why.refusals)
+    assert "silent or disconnected" in why.text + " ".join(why.refusals)
     await FakeAgent(store, stream=2).report()
     assert await schedule(store) == 1
 

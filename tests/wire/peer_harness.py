@@ -67,9 +67,10 @@ class Site:
         kind: PeerKind = "agent",
         node: str = "",
         clock: SystemClock | None = None,
+        target: str = "",
     ) -> Dialer:
         file = identity_file(self.home / (node or name), kind, name)
-        return Dialer(self.manager.link_address, identity=file, clock=clock or SystemClock())
+        return Dialer(target or self.manager.link_address, identity=file, clock=clock or SystemClock())
 
     async def sql(self, statement: str) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn)

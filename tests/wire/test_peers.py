@@ -252,8 +252,7 @@ async def test_certificate_of_an_agent_cannot_serve_as_a_manager(site: Site) -> 
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
     await server.start()
     try:
-        dialer = site.dialer("node-2")
-        dialer.target = f"127.0.0.1:{port}"
+        dialer = site.dialer("node-2", target=f"127.0.0.1:{port}")
         code, details = await refusal(site, dialer, "node-2")
         assert code is grpc.StatusCode.UNAVAILABLE
         assert "CERTIFICATE_VERIFY_FAILED" in details, details
@@ -363,9 +362,7 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
         )
         assert joined.link == other.manager.link_address
         for manager in (other.manager, site.manager):
-            dialer = site.dialer()
-            dialer.target = manager.link_address
-            async with attach(manager, dialer=dialer) as stream:
+            async with attach(manager, dialer=site.dialer(target=manager.link_address)) as stream:
                 await stream.next()
     (second / "ca-secret").write_text("another\n")
     with pytest.raises(ConfigError, match=r"manager\.ca_secret does not decrypt"):

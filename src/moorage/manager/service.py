@@ -29,13 +29,13 @@ from moorage.manager.loops import (
     DrainController,
     GarbageCollector,
     Leader,
-    Presence,
     ReplicaController,
     Scheduler,
     SessionController,
     StartCalibrator,
     UsageWriter,
 )
+from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -46,6 +46,7 @@ from moorage.manager.rpc import (
     LinkAuthenticator,
     LinkServer,
     LogBroker,
+    ManagerLinkClient,
     RouteFeed,
     WorkspaceBroker,
 )
@@ -119,8 +120,11 @@ class Manager:
         leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
         links = AgentLinks(store, metrics, clock)
-        logs, execs = LogBroker(store, links, clock), CommandBroker(links, clock)
-        workspaces = WorkspaceBroker(links, clock)
+        authority = await self._authority(store) if self.has_tls else None
+        certificate = ManagerCertificate(authority, clock) if authority else None
+        managers = ManagerLinkClient(store, certificate, self._link_token)
+        logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
+        workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
         usage = UsageWriter(store, metrics, clock)
         retention_s = settings.decisions_kept_days * 86_400
@@ -149,7 +153,8 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        self._registration = await self._serve_links(store, links, logs, execs, workspaces, feed, usage)
+        self._registration = self._make_registration(store, authority)
+        await self._serve_links(store, certificate, links, logs, execs, workspaces, feed, usage)
         await enter(Presence(store, clock, self._published_link(), self._connected_proxies))
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         log.info(
@@ -163,35 +168,37 @@ class Manager:
             raise ConfigError("the links of this manager have no TLS, so registration is not available")
         return (await self._registration.create_token(spec, actor="manager")).secret
 
+    def _make_registration(self, store: Store, authority: CertificateAuthority | None) -> Registration | None:
+        """None without TLS, where peers need no certificate."""
+        if authority is None:
+            return None
+        settings = self._settings
+        return Registration(
+            store,
+            authority,
+            self._clock,
+            lifetime=timedelta(days=settings.certificate_days),
+            link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
+        )
+
     async def _serve_links(
         self,
         store: Store,
+        certificate: ManagerCertificate | None,
         links: AgentLinks,
         logs: LogBroker,
         execs: CommandBroker,
         workspaces: WorkspaceBroker,
         feed: RouteFeed,
         usage: UsageWriter,
-    ) -> Registration | None:
-        """Serve the links. Returns the registration; None without TLS, where peers need no certificate."""
-        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
-        authority = await self._authority(store) if self.has_tls else None
-        registration = certificate = None
-        if authority is not None:
-            registration = Registration(
-                store,
-                authority,
-                clock,
-                lifetime=timedelta(days=settings.certificate_days),
-                link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
-            )
-            certificate = ManagerCertificate(authority, clock)
-        authenticator = LinkAuthenticator(store, None if authority else self._link_token, clock)
+    ) -> None:
+        enter = self._stack.enter_async_context
+        authenticator = LinkAuthenticator(store, None if certificate else self._link_token, self._clock)
         await enter(authenticator.loop)
         server = self._link_server = LinkServer(
-            settings.link_listen,
+            self._settings.link_listen,
             authenticator,
-            registration,
+            self._registration,
             certificate,
             links,
             logs,
@@ -201,12 +208,11 @@ class Manager:
             usage.take,
         )
         self.link_address = (await enter(server)).address
-        if not (authority or is_loopback(split_address(self.link_address)[0])):
+        if not (certificate or is_loopback(split_address(self.link_address)[0])):
             log.warning(
                 "the links have no TLS: anyone on the network path can read and take over the connections",
                 link=server.address,
             )
-        return registration
 
     def _published_link(self) -> str:
         """The address at which agents, proxies and other managers reach the links."""

@@ -294,7 +294,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [HUGE_SILENT],
             pending_session("s"),
             Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: silent, lost, or connected to no manager: no new work"],
+            ["1 agent: silent or disconnected: no new work"],
         ),
         (
             [SMALL_BUSY],
@@ -306,20 +306,14 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s"),
             Reason.INSUFFICIENT_RESOURCES,
-            [
-                "1 agent: needs 1 cpu, 0 free",
-                "1 agent: silent, lost, or connected to no manager: no new work",
-            ],
+            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or disconnected: no new work"],
         ),
         # The disconnected agent could run it later: the session stays pending.
         (
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s", {"cpu": 8000}),
             Reason.NO_ELIGIBLE_AGENT,
-            [
-                "1 agent: needs 8 cpu, has 4 even when empty",
-                "1 agent: silent, lost, or connected to no manager: no new work",
-            ],
+            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or disconnected: no new work"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],

@@ -122,7 +122,7 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
                 )
             )
         case m.FullReportRequest():
-            return a.ManagerMessage(full_report=a.FullReportRequest())
+            return a.ManagerMessage(full_report=a.FullReportRequest(no_database=message.no_database))
         case m.WorkspaceRequest():
             return a.ManagerMessage(workspaces=_workspace_request.encode(message))
         case m.ExecRequest():
@@ -148,6 +148,6 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
         case "exec":
             return _exec_request.decode(wire.exec)
         case "full_report":
-            return m.FullReportRequest()
+            return m.FullReportRequest(wire.full_report.no_database)
         case _:
             return None

@@ -136,7 +136,10 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: a delta did not match; the next report must be full."""
+    """Manager → agent: the next report must be full, since a delta did not match, or the manager's database
+    was away. ``no_database``: it is away now, and another manager serves the agent better."""
+
+    no_database: bool = False
 
 
 @dataclass(frozen=True, slots=True)

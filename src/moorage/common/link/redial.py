@@ -44,7 +44,7 @@ class Redial:
         rounds = self._failures // len(self._addresses)
         if not rounds:
             return SPREAD_S / 2 * self._jitter(1.0)
-        backoff_s = FIRST_BACKOFF_S * 2 ** min(rounds - 1, 16)
+        backoff_s = FIRST_BACKOFF_S * float(2 ** min(rounds - 1, 16))
         return min(backoff_s, LONGEST_BACKOFF_S) * self._jitter(_BACKOFF_JITTER)
 
     def prefer(self, address: str) -> None:

@@ -28,7 +28,7 @@ def is_loopback(host: str) -> bool:
 
 
 def split_addresses(value: str) -> tuple[str, ...]:
-    """Split ``"10.0.0.1:8701, 10.0.0.2:8701"``. Raises ``ValueError`` for an empty list, or one with another
+    """Split ``"one:8701, two:8701"``. Raises ``ValueError`` for an empty list, or one with another
     form."""
     addresses = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
     for address in addresses:

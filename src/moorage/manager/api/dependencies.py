@@ -242,7 +242,7 @@ class RunningCommand(Protocol):
 
 
 class CommandSource(Protocol):
-    def check(self, session: SessionView) -> None:
+    async def check(self, session: SessionView) -> None:
         """Raises ``Conflict`` or ``AgentUnreachable`` if the session cannot run commands now."""
         ...
 

@@ -6,7 +6,6 @@ from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.drain_controller import DrainController
 from moorage.manager.loops.garbage_collector import GarbageCollector
 from moorage.manager.loops.leader import Leader
-from moorage.manager.loops.presence import Presence
 from moorage.manager.loops.replica_controller import ReplicaController
 from moorage.manager.loops.scheduler import Scheduler
 from moorage.manager.loops.session_controller import SessionController
@@ -19,7 +18,6 @@ __all__ = [
     "DrainController",
     "GarbageCollector",
     "Leader",
-    "Presence",
     "ReplicaController",
     "Scheduler",
     "SessionController",

@@ -6,6 +6,7 @@ A copy of the database alone is therefore not enough to impersonate a manager.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -85,14 +86,15 @@ class CertificateAuthority:
     ) -> str:
         """A client certificate in PEM that binds the requested key to a peer."""
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
-        return self._sign(request.key, name, uri, ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime)
+        return self._sign(request.key, name, uri, (ExtendedKeyUsageOID.CLIENT_AUTH,), now, lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
-        """A manager's key and server certificate, in PEM, and the time at which to renew them."""
+        """A manager's key and certificate, in PEM, and the time at which to renew them. It is a server to its
+        peers, and a client of other managers."""
         key = ec.generate_private_key(ec.SECP256R1())
         lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
-        usage = ExtendedKeyUsageOID.SERVER_AUTH
+        usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
         certificate = self._sign(key.public_key(), "Moorage manager", name, usage, now, lifetime)
         plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return plain.decode(), certificate, now + lifetime / 2
@@ -102,7 +104,7 @@ class CertificateAuthority:
         key: ec.EllipticCurvePublicKey,
         subject: str,
         name: x509.GeneralName,
-        usage: ObjectIdentifier,
+        usage: Sequence[ObjectIdentifier],
         now: datetime,
         lifetime: timedelta,
     ) -> str:
@@ -110,7 +112,7 @@ class CertificateAuthority:
         certificate = (
             _builder(subject_name, self._loaded.subject, key, now, lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=True)
             .add_extension(x509.SubjectAlternativeName([name]), critical=False)
             .sign(self._key, hashes.SHA256())
         )

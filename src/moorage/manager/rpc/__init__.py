@@ -4,6 +4,7 @@ from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.server import LinkServer
 from moorage.manager.rpc.workspaces import WorkspaceBroker
@@ -14,6 +15,7 @@ __all__ = [
     "LinkAuthenticator",
     "LinkServer",
     "LogBroker",
+    "ManagerLinkClient",
     "RouteFeed",
     "WorkspaceBroker",
 ]

@@ -16,6 +16,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.views.peers import PeerKind
 from moorage.manager.store import Store, Topic
 from moorage.manager.store.peers import Peer
@@ -68,13 +69,7 @@ class LinkAuthenticator:
         """The caller, if it is of one of ``kinds``; otherwise aborts the call. Raises
         ``StoreUnavailable``."""
         if self._token is not None:
-            given = dict(context.invocation_metadata() or ()).get("authorization", "")
-            if not hmac.compare_digest(str(given).encode(), f"Bearer {self._token}".encode()):
-                await context.abort(
-                    grpc.StatusCode.UNAUTHENTICATED,
-                    "wrong link token: use the manager's token (common.link_token, or link-token in its "
-                    "state directory)",
-                )
+            await _check_token(context, self._token)
             return Caller()
         kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
@@ -89,6 +84,15 @@ class LinkAuthenticator:
                 f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may call this",
             )
         return Caller(peer_id, peer)
+
+    async def authenticate_manager(self, context: Any) -> None:
+        """Abort the call unless another manager makes it. The CA gives its name to nobody else."""
+        if self._token is not None:
+            await _check_token(context, self._token)
+            return
+        names = (context.auth_context() or {}).get("x509_subject_alternative_name", ())
+        if MANAGER_NAME.encode() not in names:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only managers may call this")
 
     @asynccontextmanager
     async def until_revoked(self, caller: Caller, context: Any) -> AsyncIterator[None]:
@@ -119,6 +123,16 @@ class LinkAuthenticator:
             log.warning("peer revoked: closing its links", peer=peer_id)
             for call in self._calls[peer_id]:
                 call.reschedule(0.0)  # expires at once
+
+
+async def _check_token(context: Any, token: str) -> None:
+    given = dict(context.invocation_metadata() or ()).get("authorization", "")
+    if not hmac.compare_digest(str(given).encode(), f"Bearer {token}".encode()):
+        await context.abort(
+            grpc.StatusCode.UNAUTHENTICATED,
+            "wrong link token: use the manager's token (common.link_token, or link-token in its "
+            "state directory)",
+        )
 
 
 def _certificate_identity(context: Any) -> tuple[str, str, str]:

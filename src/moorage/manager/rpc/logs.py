@@ -1,10 +1,11 @@
 """Broker for logs. The manager sends a request down the link, and the agent, which cannot be dialed, answers
-with a call."""
+with a call. If the agent is connected to another manager, that one is asked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import structlog
 
@@ -18,6 +19,7 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.logs")
@@ -29,9 +31,9 @@ POLL_S = 0.5
 
 
 class LogBroker:
-    def __init__(self, store: Store, links: AgentLinks, clock: Clock) -> None:
-        self._store, self._links, self._clock = store, links, clock
-        self._readers: dict[str, Pipe[bytes | NotFound]] = {}
+    def __init__(self, store: Store, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
+        self._store, self._links, self._managers, self._clock = store, links, managers, clock
+        self._readers: dict[str, Pipe[agent_pb2.LogChunk]] = {}
 
     async def read(
         self,
@@ -46,7 +48,7 @@ class LogBroker:
         kernel ends. ``hostname`` selects a kernel of a cluster.
 
         Before the first chunk, raises ``NotFound`` if there is no log yet, and ``AgentUnreachable`` if the
-        agent is not connected and the manager has no stored part of the log.
+        agent does not respond through any manager and there is no stored part of the log.
         """
         if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
             raise NotFound(
@@ -55,30 +57,38 @@ class LogBroker:
                 next_step=f"`moorage describe {session.name}` lists them",
             )
         kernel = await self._kernel(session, follow, attempt, hostname)
-        stream = self._links.get(kernel.agent_id or "")
-        if stream is None:
-            if kernel.log_tail:
-                yield kernel.log_tail.encode()
-                return
-            raise AgentUnreachable(
-                f"agent {kernel.agent_id}, which stores the log, is not connected to this manager",
-                next_step="try again in a moment; `moorage agents` lists the connected agents",
-            )
+        agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
-        pipe = self._readers[request.request_id] = Pipe[bytes | NotFound](BUFFERED_CHUNKS)
+        chunks = self.read_here(agent_id, request)
+        if self._links.get(agent_id) is None:
+            chunks = self._managers.read_log(agent_id, request)
+        started = False
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    if chunk.error:
+                        raise NotFound(chunk.error)
+                    started = True
+                    yield chunk.data
+        except (NotFound, AgentUnreachable):
+            if started or not kernel.log_tail:
+                raise
+            yield kernel.log_tail.encode()
+
+    async def read_here(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+        """The log of a kernel of an agent that is connected to this manager. Raises ``AgentUnreachable``."""
+        stream = self._links.get(agent_id)
+        if stream is None:
+            raise AgentUnreachable(f"agent {agent_id!r} is not connected to this manager")
+        pipe = self._readers[request.request_id] = Pipe[agent_pb2.LogChunk](BUFFERED_CHUNKS)
         try:
             stream.send_request(request)
             try:
                 async with asyncio.timeout(FIRST_ANSWER_S):
                     chunk = await pipe.get()
             except TimeoutError:
-                raise AgentUnreachable(f"agent {kernel.agent_id} did not respond") from None
+                raise AgentUnreachable(f"agent {agent_id!r} did not respond") from None
             while chunk is not None:
-                if isinstance(chunk, NotFound):
-                    if not kernel.log_tail:
-                        raise chunk
-                    yield kernel.log_tail.encode()
-                    return
                 yield chunk
                 chunk = await pipe.get()
         finally:
@@ -109,16 +119,13 @@ class LogBroker:
 
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
         """One call of ``SendLogs``. Returns, and so ends the call, when the reader disconnects."""
-        pipe: Pipe[bytes | NotFound] | None = None
+        pipe: Pipe[agent_pb2.LogChunk] | None = None
         try:
             async for chunk in chunks:
                 pipe = self._readers.get(chunk.request_id)
                 if pipe is None:
                     return
-                if chunk.error:
-                    await pipe.put(NotFound(chunk.error))
-                elif chunk.data:
-                    await pipe.put(chunk.data)
+                await pipe.put(chunk)
         finally:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:

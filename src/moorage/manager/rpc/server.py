@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import Any
 
 import grpc
 import structlog
 
 import moorage
-from moorage.common.link import usage_codec
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link import codec, usage_codec
+from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import (
     agent_pb2,
     agent_pb2_grpc,
+    managers_pb2,
+    managers_pb2_grpc,
     peers_pb2,
     peers_pb2_grpc,
     routes_pb2,
     routes_pb2_grpc,
 )
 from moorage.common.model.addresses import split_address
-from moorage.common.model.errors import InvalidInput, StartupError, StoreUnavailable
+from moorage.common.model.errors import AgentUnreachable, InvalidInput, StartupError, StoreUnavailable
 from moorage.common.model.usage import UsageReport
 from moorage.common.views.peers import PeerKind
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -29,6 +34,7 @@ from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.rpc.route_feed import RouteFeed
+from moorage.manager.rpc.running_command import BROKEN, RunningCommand
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")
@@ -56,6 +62,7 @@ class LinkServer(
     agent_pb2_grpc.AgentLinkServicer,
     routes_pb2_grpc.RouteFeedServicer,
     peers_pb2_grpc.PeersServicer,
+    managers_pb2_grpc.ManagerLinkServicer,
 ):
     """Listens on ``address``; with port 0, ``address`` holds the chosen port after entering. ``certificate``:
     the manager's certificate for mTLS; None: no TLS. ``usage`` receives usage reports and must not block."""
@@ -123,6 +130,52 @@ class LinkServer(
         finally:
             self.proxies[request.proxy_id] -= 1
 
+    async def ReadLog(self, request: managers_pb2.AgentRequest, context: Any) -> None:
+        await self._authenticator.authenticate_manager(context)
+        log_request = codec.manager_message_from_wire(request.message)
+        assert isinstance(log_request, LogRequest)
+        try:
+            async with aclosing(self._logs.read_here(request.agent_id, log_request)) as chunks:
+                async for chunk in chunks:
+                    await context.write(chunk)
+        except AgentUnreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+
+    async def RunCommand(
+        self, request_iterator: AsyncIterator[managers_pb2.CommandInput], context: Any
+    ) -> None:
+        await self._authenticator.authenticate_manager(context)
+        start = (await anext(request_iterator)).start
+        request = codec.manager_message_from_wire(start.message)
+        assert isinstance(request, ExecRequest)
+        try:
+            async with self._execs.run_here(start.agent_id, request) as command:
+                await context.write(agent_pb2.ExecOutput(request_id=request.request_id))
+                inputs = spawn(
+                    f"manager-link.inputs.{request.request_id}", _put_inputs(command, request_iterator)
+                )
+                try:
+                    while (output := await command.outputs.get()) is not None:
+                        await context.write(output)
+                finally:
+                    await cancel_and_wait(inputs)
+        except AgentUnreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+
+    async def AskWorkspaces(
+        self, request: managers_pb2.AgentRequest, context: Any
+    ) -> managers_pb2.WorkspaceAnswers:
+        await self._authenticator.authenticate_manager(context)
+        workspace_request = codec.manager_message_from_wire(request.message)
+        assert isinstance(workspace_request, WorkspaceRequest)
+        answers = await self._workspaces.ask_here(workspace_request)
+        return managers_pb2.WorkspaceAnswers(
+            agents=[
+                managers_pb2.AgentWorkspaceAnswer(agent_id=agent_id, answer=answer)
+                for agent_id, answer in answers.items()
+            ]
+        )
+
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         caller = await self._authenticate(context, "agent", "proxy")
         registration = self._enrolment
@@ -161,6 +214,7 @@ class LinkServer(
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         peers_pb2_grpc.add_PeersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        managers_pb2_grpc.add_ManagerLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
         try:
             if self._certificate is None:
@@ -184,6 +238,12 @@ class LinkServer(
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+
+async def _put_inputs(command: RunningCommand, inputs: AsyncIterator[managers_pb2.CommandInput]) -> None:
+    with suppress(*BROKEN):
+        async for message in inputs:
+            await command.inputs.put(message.input)
 
 
 def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from moorage.common.aio.clock import Clock
@@ -13,41 +14,50 @@ from moorage.common.model.ids import AgentId
 from moorage.common.views.resources import WorkspaceList, WorkspaceView
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.manager_link import ManagerLinkClient
 
 # An agent reads the size of every file, which is slow on a node with many files.
 ANSWER_S = 15.0
 
 
 class WorkspaceBroker:
-    def __init__(self, links: AgentLinks, clock: Clock) -> None:
-        self._links, self._clock = links, clock
+    def __init__(self, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
+        self._links, self._managers, self._clock = links, managers, clock
         self._pending: dict[str, tuple[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]]] = {}
 
     async def ask(self, remove: str = "") -> WorkspaceList:
-        """The workspaces of all agents connected to this manager. ``remove``: the id of a session whose
-        workspaces are deleted. Raises ``Conflict`` if an agent could not delete it."""
-        answers_by_agent: dict[AgentId, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
+        """The workspaces of all connected agents. ``remove``: the id of a session whose workspaces are
+        deleted. Raises ``Conflict`` if an agent could not delete it."""
+        request = WorkspaceRequest(self._clock.new_id(), remove)
+        here, elsewhere = await asyncio.gather(
+            self.ask_here(request), self._managers.ask_workspaces(request, ANSWER_S + 2.0)
+        )
+        answers = elsewhere | here
+        silent = [agent for agent, answer in answers.items() if answer is None or answer.error]
+        items = []
+        for agent, answer in answers.items():
+            if answer is not None and answer.error and remove:
+                raise Conflict(f"agent {agent!r} could not delete the workspace: {answer.error}")
+            items += [_view(agent, one) for one in answer.workspaces] if answer is not None else []
+        return WorkspaceList(items=items, silent=sorted(silent))
+
+    async def ask_here(self, request: WorkspaceRequest) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
+        """The answers of the agents connected to this manager; None for one that did not respond."""
+        answers: dict[str, asyncio.Future[agent_pb2.WorkspaceAnswer]] = {}
         requests = []
         try:
             for stream in self._links.all():
-                request = WorkspaceRequest(self._clock.new_id(), remove)
-                requests.append(request.request_id)
-                answer = answers_by_agent[stream.agent_id] = asyncio.get_running_loop().create_future()
-                self._pending[request.request_id] = stream.agent_id, answer
-                stream.send_request(request)
-            if answers_by_agent:
-                await asyncio.wait(answers_by_agent.values(), timeout=ANSWER_S)
+                one = replace(request, request_id=self._clock.new_id())
+                requests.append(one.request_id)
+                answer = answers[stream.agent_id] = asyncio.get_running_loop().create_future()
+                self._pending[one.request_id] = stream.agent_id, answer
+                stream.send_request(one)
+            if answers:
+                await asyncio.wait(answers.values(), timeout=ANSWER_S)
         finally:
             for request_id in requests:
                 del self._pending[request_id]
-        silent = sorted(agent for agent, answer in answers_by_agent.items() if not answer.done())
-        answers = {agent: answer.result() for agent, answer in answers_by_agent.items() if answer.done()}
-        for agent, reply in answers.items():
-            if reply.error and remove:
-                raise Conflict(f"agent {agent!r} could not delete the workspace: {reply.error}")
-        items = [_view(agent, one) for agent, reply in answers.items() for one in reply.workspaces]
-        silent += sorted(agent for agent, reply in answers.items() if reply.error)
-        return WorkspaceList(items=items, silent=list(silent))
+        return {agent: answer.result() if answer.done() else None for agent, answer in answers.items()}
 
     def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> None:
         agent_id, waiting = self._pending.get(answer.request_id, ("", None))
@@ -55,7 +65,7 @@ class WorkspaceBroker:
             waiting.set_result(answer)
 
 
-def _view(agent_id: AgentId, one: agent_pb2.Workspace) -> WorkspaceView:
+def _view(agent_id: str, one: agent_pb2.Workspace) -> WorkspaceView:
     return WorkspaceView(
         session_id=one.session_id,
         agent_id=agent_id,

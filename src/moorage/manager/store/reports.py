@@ -164,7 +164,9 @@ class ReportStore:
         slots, and the refusals."""
         if not items:
             return set(), {}
-        rows = await self.connection.fetch(SQL["agent_upsert"], [_columns(item) for item in items], self._manager_id)
+        rows = await self.connection.fetch(
+            SQL["agent_upsert"], [_columns(item) for item in items], self._manager_id
+        )
         before = {AgentId(row["id"]): row for row in rows}
         refused = {
             item.agent_id: refusal_of(item, before[item.agent_id])

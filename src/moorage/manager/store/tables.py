@@ -92,18 +92,8 @@ agents = _table(
     },
 )
 
-managers = _table(
-    "managers",
-    ("id",),
-    {
-        "id": _ID,
-        "link": Text(),
-        "version": Text(),
-        "beat": BigInteger(),
-        "proxies": ARRAY(Text()),
-        "started_at": _TZ,
-    },
-)
+_MANAGER = {"id": _ID, "link": Text(), "version": Text(), "beat": BigInteger(), "proxies": ARRAY(Text())}
+managers = _table("managers", ("id",), _MANAGER | {"started_at": _TZ})
 
 agent_history = _table(
     "agent_history",

@@ -52,7 +52,7 @@ class MemoryExecs:
         self.disconnected = asyncio.Event()
         self.blocked = False
 
-    def check(self, session: SessionView) -> None:
+    async def check(self, session: SessionView) -> None:
         if session.name == "stopped":
             raise Conflict("it is not running")
 

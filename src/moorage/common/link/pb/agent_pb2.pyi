@@ -252,8 +252,10 @@ class Orders(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelSpec, _Mapping]]] = ..., delta: _Optional[bool] = ..., base: _Optional[int] = ..., withdrawn: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class FullReportRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("no_database",)
+    NO_DATABASE_FIELD_NUMBER: _ClassVar[int]
+    no_database: bool
+    def __init__(self, no_database: _Optional[bool] = ...) -> None: ...
 
 class LogRequest(_message.Message):
     __slots__ = ("request_id", "kernel_id", "tail_lines", "follow")

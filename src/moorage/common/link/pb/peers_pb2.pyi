@@ -1,5 +1,7 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -9,12 +11,16 @@ class HelloRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("version", "now_ms")
+    __slots__ = ("version", "now_ms", "managers", "no_database")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    MANAGERS_FIELD_NUMBER: _ClassVar[int]
+    NO_DATABASE_FIELD_NUMBER: _ClassVar[int]
     version: str
     now_ms: int
-    def __init__(self, version: _Optional[str] = ..., now_ms: _Optional[int] = ...) -> None: ...
+    managers: _containers.RepeatedScalarFieldContainer[str]
+    no_database: bool
+    def __init__(self, version: _Optional[str] = ..., now_ms: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., no_database: _Optional[bool] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("csr",)

@@ -8,8 +8,8 @@ than the one that ended, and so count as connected.
 
 from alembic import op
 
-revision = "0022"
-down_revision = "0021"
+revision = "0023"
+down_revision = "0022"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,157 @@
+"""Manager link: requests to agents that are connected to another manager of the same database.
+
+The brokers of a manager ask here. The called manager serves from its own agent links only, so that a request
+is forwarded once at most. Managers authenticate each other by their certificates, or by the link token where
+links have no TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link import codec
+from moorage.common.link.identity import MANAGER_NAME
+from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
+from moorage.common.link.pb import agent_pb2, managers_pb2
+from moorage.common.link.pb.managers_pb2_grpc import ManagerLinkStub
+from moorage.common.model.errors import AgentUnreachable
+from moorage.manager.pki.registration import ManagerCertificate
+from moorage.manager.rpc.running_command import BROKEN, RunningCommand
+from moorage.manager.store import Store
+from moorage.manager.store.managers import ManagerRow
+
+# Longer than an agent may take to answer the called manager.
+_ANSWER_S = 12.0
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+
+
+class ManagerLinkClient:
+    """``certificate``: of this manager; None: links have no TLS, and ``token`` authenticates."""
+
+    def __init__(self, store: Store, certificate: ManagerCertificate | None, token: str) -> None:
+        self._store, self._certificate = store, certificate
+        self._metadata = () if certificate else (("authorization", f"Bearer {token}"),)
+
+    async def manager_of(self, agent_id: str) -> ManagerRow:
+        """The other manager that the agent is connected to. Raises ``AgentUnreachable``."""
+        found = await self._store.managers.of_agent(agent_id)
+        if found is None or found.id == self._store.managers.own_id:
+            raise AgentUnreachable(
+                f"agent {agent_id!r} is not connected to a manager",
+                next_step="try again in a moment; `moorage agents` shows which agents are connected",
+            )
+        return found
+
+    async def read_log(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+        """The log of a kernel, as its agent sends it. Raises ``AgentUnreachable``."""
+        manager = await self.manager_of(agent_id)
+        async with self._stub(manager) as stub:
+            call = stub.ReadLog(_request(agent_id, request), metadata=self._metadata)
+            try:
+                async for chunk in call:
+                    yield chunk
+            except grpc.aio.AioRpcError as error:
+                raise _unreachable(agent_id, manager, error) from error
+            finally:
+                call.cancel()
+
+    @asynccontextmanager
+    async def run_command(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:
+        """A command that the agent runs; leaving the context disconnects it. Raises ``AgentUnreachable``."""
+        manager, command = await self.manager_of(agent_id), RunningCommand(agent_id)
+        async with self._stub(manager) as stub:
+            call = stub.RunCommand(metadata=self._metadata)
+            tasks: list[asyncio.Task[None]] = []
+            try:
+                await self._start(call, agent_id, request, manager)
+                reading = command.take_outputs(_outputs(call))
+                writing = command.pass_inputs(
+                    lambda message: call.write(managers_pb2.CommandInput(input=message))
+                )
+                tasks += [spawn(f"manager-link.read.{request.request_id}", reading)]
+                tasks += [spawn(f"manager-link.write.{request.request_id}", writing)]
+                yield command
+            finally:
+                command.close()
+                await cancel_and_wait(*tasks)
+                call.cancel()
+
+    async def _start(self, call: Any, agent_id: str, request: ExecRequest, manager: ManagerRow) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await call.write(managers_pb2.CommandInput(start=_request(agent_id, request)))
+                await call.read()  # the agent runs it
+        except BROKEN as error:
+            raise _unreachable(agent_id, manager, error) from error
+        except TimeoutError:
+            raise AgentUnreachable(f"manager {manager.link} did not respond") from None
+
+    async def ask_workspaces(
+        self, request: WorkspaceRequest, timeout_s: float
+    ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
+        """The answers of the agents of all other managers; None for an agent that did not respond."""
+        managers = await self._store.managers.all()
+        others = [row for row in managers if row.id != self._store.managers.own_id and row.agents]
+        found = await asyncio.gather(*(self._ask_workspaces(row, request, timeout_s) for row in others))
+        return {agent_id: answer for answers in found for agent_id, answer in answers.items()}
+
+    async def _ask_workspaces(
+        self, manager: ManagerRow, request: WorkspaceRequest, timeout_s: float
+    ) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
+        try:
+            async with self._stub(manager) as stub:
+                found = await stub.AskWorkspaces(
+                    _request("", request), metadata=self._metadata, timeout=timeout_s
+                )
+        except grpc.aio.AioRpcError:
+            return dict.fromkeys(manager.agents)
+        return {one.agent_id: one.answer if one.HasField("answer") else None for one in found.agents}
+
+    @asynccontextmanager
+    async def _stub(self, manager: ManagerRow) -> AsyncIterator[ManagerLinkStub]:
+        """A connection of its own for each request: these are rare, and certificates change."""
+        async with self._channel(manager.link) as channel:
+            yield ManagerLinkStub(channel)  # type: ignore[no-untyped-call]
+
+    def _channel(self, target: str) -> grpc.aio.Channel:
+        if self._certificate is None:
+            return grpc.aio.insecure_channel(target, options=_OPTIONS)
+        key, chain = self._certificate.current()
+        credentials = grpc.ssl_channel_credentials(
+            self._certificate.authority.encode(), key.encode(), chain.encode()
+        )
+        named = ("grpc.ssl_target_name_override", MANAGER_NAME)
+        return grpc.aio.secure_channel(target, credentials, options=[*_OPTIONS, named])
+
+
+def _request(
+    agent_id: str, request: LogRequest | ExecRequest | WorkspaceRequest
+) -> managers_pb2.AgentRequest:
+    return managers_pb2.AgentRequest(agent_id=agent_id, message=codec.manager_message_to_wire(request))
+
+
+async def _outputs(call: Any) -> AsyncIterator[agent_pb2.ExecOutput]:
+    while (message := await call.read()) is not grpc.aio.EOF:
+        yield message
+
+
+def _unreachable(agent_id: str, manager: ManagerRow, error: BaseException) -> AgentUnreachable:
+    details = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+    return AgentUnreachable(
+        f"agent {agent_id!r} cannot be reached through manager {manager.link}: {details}",
+        next_step="try again in a moment; managers must reach each other at manager.link_address",
+    )
