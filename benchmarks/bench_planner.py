@@ -27,6 +27,7 @@ from measuring import machine, machine_line
 from moorage.common.aio.gc import freeze_startup_objects
 from moorage.manager.scheduling import AgentState, Plan, Policy, Snapshot, plan
 from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.scheduling.core.policy import Preemption
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from planner_worlds import FILLED, GIB, NOW, CScan, dict_scan, session, world
@@ -189,6 +190,29 @@ def one_owner(pending: int, agents: int) -> dict[str, float]:
     }
 
 
+def preemption(pending: int, agents: int) -> dict[str, float]:
+    """All agents are full of sessions without a known end: those of lower priority may be stopped, or none
+    may."""
+    snapshot, policy = world("none fits", pending, agents), Policy(preemption=Preemption())
+    found = {}
+    for what, priority in (("ms", 5), ("hopeless_ms", 50)):
+        states = tuple(
+            replace(
+                agent,
+                running=tuple(
+                    replace(running, preemptible=True, priority=priority, ends_at=None)
+                    for running in agent.running
+                ),
+            )
+            for agent in snapshot.agents
+        )
+        now = replace(snapshot, agents=states)
+        rounds = [timed(lambda now=now: plan(now, policy, NOW)) for _ in range(3)]
+        found[what] = 1000 * statistics.median(took for took, _ in rounds)
+        found[f"victims_{what}"] = len(rounds[0][1].victims)
+    return found
+
+
 def growth(pending: int, agents: int) -> dict[str, float]:
     snapshot = world("mixed", pending, agents)
     took = min(timed(lambda: plan(snapshot, POLICY, NOW))[0] for _ in range(3))
@@ -237,6 +261,11 @@ def table(found: dict[str, Any]) -> str:
         f"{row['cached_ms']:.1f} ms "
         f"when nothing changed, {row['cached_raised_ms']:.1f} ms when the quota grew"
     )
+    row = found["preemption"]
+    lines.append(
+        f"\npreemption, {found['pending']:,} blocked: {row['ms']:.0f} ms with {row['victims_ms']} victims, "
+        f"{row['hopeless_ms']:.0f} ms where no session may be stopped"
+    )
     for pending, row in found["growth"].items():
         lines.append(
             f"mixed, {int(pending):>7,} pending: {row['ms']:8.1f} ms, {row['placed']} placed, plan "
@@ -271,6 +300,7 @@ def main() -> None:
     }
     found["hundred"] = hundred_cached_groups(args.pending, args.agents)
     found["one_owner"] = one_owner(args.one_owner, args.agents)
+    found["preemption"] = preemption(args.pending, args.agents)
     found["growth"] = {str(pending): growth(pending, args.agents) for pending in args.growth}
     print(
         f"{machine_line(about)}\n{args.pending:,} pending, {args.agents:,} agents, quotas and backfill on\n"

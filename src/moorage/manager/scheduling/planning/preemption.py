@@ -12,28 +12,27 @@ What ends by itself before the grace would end counts as free. If that is enough
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from moorage.common.model.ids import SessionId
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core.demand import Demand
-from moorage.manager.scheduling.core.model import Pending, Running
+from moorage.manager.scheduling.core.model import Pending
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.scheduling.core.results import Reservation, Victim
 from moorage.manager.scheduling.placement.feasible_set import accepts_node
-from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
+from moorage.manager.scheduling.placement.free_capacity import FreeCapacity
 from moorage.manager.scheduling.placement.gang import match_distinct
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.node_state import NodeState
 from moorage.manager.scheduling.planning.hopeless import HopelessRequests
+from moorage.manager.scheduling.planning.vacancies import Vacancies
 from moorage.manager.scheduling.planning.victims import (
     Candidate,
     Trials,
     fewest_victims,
     first_victims,
     least_count,
-    release,
     spare,
     victim_cost,
 )
@@ -49,31 +48,22 @@ MAX_JOINT = 10
 
 PreemptionResult = tuple[Reservation, list[ReservationGuard], list[Victim]]
 Parts = list[tuple[Demand, ...]]  # what each node must hold: all kernels, or one of them
-# (time, allocations, session); the session is None for what this pass has planned
-_Event = tuple[int, Allocations, SessionId | None]
 
 
 class Preempter:
     """The victims of one pass. No session is stopped twice, and no node is vacated for two sessions."""
 
     def __init__(self, pool: NodePool, policy: Policy, rules: Preemption, now: int) -> None:
-        self._pool, self._fraction, self._rules, self._now = pool, policy.fraction, rules, now
-        self._deadline = now + rules.grace
-        self._victims: set[SessionId] = set()
-        self._searches = 0
-        self._trials = Trials(0)
-        self._priorities: list[int] | None = None  # of the candidates, lowest first
-        self._on_node: dict[int, list[Candidate]] = {}  # in the victim order
-        self._any_terminating = False
-        # By node and level: how much this pass had planned there, and what is free at the deadline.
-        self._free: dict[tuple[int, int], tuple[int, FreeCapacity]] = {}
+        self._pool, self._rules, self._fraction = pool, rules, policy.fraction
+        self._vacancies = Vacancies(pool.nodes, policy.fraction, rules, now)
+        self._searches, self._trials = 0, Trials(0)
         self._hopeless = HopelessRequests(pool.quantized)
 
     def search(self, item: Pending) -> PreemptionResult | None:
         """Victims for ``item``, which capacity refused, and a reservation of what they release. No victims if
         enough becomes free by itself before the grace would end. None if preemption does not help."""
-        levels = self._levels(item)
-        if not levels and not self._any_terminating:
+        levels = self._vacancies.levels(item.priority)
+        if not levels and not self._vacancies.any_terminating:
             return None
         if item in self._hopeless:
             return None
@@ -100,50 +90,6 @@ class Preempter:
             return None
         return self._result(item, parts, *chosen)
 
-    # --- what may be stopped
-
-    def _levels(self, item: Pending) -> list[int]:
-        """The priorities of the candidates for ``item``, lowest first."""
-        if self._priorities is None:
-            candidates = self._find_candidates()
-            for candidate in candidates:
-                for rank in candidate.kernels:
-                    self._on_node.setdefault(rank, []).append(candidate)
-            self._priorities = sorted({candidate.priority for candidate in candidates})
-        return self._priorities[: bisect_left(self._priorities, item.priority)]
-
-    def _find_candidates(self) -> list[Candidate]:
-        rules, now = self._rules, self._now
-        kernels: dict[SessionId, dict[int, list[Running]]] = {}
-        protected: set[SessionId] = set()
-        for node in self._pool.nodes:
-            for running in node.agent.running:
-                self._any_terminating = self._any_terminating or running.terminating
-                if self._ends_by_itself(running):
-                    continue
-                if not running.preemptible or now - running.started_at < rules.min_runtime:
-                    protected.add(running.session_id)
-                else:
-                    kernels.setdefault(running.session_id, {}).setdefault(node.rank, []).append(running)
-
-        def order(session_id: SessionId) -> tuple[int, int, int, str]:
-            own = [running for each in kernels[session_id].values() for running in each]
-            held = [allocation for running in own for allocation in running.allocations]
-            size = sum(allocation.amount for allocation in held if allocation.device_id)
-            started = max(running.started_at for running in own)
-            age = -started if rules.order == "newest" else started
-            return own[0].priority, size if rules.order == "smallest" else 0, age, session_id
-
-        keys = sorted(order(session_id) for session_id in kernels if session_id not in protected)
-        return [
-            Candidate(position, SessionId(key[-1]), key[0], kernels[SessionId(key[-1])])
-            for position, key in enumerate(keys)
-        ]
-
-    def _ends_by_itself(self, running: Running) -> bool:
-        """Before the grace would end, or because it is being stopped already."""
-        return running.terminating or (running.ends_at is not None and running.ends_at <= self._deadline)
-
     def _acceptable(self, item: Pending) -> list[NodeState]:
         schedulable = self._pool.feasible_set(item.shape.constraints).schedulable
         quantized = self._pool.quantized
@@ -152,72 +98,17 @@ class Preempter:
             return nodes
         return [node for node in nodes if accepts_node(item, node, quantized)]
 
-    # --- what is free at the end of the grace
-
-    def _events(self, node: NodeState, stopped: Collection[SessionId]) -> list[_Event]:
-        """What becomes free on the node until the grace ends if ``stopped`` are stopped now; by time."""
-        now, deadline = self._now, self._deadline
-        events: list[_Event] = []
-        for running in node.agent.running:
-            at = running.ends_at
-            if self._ends_by_itself(running):
-                at = deadline if at is None else max(at, now)
-            elif running.session_id in stopped or running.session_id in self._victims:
-                at = deadline
-            else:
-                continue
-            events.append((at, running.allocations, running.session_id))
-        for ends_at, allocations in node.planned:
-            if ends_at is not None and ends_at <= deadline:
-                events.append((ends_at, allocations, None))
-        return sorted(events, key=lambda event: (event[0], event[2] or ""))
-
-    def _free_at_deadline(self, node: NodeState, level: int) -> FreeCapacity:
-        """If all candidates up to the priority ``level`` are stopped now; -1: none."""
-        planned, known = self._free.get((node.rank, level), (-1, None))
-        if known is not None and planned == len(node.planned):
-            return known
-        if level < 0:
-            capacity = node.copy()
-            for _, allocations, _ in self._events(node, ()):
-                capacity.release(allocations)
-        else:
-            capacity = self._free_at_deadline(node, -1).copy()
-            for candidate in self._candidates_on(node, level):
-                release(capacity, candidate, node.rank)
-        self._free[node.rank, level] = len(node.planned), capacity
-        return capacity
-
-    def _candidates_on(self, node: NodeState, level: int) -> list[Candidate]:
-        return [
-            candidate
-            for candidate in self._on_node.get(node.rank, ())
-            if candidate.priority <= level and candidate.session_id not in self._victims
-        ]
-
     def _fitting(self, parts: Parts, nodes: Sequence[NodeState], level: int) -> list[NodeState] | None:
         """A node for each part, if all candidates up to ``level`` are stopped; those that are free first."""
         able: dict[tuple[Demand, ...], list[int]] = {}
         for demands in parts:
             if demands not in able:
-                fits = [
-                    n for n in nodes if self._free_at_deadline(n, level).fits_all(demands, self._fraction)
-                ]
+                fits = [n for n in nodes if self._vacancies.free(n, level).fits_all(demands, self._fraction)]
                 if level < 0 and fits:
-                    fits.sort(key=lambda node: (self._starts_at(node, demands, ()), node.rank))
+                    fits.sort(key=lambda node: (self._vacancies.starts_at(node, demands, ()), node.rank))
                 able[demands] = [node.rank for node in fits[: len(parts)]]
         matched = match_distinct([able[demands] for demands in parts])
         return None if matched is None else [self._pool.nodes[rank] for rank in matched]
-
-    def _starts_at(self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]) -> int:
-        """The first time at which ``demands`` fit, which they do in the end."""
-        capacity, starts_at = node.copy(), self._now
-        for at, allocations, _ in self._events(node, stopped):
-            if capacity.fits_all(demands, self._fraction):
-                break
-            capacity.release(allocations)
-            starts_at = at
-        return starts_at
 
     # --- the choice of victims
 
@@ -227,14 +118,16 @@ class Preempter:
         if len(parts) == 1:
             best = self._cheapest_node(parts[0], nodes, level, ())
             return None if best is None else ([best[0]], best[1])
-        vacated = [node for node in nodes if self._candidates_on(node, level)]
+        vacated = [node for node in nodes if self._vacancies.candidates_on(node, level)]
         candidates = self._candidates_of(vacated, level)
         if max(len(vacated), len(candidates)) <= MAX_JOINT:
             return self._choose_jointly(parts, nodes, vacated, candidates)
         return self._choose_by_part(parts, nodes, level)
 
     def _candidates_of(self, nodes: Iterable[NodeState], level: int) -> list[Candidate]:
-        return sorted({c.position: c for node in nodes for c in self._candidates_on(node, level)}.values())
+        return sorted(
+            {c.position: c for node in nodes for c in self._vacancies.candidates_on(node, level)}.values()
+        )
 
     def _choose_jointly(
         self,
@@ -246,12 +139,15 @@ class Preempter:
         """``vacated``: the nodes that have ``candidates``; the others stay as they are."""
         ranks = {node.rank for node in vacated}
         others = [node for node in nodes if node.rank not in ranks]
-        able = [[n.rank for n in others if self._fits(n, demands, ())][: len(parts)] for demands in parts]
+        able = [
+            [n.rank for n in others if self._vacancies.fits(n, demands, ())][: len(parts)]
+            for demands in parts
+        ]
 
         def match(stopped: Sequence[Candidate]) -> list[int] | None:
             return match_distinct(
                 [
-                    [*free, *(node.rank for node in vacated if self._fits(node, demands, stopped))]
+                    [*free, *(node.rank for node in vacated if self._vacancies.fits(node, demands, stopped))]
                     for free, demands in zip(able, parts, strict=True)
                 ]
             )
@@ -286,7 +182,7 @@ class Preempter:
             found = dict(enumerate(matched))
             victims = self._candidates_of(matched, level)
         pairs = [(found[index], parts[index]) for index in range(len(parts))]
-        victims = spare(victims, lambda rest: all(self._fits(node, d, rest) for node, d in pairs))
+        victims = spare(victims, lambda rest: all(self._vacancies.fits(node, d, rest) for node, d in pairs))
         return [node for node, _ in pairs], victims
 
     def _cheapest_node(
@@ -301,10 +197,12 @@ class Preempter:
         best: tuple[tuple[int, list[int]], NodeState, list[Candidate]] | None = None
         already = {candidate.position for candidate in stopped}
         for node in nodes:
-            if not self._free_at_deadline(node, level).fits_all(demands, self._fraction):
+            if not self._vacancies.free(node, level).fits_all(demands, self._fraction):
                 continue
-            candidates = [c for c in self._candidates_on(node, level) if c.position not in already]
-            victims = self._victims_on(node, demands, candidates, stopped, best[0] if best else None)
+            candidates = self._vacancies.candidates_on(node, level)
+            if already:
+                candidates = [c for c in candidates if c.position not in already]
+            victims = self._victims_on(node, demands, level, candidates, stopped, best[0] if best else None)
             if victims is not None and (best is None or victim_cost(victims) < best[0]):
                 best = victim_cost(victims), node, victims
         return None if best is None else best[1:]
@@ -313,34 +211,29 @@ class Preempter:
         self,
         node: NodeState,
         demands: tuple[Demand, ...],
+        level: int,
         candidates: Sequence[Candidate],
         stopped: Sequence[Candidate],
         best: tuple[int, list[int]] | None,
     ) -> list[Candidate] | None:
         """All of ``candidates`` suffice. None if the victims would be worse than ``best``."""
-        free = self._free_at_deadline(node, -1).copy()
-        for candidate in stopped:
-            release(free, candidate, node.rank)
+        free = self._vacancies.free_without(node, stopped)
         if free.fits_all(demands, self._fraction):
             return []
-        least = least_count(free, demands, candidates, node.rank)
+        if best is not None and (1, [candidates[0].position]) > best:
+            return None
+        least = least_count(free, demands, lambda slot: self._vacancies.gains_on(node, level, slot))
         if best is not None and (least, [candidates[least - 1].position]) > best:
             return None
 
         def suffices(victims: Sequence[Candidate]) -> bool:
-            return self._fits(node, demands, (*stopped, *victims))
+            return self._vacancies.fits(node, demands, (*stopped, *victims))
 
         known = first_victims(candidates, suffices)
         if known is None:
             return None
         most = len(known) - 1 if best is None else min(len(known) - 1, best[0])
         return fewest_victims(candidates, suffices, range(least, most + 1), self._trials) or known
-
-    def _fits(self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]) -> bool:
-        capacity = self._free_at_deadline(node, -1).copy()
-        for candidate in stopped:
-            release(capacity, candidate, node.rank)
-        return capacity.fits_all(demands, self._fraction)
 
     # --- the reservation
 
@@ -349,16 +242,17 @@ class Preempter:
     ) -> PreemptionResult:
         rules, stopped = self._rules, {victim.session_id for victim in victims}
         pairs = list(zip(nodes, parts, strict=True))
-        starts_at = max(self._starts_at(node, demands, stopped) for node, demands in pairs)
+        starts_at = max(self._vacancies.starts_at(node, demands, stopped) for node, demands in pairs)
         guards, awaited = [], list[tuple[int, SessionId]]()
         for node, demands in pairs:
             capacity = node.copy()
-            for at, allocations, session_id in self._events(node, stopped):
+            for at, allocations, session_id in self._vacancies.events(node, stopped):
                 if at <= starts_at:
                     capacity.release(allocations)
                     awaited += [(at, session_id)] if session_id is not None else []
             guards.append(self._guard(item, node, starts_at, demands, capacity))
-        self._stop(victims)
+        if self._vacancies.stop(victims):
+            self._hopeless.clear()
         waits_for = dict.fromkeys([*(session_id for _, session_id in sorted(awaited)), *sorted(stopped)])
         ids = tuple(node.agent.agent_id for node in nodes)
         reservation = Reservation(
@@ -366,15 +260,6 @@ class Preempter:
         )
         chosen = [Victim(victim.session_id, item.session_id, rules.how, rules.grace) for victim in victims]
         return reservation, guards, chosen
-
-    def _stop(self, victims: Sequence[Candidate]) -> None:
-        """What they free on any agent counts for later searches."""
-        self._victims.update(victim.session_id for victim in victims)
-        ranks = {rank for victim in victims for rank in victim.kernels}
-        if len(ranks) > 1:
-            self._hopeless.clear()
-        for name in [name for name in self._free if name[0] in ranks]:
-            del self._free[name]
 
     def _guard(
         self,

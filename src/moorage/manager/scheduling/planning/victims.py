@@ -102,25 +102,32 @@ def fewest_victims(
 
 
 def least_count(
-    capacity: FreeCapacity, demands: Sequence[Demand], candidates: Sequence[Candidate], rank: int
+    capacity: FreeCapacity, demands: Sequence[Demand], gains: Callable[[str], Sequence[int]]
 ) -> int:
-    """With fewer victims ``demands`` cannot fit on the node ``rank``. Considers each slot on its own."""
+    """With fewer victims ``demands`` cannot fit on a node with ``capacity``. Considers each slot on its own.
+
+    ``gains``: what each candidate may free of a slot (see ``gains_of``), the most first."""
     least = 1
     needed: dict[str, int] = {}
     for demand in demands:
         for slot, amount in demand:
             needed[slot] = needed.get(slot, 0) + _countable(slot, amount)
     for slot, amount in needed.items():
-        lacking = amount - _countable(slot, capacity.free.get(slot, 0))
+        lacking, count = amount - _countable(slot, capacity.free.get(slot, 0)), 0
         if lacking <= 0:
             continue
-        frees = sorted((_frees(candidate, slot, rank) for candidate in candidates), reverse=True)
-        count = 0
-        while lacking > 0 and count < len(frees):
-            lacking -= frees[count]
+        for gain in gains(slot):
             count += 1
+            lacking -= gain
+            if lacking <= 0:
+                break
         least = max(least, count)
     return least
+
+
+def gains_of(candidates: Sequence[Candidate], slot: str, rank: int) -> list[int]:
+    """The most that each of them may free of ``slot`` on the node ``rank``, the largest first."""
+    return sorted((_frees(candidate, slot, rank) for candidate in candidates), reverse=True)
 
 
 def _countable(slot: str, amount: int) -> int:

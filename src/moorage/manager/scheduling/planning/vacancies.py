@@ -1,0 +1,186 @@
+"""Vacancies: what may be stopped, and what is free on each node when the grace ends.
+
+Cached by node, because every search of a pass asks for all of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+
+from moorage.common.model.ids import SessionId
+from moorage.manager.scheduling.core.demand import Demand
+from moorage.manager.scheduling.core.model import Running
+from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.placement.free_capacity import Allocations, FreeCapacity
+from moorage.manager.scheduling.placement.node_state import NodeState
+from moorage.manager.scheduling.planning.victims import Candidate, gains_of, release
+
+# (time, allocations, session); the session is None for what this pass has planned
+Event = tuple[int, Allocations, SessionId | None]
+
+
+class _NodeView:
+    """What is cached of one node: by level (see ``Vacancies.free``), and with the slot for ``gains``.
+    ``planned``: how many places this pass had planned there."""
+
+    __slots__ = ("candidates", "free", "gains", "planned")
+
+    def __init__(self) -> None:
+        self.planned = 0
+        self.free: dict[int, FreeCapacity] = {}
+        self.candidates: dict[int, list[Candidate]] = {}
+        self.gains: dict[tuple[int, str], list[int]] = {}
+
+
+class Vacancies:
+    """``any_terminating``: whether a session is being stopped already; known after ``levels``."""
+
+    def __init__(self, nodes: Sequence[NodeState], fraction: str, rules: Preemption, now: int) -> None:
+        self._nodes, self._fraction, self._rules, self._now = nodes, fraction, rules, now
+        self._deadline = now + rules.grace
+        self._victims: set[SessionId] = set()
+        self._priorities: list[int] | None = None  # of the candidates, lowest first
+        self._on_node: dict[int, list[Candidate]] = {}  # in the victim order
+        self._views: dict[int, _NodeView] = {}
+        self.any_terminating = False
+
+    def levels(self, priority: int) -> list[int]:
+        """The priorities of the candidates below ``priority``, lowest first."""
+        if self._priorities is None:
+            candidates = self._find_candidates()
+            for candidate in candidates:
+                for rank in candidate.kernels:
+                    self._on_node.setdefault(rank, []).append(candidate)
+            self._priorities = sorted({candidate.priority for candidate in candidates})
+        return self._priorities[: bisect_left(self._priorities, priority)]
+
+    def _find_candidates(self) -> list[Candidate]:
+        rules, now = self._rules, self._now
+        kernels: dict[SessionId, dict[int, list[Running]]] = {}
+        protected: set[SessionId] = set()
+        for node in self._nodes:
+            for running in node.agent.running:
+                self.any_terminating = self.any_terminating or running.terminating
+                if self._ends_by_itself(running):
+                    continue
+                if not running.preemptible or now - running.started_at < rules.min_runtime:
+                    protected.add(running.session_id)
+                else:
+                    kernels.setdefault(running.session_id, {}).setdefault(node.rank, []).append(running)
+
+        def order(session_id: SessionId) -> tuple[int, int, int, str]:
+            own = [running for each in kernels[session_id].values() for running in each]
+            held = [allocation for running in own for allocation in running.allocations]
+            size = sum(allocation.amount for allocation in held if allocation.device_id)
+            started = max(running.started_at for running in own)
+            age = -started if rules.order == "newest" else started
+            return own[0].priority, size if rules.order == "smallest" else 0, age, session_id
+
+        keys = sorted(order(session_id) for session_id in kernels if session_id not in protected)
+        return [
+            Candidate(position, SessionId(key[-1]), key[0], kernels[SessionId(key[-1])])
+            for position, key in enumerate(keys)
+        ]
+
+    def _ends_by_itself(self, running: Running) -> bool:
+        """Before the grace would end, or because it is being stopped already."""
+        return running.terminating or (running.ends_at is not None and running.ends_at <= self._deadline)
+
+    def events(self, node: NodeState, stopped: Collection[SessionId]) -> list[Event]:
+        """What becomes free on the node until the grace ends if ``stopped`` are stopped now; by time."""
+        now, deadline = self._now, self._deadline
+        events: list[Event] = []
+        for running in node.agent.running:
+            at = running.ends_at
+            if self._ends_by_itself(running):
+                at = deadline if at is None else max(at, now)
+            elif running.session_id in stopped or running.session_id in self._victims:
+                at = deadline
+            else:
+                continue
+            events.append((at, running.allocations, running.session_id))
+        for ends_at, allocations in node.planned:
+            if ends_at is not None and ends_at <= deadline:
+                events.append((ends_at, allocations, None))
+        return sorted(events, key=lambda event: (event[0], event[2] or ""))
+
+    def free(self, node: NodeState, level: int) -> FreeCapacity:
+        """What is free at the deadline if all candidates up to the priority ``level`` are stopped now; -1:
+        none."""
+        view = self._view(node)
+        if view.planned != len(node.planned):
+            view.planned = len(node.planned)
+            view.free.clear()
+        known = view.free.get(level)
+        if known is not None:
+            return known
+        if level < 0:
+            capacity = node.copy()
+            for _, allocations, _ in self.events(node, ()):
+                capacity.release(allocations)
+        else:
+            capacity = self.free(node, -1).copy()
+            for candidate in self.candidates_on(node, level):
+                release(capacity, candidate, node.rank)
+        view.free[level] = capacity
+        return capacity
+
+    def _view(self, node: NodeState) -> _NodeView:
+        view = self._views.get(node.rank)
+        if view is None:
+            view = self._views[node.rank] = _NodeView()
+        return view
+
+    def candidates_on(self, node: NodeState, level: int) -> list[Candidate]:
+        """Those up to the priority ``level``, in the victim order."""
+        candidates = self._view(node).candidates
+        found = candidates.get(level)
+        if found is None:
+            found = candidates[level] = [
+                candidate
+                for candidate in self._on_node.get(node.rank, ())
+                if candidate.priority <= level and candidate.session_id not in self._victims
+            ]
+        return found
+
+    def gains_on(self, node: NodeState, level: int, slot: str) -> list[int]:
+        """The most that each of these candidates may free of ``slot``, the largest first."""
+        known = self._view(node).gains
+        gains = known.get((level, slot))
+        if gains is None:
+            gains = known[level, slot] = gains_of(self.candidates_on(node, level), slot, node.rank)
+        return gains
+
+    def starts_at(self, node: NodeState, demands: tuple[Demand, ...], stopped: Collection[SessionId]) -> int:
+        """The first time at which ``demands`` fit, which they do in the end."""
+        capacity, starts_at = node.copy(), self._now
+        for at, allocations, _ in self.events(node, stopped):
+            if capacity.fits_all(demands, self._fraction):
+                break
+            capacity.release(allocations)
+            starts_at = at
+        return starts_at
+
+    def fits(self, node: NodeState, demands: tuple[Demand, ...], stopped: Iterable[Candidate]) -> bool:
+        return self.free_without(node, stopped).fits_all(demands, self._fraction)
+
+    def free_without(self, node: NodeState, stopped: Iterable[Candidate]) -> FreeCapacity:
+        """What is free at the deadline if ``stopped`` are stopped now. To be read only."""
+        capacity = known = self.free(node, -1)
+        for candidate in stopped:
+            if node.rank in candidate.kernels:
+                capacity = known.copy() if capacity is known else capacity
+                release(capacity, candidate, node.rank)
+        return capacity
+
+    def stop(self, victims: Iterable[Candidate]) -> bool:
+        """They are no candidates any more, and what they free counts, on every agent. Returns whether that is
+        more than one."""
+        ranks: set[int] = set()
+        for victim in victims:
+            self._victims.add(victim.session_id)
+            ranks.update(victim.kernels)
+        for rank in ranks:
+            self._views.pop(rank, None)
+        return len(ranks) > 1
