@@ -43,13 +43,14 @@ endif
 demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
 	MOORAGE_HOME=$(CURDIR)/.moorage MOORAGE_DEMO_SINCE=$(BEGAN) $(BIN)/moorage demo $(DEMO_ARGS)
 
-# One worker per core, each with a Postgres of its own; a worker gets one test at a time. The end-to-end and fault
-# tests run alone, because they measure whole platforms against deadlines.
+# One worker per core, each with a Postgres of its own; a worker gets one test at a time. End-to-end tests start
+# whole platforms, so only two of their files run at a time. The fault tests run alone: they measure against deadlines.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
 PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
 FAST := tests/unit tests/tidy
-SERIAL := tests/e2e tests/faults
+PLATFORMS := tests/e2e
+SERIAL := tests/faults
 ANYWHERE := -m "not docker and not vllm and not gpu and not browser"
 
 .PHONY: check
@@ -61,14 +62,15 @@ check: $(STAMP) ## Format, lint, types, import contracts and unit tests; under a
 	$(PYTEST) $(PARALLEL) $(FAST)
 
 .PHONY: test
-test: check test-parallel test-serial ## All tests that need no Docker, vLLM, GPU or browser
+test: check test-parallel test-platforms ## All tests that need no Docker, vLLM, GPU or browser
 
 .PHONY: test-parallel
 test-parallel: $(STAMP) ## The part of test with real Postgres, processes, gRPC and HTTP, in parallel
-	$(PYTEST) $(PARALLEL) $(ANYWHERE) $(foreach part,$(FAST) $(SERIAL),--ignore $(part))
+	$(PYTEST) $(PARALLEL) $(ANYWHERE) $(foreach part,$(FAST) $(PLATFORMS) $(SERIAL),--ignore $(part))
 
-.PHONY: test-serial
-test-serial: $(STAMP) ## The part of test that runs one at a time: end-to-end and faults
+.PHONY: test-platforms
+test-platforms: $(STAMP) ## The part of test with whole platforms: end-to-end, and then faults, which run alone
+	$(PYTEST) -n 2 --dist loadfile $(ANYWHERE) $(PLATFORMS)
 	$(PYTEST) $(ANYWHERE) $(SERIAL)
 
 # Examples per property and seeds per simulation in `make soak`; elsewhere tests/examples.py and tests/sim set fewer.

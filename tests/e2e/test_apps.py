@@ -12,7 +12,6 @@ import pytest
 
 from .harness import Platform, until
 
-pytestmark = pytest.mark.xdist_group("platform")
 # A web server, and a TCP server that reverses its input.
 PROGRAM = """
 import http.server, socketserver, sys, threading

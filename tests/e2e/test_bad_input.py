@@ -19,7 +19,6 @@ from moorage.sdk import Client
 from .harness import Platform, kernels_below, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
-pytestmark = pytest.mark.xdist_group("platform")
 SMALL: dict[str, Any] = {"resources": {"cpu": "0.1", "mem": "64MiB"}}
 
 

@@ -10,7 +10,6 @@ import pytest
 from .harness import Platform, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
-pytestmark = pytest.mark.xdist_group("platform")
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
 # Rank 0 collects the host names of all others. The others retry until it listens.
 RENDEZVOUS = """

@@ -17,7 +17,6 @@ from moorage.sdk import Unreachable, chat
 from .harness import Platform, kernels_below, processes, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
-pytestmark = pytest.mark.xdist_group("platform")
 SLOW = EndpointSpec(
     name="slow",
     engine="custom",

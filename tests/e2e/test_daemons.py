@@ -20,7 +20,7 @@ from moorage.sdk import chat
 
 from .harness import Platform, kernels_below, until
 
-pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 SLOW = EndpointSpec(
     name="slow",
     engine="custom",

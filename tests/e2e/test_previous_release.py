@@ -26,7 +26,6 @@ from tests.free_ports import free_port
 from .harness import Platform, until
 from .test_crashes import SLOW, answers
 
-pytestmark = pytest.mark.xdist_group("platform")
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,7 +9,6 @@ import pytest
 from .harness import Platform
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
-pytestmark = pytest.mark.xdist_group("platform")
 
 
 @pytest.mark.timeout(120)
