@@ -16,7 +16,14 @@ from dataclasses import dataclass, field, replace
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.runtimes.simulated import KernelScript, SimulatedKernel
-from moorage.common.link.messages import AgentInfo, Observation, Orders, Report, SlotOffer
+from moorage.common.link.messages import (
+    AgentInfo,
+    Observation,
+    Orders,
+    Report,
+    RuntimeState,
+    SlotOffer,
+)
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
@@ -77,6 +84,7 @@ class Node:
     checkpoint: dict[KernelId, Entry] = field(default_factory=dict)
     runtime: dict[KernelId, NodeKernel] = field(default_factory=dict)
     unknown: set[KernelId] = field(default_factory=set)  # in the runtime, and not in the checkpoint
+    listed: bool = True  # the runtime has said which kernels it has, since the agent's start
 
     def __post_init__(self) -> None:
         self.incarnation, self.identity = self.new_id(), self.new_id()
@@ -106,9 +114,17 @@ class Node:
 
     def restart(self) -> None:
         """The agent process starts again."""
-        self.up, self.incarnation = True, self.new_id()
-        for kernel_id, entry in self.checkpoint.items():
+        self.up, self.incarnation, self.listed = True, self.new_id(), False
+        for entry in self.checkpoint.values():
             entry.withdrawn = False
+        self._list()
+
+    def _list(self) -> None:
+        """Ask the runtime for all of its kernels."""
+        if self.listed or self.now() < self.unresponsive_until:
+            return
+        self.listed = True
+        for kernel_id, entry in self.checkpoint.items():
             exists = kernel_id in self.runtime
             if entry.outcome is None and not exists:
                 detail = (
@@ -147,6 +163,7 @@ class Node:
         info = AgentInfo(
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
             (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices), identity=self.identity,
+            runtime_states=(RuntimeState("process", self.listed),),
         )  # fmt: skip
         return Report(info, self.incarnation, self.applied_generation, self.observations())
 
@@ -163,6 +180,7 @@ class Node:
             kernel.simulated.advance(self.now())
         if not self.up:
             return
+        self._list()
         for kernel_id, entry in self.checkpoint.items():
             self._advance(kernel_id, entry)
         self._reconcile()
@@ -179,7 +197,7 @@ class Node:
         return ObservedState.RUNNING if entry.ready else ObservedState.CREATING
 
     def _advance(self, kernel_id: KernelId, entry: Entry) -> None:
-        if entry.outcome is not None:
+        if entry.outcome is not None or not self.listed:
             return
         if not entry.started:
             if entry.withdrawn:
@@ -227,7 +245,7 @@ class Node:
         states = {kernel_id: self._state(entry) for kernel_id, entry in self.checkpoint.items()}
         states |= dict.fromkeys(self.unknown, ObservedState.UNKNOWN)
         specs = {kernel_id: entry.spec for kernel_id, entry in self.checkpoint.items()}
-        for action in policy.reconcile(self.orders, specs, states):
+        for action in policy.reconcile(self.orders, specs, states, () if self.listed else ("process",)):
             match action:
                 case policy.Create(spec):
                     self.checkpoint[spec.kernel_id] = Entry(spec, self.now())

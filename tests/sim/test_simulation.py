@@ -88,8 +88,8 @@ SQL_MUTATIONS = {
 }  # fmt: skip
 
 
-async def first_failure(postgres: Postgres, seeds: int = 400, *, start: int = 0) -> str:
-    for seed in range(start, start + seeds):
+async def first_failure(postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1) -> str:
+    for seed in range(start, start + seeds * step, step):
         try:
             await run_seed(seed, postgres)
         except Violation as violation:

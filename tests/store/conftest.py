@@ -12,7 +12,7 @@ from typing import Any
 import pytest_asyncio
 
 from moorage.common.aio.clock import Clock, SystemClock
-from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.link.messages import AgentInfo, Observation, Report, RuntimeState, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import AgentStatus, ObservedState
@@ -69,6 +69,7 @@ class FakeAgent:
     arch: str = "x86_64"
     group: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
+    runtime_states: tuple[RuntimeState, ...] = ()
 
     def full_report(self) -> Report:
         gpus = tuple(
@@ -79,6 +80,7 @@ class FakeAgent:
         info = AgentInfo(
             AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, ("process",),
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
+            runtime_states=self.runtime_states,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)

@@ -40,6 +40,7 @@ OFFERS = st.builds(
     parent=TEXT,
     unhealthy_reason=TEXT,
 )
+RUNTIMES = st.builds(m.RuntimeState, name=TEXT, listed=st.booleans(), silence_grace_s=st.floats(0, 1e7))
 INFOS = st.builds(
     m.AgentInfo,
     agent_id=TEXT,
@@ -55,6 +56,8 @@ INFOS = st.builds(
     max_kernels=st.none() | st.integers(1, 2**31 - 1),
     share_quantum=st.integers(1, 1000),
     share_minimum=st.integers(1, 1000),
+    report_interval_s=st.floats(0, 1e6),
+    runtime_states=st.lists(RUNTIMES, max_size=3).map(tuple),
 )
 APPS = st.builds(
     AppPort,

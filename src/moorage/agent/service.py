@@ -43,7 +43,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import RENEWAL_CHECK_S, Dialer, dialer_for
-from moorage.common.link.messages import AgentInfo, Report, SlotOffer
+from moorage.common.link.messages import AgentInfo, Report, RuntimeState, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
 from moorage.common.model.slots import parse_size
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent")
-_INVENTORY_S, _KERNEL_SCAN_S, _DOCKER_GC_S, _DEVICE_HEALTH_S = 30.0, 60.0, 60.0, 5.0
+KERNEL_SCAN_S = 60.0
+_INVENTORY_S, _DOCKER_GC_S, _DEVICE_HEALTH_S = 30.0, 60.0, 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
@@ -134,7 +135,8 @@ class Agent:
 
     def report(self) -> Report:
         """The full report at this moment."""
-        assert self._kernels is not None
+        kernels = self._kernels
+        assert kernels is not None
         assert self._start_record is not None
         info = AgentInfo(
             agent_id=self.id,
@@ -150,8 +152,12 @@ class Agent:
             max_kernels=self._settings.max_kernels,
             share_quantum=round(1000 * self._settings.share_quantum),
             share_minimum=round(1000 * self._settings.share_minimum),
+            report_interval_s=self._settings.report_interval_s,
+            runtime_states=tuple(
+                RuntimeState(name, name in kernels.listed, runtime.silence_grace_s)
+                for name, runtime in self._runtimes.items()
+            ),
         )
-        kernels = self._kernels
         return Report(
             info,
             self.incarnation,
@@ -228,7 +234,7 @@ class Agent:
         )
         loops: list[_LoopSpec] = [
             docker_gc,
-            ("agent.kernel-scan", kernels.scan, _KERNEL_SCAN_S),
+            ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
             ("agent.certificate", dialer.renew, RENEWAL_CHECK_S),
             *await self._start_statistics(stack, kernels, link),
         ]
@@ -322,6 +328,8 @@ class Agent:
             await self._docker.check()
         unavailable = set() if self._docker is None or self._docker.offered else {"docker"}
         offered_runtimes = tuple(name for name in self._runtimes if name not in unavailable)
+        if self._kernels is not None and not self._kernels.listed.issuperset(offered_runtimes):
+            await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
         if (offers, engines, offered_runtimes) != (self._offers, self._engines, self._offered_runtimes):
             self._offers, self._engines, self._offered_runtimes = offers, engines, offered_runtimes
             if self._link is not None:

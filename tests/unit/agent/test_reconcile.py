@@ -65,6 +65,13 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
 ]
 
 
+def test_kernel_that_an_unlisted_runtime_may_have_is_not_created() -> None:
+    """Its checkpoint entry may have been unreadable."""
+    assert reconcile(ORDERED, {}, {}, unlisted={"fake"}) == []
+    assert reconcile(ORDERED, {}, {}, unlisted={"docker"}) == [Create(A)]
+    assert reconcile(ORDERED, {}, {A.kernel_id: S.UNKNOWN}, unlisted={"fake"}) == [Adopt(A)]
+
+
 @pytest.mark.parametrize(
     ("name", "orders", "checkpoint", "observed", "actions"), CASES, ids=[c[0] for c in CASES]
 )

@@ -40,7 +40,9 @@ class KernelManager:
     """``on_change`` is called, in the event loop, whenever there is something new to report.
 
     ``applied_generation``: the generation of the orders in force, 0 before the first since the start.
-    ``newest_generation``: the newest generation ever applied, over restarts.
+    ``newest_generation``: the newest generation ever applied, over restarts. ``listed``: the runtimes whose
+    kernels have all been found since the start. Of any other runtime there may be kernels that neither the
+    checkpoint nor ``observations`` has.
     """
 
     def __init__(self, context: AgentContext, *, on_change: OnChange) -> None:
@@ -54,6 +56,7 @@ class KernelManager:
         self._orphans: dict[KernelId, tuple[Runtime, Handle]] = {}
         self._destroying: dict[KernelId, asyncio.Task[None]] = {}
         self._saving: SupervisedTask | None = None
+        self.listed: frozenset[str] = frozenset()
         self._scheduled_reconcile: asyncio.Handle | None = None
         self._kernel_changed = asyncio.Event()
 
@@ -87,6 +90,7 @@ class KernelManager:
             log.warning("found kernels that are not in the checkpoint", kernels=sorted(orphans))
         self._orphans = orphans
         self._reconcile()
+        self._on_change(HOUSEKEEPING)
         await asyncio.to_thread(self._context.logs.prune, set(self._kernels))
 
     def apply_orders(self, orders: Orders) -> bool:
@@ -213,6 +217,7 @@ class KernelManager:
             except RuntimeFailed as error:
                 log.info("a runtime cannot list its kernels", runtime=name, why=error.message)
                 unanswered.add(name)
+        self.listed |= self._context.runtimes.keys() - unanswered
         return found, unanswered
 
     async def _save_generation(self) -> None:
@@ -228,7 +233,8 @@ class KernelManager:
         checkpoint = {kernel_id: kernel.record.spec for kernel_id, kernel in self._kernels.items()}
         observed = {kernel_id: kernel.state for kernel_id, kernel in self._kernels.items()}
         observed |= dict.fromkeys(self._orphans, ObservedState.UNKNOWN)
-        for action in policy.reconcile(self._orders, checkpoint, observed):
+        unlisted = self._context.runtimes.keys() - self.listed
+        for action in policy.reconcile(self._orders, checkpoint, observed, unlisted):
             self._execute(action)
 
     def _execute(self, action: policy.Action) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from moorage.common.link.messages import Orders
@@ -60,14 +60,17 @@ def reconcile(
     orders: Orders | None,
     checkpoint: Mapping[KernelId, KernelSpec],
     observed: Mapping[KernelId, ObservedState],
+    unlisted: Collection[str] = (),
 ) -> list[Action]:
     """The actions that take the node closer to ``orders``. ``observed`` has the state of the kernels in the
-    checkpoint and of those found outside it; a missing one counts as UNKNOWN.
+    checkpoint and of those found outside it; a missing one counts as UNKNOWN. ``unlisted``: runtimes that
+    have not said which kernels they have.
 
     * Without orders (not connected since the start) there are no actions.
     * A kernel in the checkpoint is never created again, whatever its state. Its end is reported until the
       order is withdrawn; the manager decides whether another one starts.
-    * UNKNOWN is not GONE: such a kernel is kept.
+    * UNKNOWN is not GONE: such a kernel is kept, and a kernel that an unlisted runtime may have is not
+      created.
     * Terminations precede creations, so that a device is free before it is used again.
     """
     if orders is None:
@@ -88,5 +91,7 @@ def reconcile(
     ]
     new = [spec for kernel_id, spec in ordered.items() if kernel_id not in checkpoint]
     actions += [Adopt(spec) for spec in new if spec.kernel_id in orphans]
-    actions += [Create(spec) for spec in new if spec.kernel_id not in orphans]
+    actions += [
+        Create(spec) for spec in new if spec.kernel_id not in orphans and spec.runtime not in unlisted
+    ]
     return actions

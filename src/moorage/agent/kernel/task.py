@@ -42,8 +42,6 @@ NEVER_STARTED = "the agent was killed just before it started the kernel"
 _RETRY_S = 1.0
 # A runtime that does not return a kernel's log in time must not delay the kernel's end.
 _LOG_TAIL_TIMEOUT_S = 10.0
-# A restarted agent whose kernel has passed its start timeout probes it for this long before it gives up.
-_MIN_PROBING_S = 10.0
 _LOG_TAIL_BYTES = 8192
 
 
@@ -84,7 +82,7 @@ class KernelTask:
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
         # The failure of this task that interrupted the creation.
         self._creation_failure = ""
-        self._task_created_at = context.clock.now().timestamp()
+        self._task_created_at = context.clock.monotonic()
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
     # Requests, and the report.
@@ -298,14 +296,14 @@ class KernelTask:
     def _check_start_timeout(self) -> float:
         """Terminate the kernel if its start timeout has passed. Returns the seconds until then."""
         limit = self.record.spec.start_timeout_s
-        # An agent that was down when the timeout passed still probes for some seconds.
-        deadline = max(self.record.created_at + limit, self._task_created_at + min(limit, _MIN_PROBING_S))
-        remaining = deadline - self._context.clock.now().timestamp()
+        # Counted anew by an agent that was restarted: the wall clock may have jumped meanwhile, and the
+        # manager has a deadline of its own.
+        remaining = self._task_created_at + limit - self._context.clock.monotonic()
         if remaining > 0:
             return remaining
         last = f"; last attempt: {self._readiness.last_result}" if self._readiness else ""
         self._termination = TerminationCause(
-            Reason.START_TIMEOUT, f"it was not ready {limit:g} s after its creation began{last}"
+            Reason.START_TIMEOUT, f"it was not ready within {limit:g} s{last}"
         )
         return 0
 

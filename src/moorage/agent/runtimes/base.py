@@ -165,7 +165,12 @@ class Counters:
 
 
 class Runtime(Protocol):
+    """``silence_grace_s``: how long its kernels tolerate the silence of their agent before they count as
+    lost. 0 leaves it to the manager (minutes), which suits programs that end with their node; a batch system,
+    whose jobs outlive the agent, declares days."""
+
     name: str
+    silence_grace_s: float
 
     async def probe(self) -> Capabilities:
         """Capabilities on this node. Raises ``RuntimeFailed`` if the runtime is unusable here."""

@@ -96,10 +96,13 @@ class FakeNode:
 
 
 class FakeRuntime:
+    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it."""
+
     name = "fake"
 
-    def __init__(self, logs: LogStore, node: FakeNode | None = None) -> None:
+    def __init__(self, logs: LogStore, node: FakeNode | None = None, *, silence_grace_s: float = 0.0) -> None:
         self._logs, self._node = logs, node or FakeNode()
+        self.silence_grace_s = silence_grace_s
 
     async def probe(self) -> Capabilities:
         return Capabilities(runs_engines=False)

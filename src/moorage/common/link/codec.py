@@ -36,10 +36,11 @@ UNKNOWN = {
 }
 
 _offer = codec(m.SlotOffer, a.SlotOffer)
+_runtime_state = codec(m.RuntimeState, a.RuntimeState)
 _info = codec(
     m.AgentInfo,
     a.AgentInfo,
-    {m.SlotOffer: _offer},
+    {m.SlotOffer: _offer, m.RuntimeState: _runtime_state},
     zero_is_default=("share_quantum", "share_minimum"),
 )
 _app_port = codec(AppPort, a.AppPort, unknown=UNKNOWN)

@@ -37,6 +37,17 @@ class SlotOffer:
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeState:
+    """A runtime as its agent sees it. ``listed``: the agent has listed all of its kernels since it started,
+    so that one which a report lacks does not exist. ``silence_grace_s``: how long its kernels tolerate the
+    silence of their agent; 0: as the manager says."""
+
+    name: str
+    listed: bool = True
+    silence_grace_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class AgentInfo:
     """Identity and inventory of an agent; part of every full report.
 
@@ -45,6 +56,10 @@ class AgentInfo:
 
     ``max_kernels``: limit of concurrent kernels; None: unlimited. A share of a device is a multiple of
     ``share_quantum`` and at least ``share_minimum``, both in 1/1000.
+
+    ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
+    runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
+    it had listed all kernels.
     """
 
     agent_id: AgentId
@@ -60,6 +75,12 @@ class AgentInfo:
     max_kernels: int | None = None
     share_quantum: int = 1
     share_minimum: int = 1
+    report_interval_s: float = 0.0
+    runtime_states: tuple[RuntimeState, ...] = ()
+
+    def lists(self, runtime: str) -> bool:
+        """Whether a kernel of ``runtime`` that a report lacks does not exist."""
+        return not self.runtime_states or any(r.name == runtime and r.listed for r in self.runtime_states)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from moorage.common.link.messages import AgentInfo, Observation, Report
@@ -69,6 +69,12 @@ class AgentUpdate:
     def is_heartbeat(self) -> bool:
         """Nothing has changed."""
         return not (self.whole or self.info_changed or self.observed or self.absent)
+
+    def with_unknown(self, kernels: Iterable[KernelId]) -> AgentUpdate:
+        """The update with these kernels UNKNOWN, although it lacks them."""
+        unknown = {k: Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in kernels}
+        observed, absent = {**self.observed, **unknown}, self.absent - unknown.keys()
+        return replace(self, observed=observed, absent=absent) if unknown else self
 
 
 class StoredKernel(NamedTuple):

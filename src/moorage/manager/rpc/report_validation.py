@@ -12,6 +12,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_INT64, _MAX_KERNELS = 2**63 - 1, 2**31 - 1
+_MAX_SILENCE_S = 31_536_000  # a year
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -30,7 +31,7 @@ def _problem_of_info(info: AgentInfo) -> str:
     if not _AGENT_ID.fullmatch(info.agent_id):
         return f"agent_id {_short(info.agent_id)} is not 1 to 128 letters, digits, dots, - and _"
     names = (info.resource_group, info.address, info.version, info.arch, info.identity)
-    texts = (*names, *info.runtimes, *info.engines)
+    texts = (*names, *info.runtimes, *info.engines, *(runtime.name for runtime in info.runtime_states))
     if not info.resource_group or any("\0" in text for text in (*texts, *info.labels, *info.labels.values())):
         return "a report needs a resource_group, and no text may contain a NUL character"
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
@@ -40,6 +41,9 @@ def _problem_of_info(info: AgentInfo) -> str:
         return f"share_quantum {info.share_quantum} or share_minimum {info.share_minimum} is no part of 1000"
     if info.max_kernels is not None and not 0 < info.max_kernels <= _MAX_KERNELS:
         return f"max_kernels {info.max_kernels} is not 1 to {_MAX_KERNELS}"
+    times = [info.report_interval_s, *(runtime.silence_grace_s for runtime in info.runtime_states)]
+    if wrong := [seconds for seconds in times if not 0 <= seconds <= _MAX_SILENCE_S]:
+        return f"an interval or grace period of {wrong[0]} s is not 0 to {_MAX_SILENCE_S}"
     for offer in info.offers:
         if problem := _problem_of_location(offer):
             return f"device {_short(offer.device_id)}: {problem}"

@@ -119,7 +119,7 @@ class ReportStore:
         self._complete |= {item.agent_id: complete for item in items if item.whole}
         freed, refused, stored = await self._receive(items)
         self.invalidate(refused)
-        items = [item for item in items if item.agent_id in stored]
+        items = await self._know_absence([item for item in items if item.agent_id in stored], stored)
         changes = {item.agent_id: kernel_changes(stored[item.agent_id], item) for item in items}
         written = await self._write_changes(items, changes)
         freed |= await self._release(
@@ -156,6 +156,24 @@ class ReportStore:
         # Between the two statements, a newer stream may have registered.
         outdated = [i.agent_id for i in items if i.agent_id not in stored and i.agent_id not in refused]
         return changed, refused | {a: ReportRefused.by_its_newer_stream(a) for a in outdated}, stored
+
+    async def _know_absence(
+        self, items: Sequence[AgentUpdate], stored: Mapping[AgentId, list[StoredKernel]]
+    ) -> list[AgentUpdate]:
+        """A stored kernel that an update lacks counts as absent only if the agent has listed all kernels of
+        its runtime; otherwise it is UNKNOWN."""
+        missing = {
+            item.agent_id: [k.kernel_id for k in stored[item.agent_id] if k.kernel_id not in item.observed]
+            for item in items
+            if item.info.runtime_states
+        }
+        ids = [kernel_id for found in missing.values() for kernel_id in found]
+        rows = await self._kernel_connection.fetch(SQL["kernel_runtimes"], ids) if ids else []
+        runtimes = {row["id"]: row["runtime"] for row in rows}
+        return [
+            item.with_unknown(k for k in missing.get(item.agent_id, ()) if not item.info.lists(runtimes[k]))
+            for item in items
+        ]
 
     async def _register(
         self, items: Sequence[AgentUpdate]
@@ -308,5 +326,7 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "max_kernels": info.max_kernels,
         "share_quantum": info.share_quantum,
         "share_minimum": info.share_minimum,
+        "report_interval_s": info.report_interval_s,
+        "silence_grace_s": {r.name: r.silence_grace_s for r in info.runtime_states if r.silence_grace_s},
         "draining": update.draining,
     }

@@ -69,6 +69,7 @@ class DockerRuntime:
     """``address``: the address on which the ports of kernels are published. Must be closed."""
 
     name = "docker"
+    silence_grace_s = 0.0
 
     def __init__(
         self,

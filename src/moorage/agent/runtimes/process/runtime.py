@@ -56,6 +56,7 @@ class ProcessRuntime:
     """``state``: the state directory of the agent. It identifies the agent's kernels among all processes."""
 
     name = NAME
+    silence_grace_s = 0.0
 
     def __init__(self, state: Path, logs: LogStore, *, log_max_bytes: int, log_keep_files: int) -> None:
         self._directories = KernelDirectories(state)

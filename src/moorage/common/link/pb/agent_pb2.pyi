@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,8 @@ class AgentInfo(_message.Message):
     MAX_KERNELS_FIELD_NUMBER: _ClassVar[int]
     SHARE_QUANTUM_FIELD_NUMBER: _ClassVar[int]
     SHARE_MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    REPORT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_STATES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -65,7 +67,19 @@ class AgentInfo(_message.Message):
     max_kernels: int
     share_quantum: int
     share_minimum: int
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ...) -> None: ...
+    report_interval_s: float
+    runtime_states: _containers.RepeatedCompositeFieldContainer[RuntimeState]
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ...) -> None: ...
+
+class RuntimeState(_message.Message):
+    __slots__ = ("name", "listed", "silence_grace_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    listed: bool
+    silence_grace_s: float
+    def __init__(self, name: _Optional[str] = ..., listed: _Optional[bool] = ..., silence_grace_s: _Optional[float] = ...) -> None: ...
 
 class AppPort(_message.Message):
     __slots__ = ("name", "port", "protocol", "base_path", "inner", "guarded")

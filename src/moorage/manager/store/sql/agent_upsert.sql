@@ -9,22 +9,24 @@ WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
         arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
-        share_quantum integer, share_minimum integer)
+        share_quantum integer, share_minimum integer, report_interval_s float8, silence_grace_s jsonb)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address,
            a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away FROM agents a JOIN input i ON i.id = a.id
 ), registered AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
-                             runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum, manager)
+                             runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum,
+                             report_interval_s, silence_grace_s, manager)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
-           labels, draining, max_kernels, share_quantum, share_minimum, $2
+           labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
         incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,
-        share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum, last_seen = now(),
+        share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
+        report_interval_s = excluded.report_interval_s, silence_grace_s = excluded.silence_grace_s, last_seen = now(),
         manager = excluded.manager, detached_stream = NULL,
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
     WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)

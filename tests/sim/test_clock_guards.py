@@ -1,0 +1,113 @@
+"""Guards against jumping clocks, former leaders and silent runtimes. Each one, removed, is found by a named
+violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from moorage.agent.kernel import reconcile as policy
+from moorage.common.link.messages import AgentInfo
+from moorage.common.model.status import AgentStatus
+from moorage.manager.lifecycle.silence import Contact, Mark, SilenceLimits, SilenceWatch, Verdict
+from moorage.manager.loops.deadline_clock import DeadlineClock
+from moorage.manager.store.queries import SQL
+
+from .database import Postgres
+from .manager import LOST_GRACE_S, SUSPECT_AFTER_S
+from .test_simulation import first_failure
+
+Patch = pytest.MonkeyPatch
+
+
+def change_sql(patch: Patch, name: str, part: str, replacement: str) -> None:
+    assert part in SQL[name], "the statement has changed: adapt the mutation"
+    patch.setitem(SQL, name, SQL[name].replace(part, replacement))
+
+
+DATABASE_AGREES = "(i.new <> 'LOST' OR a.last_seen <= now() - make_interval(secs => i.silent_s))"
+
+
+def lose_by_database_clock(patch: Patch) -> None:
+    """Silence is the age of the last report, by the database's clock."""
+
+    def look(self: SilenceWatch, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
+        marks = []
+        for one in contacts:
+            suspect = one.status is AgentStatus.SUSPECT
+            new = AgentStatus.LOST if suspect else AgentStatus.SUSPECT
+            marks.append(Mark(one.agent_id, one.last_seen, new, SUSPECT_AFTER_S + suspect * LOST_GRACE_S))
+        return Verdict(tuple(marks), {})
+
+    patch.setattr(SilenceWatch, "look", look)
+    change_sql(
+        patch,
+        "agents_mark_silent",
+        DATABASE_AGREES,
+        "a.last_seen <= now() - make_interval(secs => i.silent_s)",
+    )
+
+
+def lose_by_monotonic_clock(patch: Patch) -> None:
+    """A pause of the leader counts as silence, and the database's clock is not asked."""
+    real = SilenceWatch.__init__
+
+    def init(self: SilenceWatch, limits: SilenceLimits) -> None:
+        real(self, replace(limits, longest_pause_s=1e9))
+
+    patch.setattr(SilenceWatch, "__init__", init)
+    change_sql(patch, "agents_mark_silent", DATABASE_AGREES, "TRUE")
+
+
+def trust_the_clock(patch: Patch) -> None:
+    patch.setattr(DeadlineClock, "now", lambda _: datetime.max.replace(tzinfo=UTC))
+
+
+def leave_deadlines(patch: Patch) -> None:
+    change_sql(patch, "deadlines_move", "make_interval(secs => $1)", "make_interval(secs => 0 * $1)")
+
+
+def former_leader_moves_sessions(patch: Patch) -> None:
+    condition = "(i.term IS NULL OR i.term IN (SELECT term FROM lease))"
+    change_sql(patch, "session_transition", condition, "TRUE")
+
+
+def former_leader_places(patch: Patch) -> None:
+    change_sql(patch, "session_place", "AND term = $1", "AND $1::bigint IS NOT NULL")
+
+
+def count_silence_as_absence(patch: Patch) -> None:
+    patch.setattr(AgentInfo, "lists", lambda self, runtime: True)
+
+
+def create_unseen(patch: Patch) -> None:
+    real = policy.reconcile
+    patch.setattr(policy, "reconcile", lambda orders, checkpoint, seen, _=(): real(orders, checkpoint, seen))
+
+
+# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all.
+JUMPS, LEAPS, ALL = (4, 6), (1, 6), (0, 1)
+GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
+    (lose_by_database_clock, "s of silence", JUMPS),
+    (lose_by_monotonic_clock, "s of silence", LEAPS),
+    (leave_deadlines, "passed its deadline early", JUMPS),
+    (former_leader_moves_sessions, "a leader of term", ALL),
+]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(("remove", "violation", "seeds"), GUARDS, ids=[one[0].__name__ for one in GUARDS])
+async def test_removed_guard_is_detected(
+    postgres: Postgres,
+    monkeypatch: Patch,
+    remove: Callable[[Patch], None],
+    violation: str,
+    seeds: tuple[int, int],
+) -> None:
+    remove(monkeypatch)
+    found = await first_failure(postgres, start=seeds[0], step=seeds[1])
+    assert violation in found.splitlines()[-2], found
+    print(f"\n{found.splitlines()[0]} {found.splitlines()[-2]}", flush=True)
