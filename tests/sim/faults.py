@@ -22,7 +22,6 @@ class Faults:
     streams: list[Stream]
     forgotten: set[KernelId]
     faults: bool
-    new_identities: bool
 
     async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
         raise NotImplementedError
@@ -51,7 +50,6 @@ class Faults:
             # A node that lost both a kernel and its checkpoint entry cannot know that the kernel ever ran.
             if fault in ("lose_checkpoint", "lose_disk"):
                 self.forgotten |= {k for k in node.checkpoint if k not in node.runtime}
-            self.new_identities |= fault == "lose_disk"
             if fault == "reboot":
                 self.forgotten |= {k for k in node.runtime if k not in node.checkpoint}
             getattr(node, fault)()

@@ -71,14 +71,17 @@ class Invariants:
             raise Violation(f"session {row['name']} passed its deadline early: {dict(row)}")
 
     async def check_gone_kernels(self) -> None:
-        """A kernel that is stored as GONE does not run: no outdated report ends a kernel."""
-        rows = await self.postgres.fetch("SELECT id, agent_id, reason FROM kernels WHERE observed = 'GONE'")
-        gone = {row["id"]: f"{row['agent_id']} ({row['reason']})" for row in rows}
-        for node in self.nodes:
+        """A kernel that is stored as ended does not run: nothing but its end ends a kernel."""
+        rows = await self.postgres.fetch(
+            "SELECT id, agent_id, reason, coalesce(observed, status) AS state FROM kernels "
+            "WHERE status IN ('TERMINATED', 'ERROR')"
+        )
+        gone = {row["id"]: f"{row['state']} by {row['agent_id']} ({row['reason']})" for row in rows}
+        for node in [*self.nodes, *([self.lost_node] if self.lost_node else [])]:
             for kernel_id, kernel in node.runtime.items():
                 if kernel.alive and kernel_id in gone:
                     raise Violation(
-                        f"kernel {kernel_id} runs on {node.name}, and is stored as GONE by {gone[kernel_id]}"
+                        f"kernel {kernel_id} runs on {node.name}, and is stored as {gone[kernel_id]}"
                     )
 
     async def check_clusters(self) -> None:
@@ -123,15 +126,24 @@ class Invariants:
         if ended:
             raise Violation(f"sessions ended without a reason: {[row['name'] for row in ended]}")
 
+    async def check_lost_agents(self) -> None:
+        """Sessions end with their lost agent, unless their spec says otherwise."""
+        rows = await self.postgres.fetch(
+            "SELECT s.name FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt "
+            "JOIN agents a ON a.id = k.agent_id WHERE a.status = 'LOST' "
+            "AND s.spec ->> 'on_lost_agent' IS NULL AND (s.spec ->> 'retries')::int = 0 "
+            "AND NOT s.spec ? 'cluster' AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING')"
+        )
+        if rows:
+            raise Violation(f"sessions go on without their agent: {[row['name'] for row in rows]}")
+
     async def check_nothing_remains(self) -> None:
-        """After everything was stopped: no session is live and nothing is allocated. Allocations of an agent
-        that never returns remain: it is fenced."""
+        """After everything was stopped: no session is live and nothing is allocated."""
         live = await self.postgres.fetch(
             "SELECT name, status FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         )
         allocated = await self.postgres.fetch(
-            "SELECT agent_id, slot, device_id, used FROM agent_slots WHERE used <> 0 AND agent_id <> $1",
-            self.lost_node.name if self.lost_node is not None else "",
+            "SELECT agent_id, slot, device_id, used FROM agent_slots WHERE used <> 0"
         )
         running = {node.name: list(node.runtime) for node in self.nodes if node.runtime}
         if live or allocated or running:

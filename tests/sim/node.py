@@ -70,7 +70,7 @@ class Node:
     gpus: int
     now: Callable[[], float]
     new_id: Callable[[], str]
-    on_start: Callable[[KernelId, str], None]
+    on_start: Callable[[KernelSpec, str], None]
     up: bool = True
     faults: bool = True
     unresponsive_until: float = 0.0  # the runtime does not respond
@@ -139,6 +139,12 @@ class Node:
         self.faults, self.unresponsive_until = False, 0
         for kernel in self.runtime.values():
             kernel.simulated.hung = False
+
+    def programs(self) -> dict[KernelId, KernelSpec]:
+        """The kernels whose programs run now, whether an agent knows of them or not."""
+        for kernel in self.runtime.values():
+            kernel.simulated.advance(self.now())
+        return {kernel_id: kernel.spec for kernel_id, kernel in self.runtime.items() if kernel.alive}
 
     # The agent's interface to the link.
 
@@ -225,7 +231,7 @@ class Node:
             entry.outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal)
             return
         entry.started = True
-        self.on_start(kernel_id, self.name)
+        self.on_start(entry.spec, self.name)
         script = replace(script, hangs=script.hangs and self.faults)
         self.runtime[kernel_id] = NodeKernel(entry.spec, SimulatedKernel(script, self.now()))
         self._check_devices()

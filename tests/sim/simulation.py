@@ -17,7 +17,8 @@ from .database import FAULT_NAMES, Operation, Postgres, draw_fault
 from .faults import Faults
 from .invariants import Invariants
 from .manager import ManagerProcess, Stream
-from .node import Node, Violation
+from .node import Node
+from .programs import Programs
 from .workload import Workload
 
 STEPS = 45
@@ -25,7 +26,7 @@ CHECK_EVERY = 9
 FOREVER_S = 1e9
 
 
-class Simulation(Workload, Faults, Invariants):
+class Simulation(Workload, Programs, Faults, Invariants):
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
@@ -42,11 +43,11 @@ class Simulation(Workload, Faults, Invariants):
         self.nodes = [self.new_node(n) for n in range(self.rng.choice([1, 2, 2, 3]))]
         self.streams: list[Stream] = []
         self.acknowledged: set[str] = set()
+        self.overlapping: set[str] = set()
         self.sessions: list[str] = []
         self.endpoints: list[str] = []
         self.faults = True
         self.lost_node: Node | None = None
-        self.new_identities = False  # after a lost disk: the node waits until its old identity is LOST
 
     def new_node(self, n: int) -> Node:
         return Node(
@@ -58,13 +59,6 @@ class Simulation(Workload, Faults, Invariants):
         self.manager_count += 1
         return ManagerProcess(f"manager-{n}.{self.manager_count}", self.postgres, self.id_rng)
 
-    def note_start(self, kernel_id: KernelId, node: str) -> None:
-        if kernel_id in self.started_on and kernel_id not in self.forgotten:
-            raise Violation(
-                f"kernel {kernel_id} was started on {self.started_on[kernel_id]}, and again on {node}"
-            )
-        self.started_on[kernel_id] = node
-
     def record(self, text: str) -> None:
         self.log.append(f"{self.postgres.time:8.1f} s  {text}")
 
@@ -75,7 +69,7 @@ class Simulation(Workload, Faults, Invariants):
             self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
             self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
-            self.expire_silent_agents: 1,
+            self.expire_silent_agents: 1, self.replace_node: 1,
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
@@ -295,24 +289,20 @@ class Simulation(Workload, Faults, Invariants):
                 await self.deliver_orders(stream)
         self.streams = self.open_streams()
 
-    async def forget_replaced_agents(self) -> None:
-        """An operator forgets agents whose nodes are gone or lost their disks, if too many of them are
-        silent at once."""
-        identities = {node.name: node.identity for node in self.nodes}
-        for row in await self.postgres.fetch("SELECT id, identity FROM agents WHERE status = 'SUSPECT'"):
-            if row["identity"] != identities.get(row["id"]):
-                await self.managers[0].store.agents.forget(row["id"], actor="operator")
-                self.record(f"an operator forgets {row['id']}")
-
     async def converge(self) -> None:
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
-        silence = (8,) * 9 if self.lost_node is not None or self.new_identities else (4, 8, 25)
-        # A clock that was set back makes deadlines late.
-        late = (4000, *silence, 65, 65) if self.clock_rng is not None else ()
-        for number, seconds in enumerate((1, *silence, 40, 65, 65, 65, *late, 5, 5)):
+        for seconds in (1, *(8,) * 9):
             await self.run_all(seconds)
-            if number == len(silence):
-                await self.forget_replaced_agents()
+        if self.clock_rng is None:
+            await self.check_lost_agents()
+        await self.replace_nodes()
+        # A clock that was set back makes deadlines late.
+        late = (4000, *(8,) * 9, 65, 65) if self.clock_rng is not None else ()
+        for seconds in (1, 3, 40, 65, 65, 65, *late):
+            await self.run_all(seconds)
+        await self.replace_nodes()
+        for seconds in (65, 65, 5, 5):
+            await self.run_all(seconds)
         await self.check_always(60)
         await self.check_kernels()
         await self.check_sessions()

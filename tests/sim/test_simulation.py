@@ -84,7 +84,6 @@ SQL_MUTATIONS = {
     "a transition sets no deadline": (
         "session_transition", "now() + make_interval(secs => i.deadline_s)", "NULL::timestamptz",
     ),
-    "kernels of lost agents are ignored": ("kernels_give_up", "a.status = 'LOST'", "a.status = 'NEVER'"),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ class Workload:
     scheduling_rng: random.Random | None  # set in a third of the seeds
     managers: list[ManagerProcess]
     acknowledged: set[str]
+    overlapping: set[str]  # names of sessions whose attempts may overlap
     sessions: list[str]
     endpoints: list[str]
 
@@ -46,6 +47,12 @@ class Workload:
             options["pending_timeout_s"] = 25
         if kind == "batch" and rng.random() < 0.3:
             options |= {"retries": 2, "retry_backoff_s": 3}
+        if kind == "batch" and rng.random() < 0.4:
+            policies = ["wait", "fail", "requeue"] if "retries" in options else ["wait", "fail"]
+            options["on_lost_agent"] = rng.choice(policies)
+        if rng.random() < 0.1:
+            options["overlap"] = "allowed"
+            self.overlapping.add(name)
         options |= self.draw_scheduling_options(manager, kind)
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(

@@ -36,7 +36,7 @@ async def refused(agent: FakeAgent) -> str:
 async def test_other_identity_is_refused_until_the_agent_is_lost(store: Store) -> None:
     known, newcomer, session = await two(store)
     words = await refused(newcomer)
-    for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agents forget node-1"):
+    for part in ("'node-1'", "127.0.0.1", "agent.id", "moorage agents forget node-1 --destroyed"):
         assert part in words
     await mark_silent(store, lost=False)
     assert (await store.agents.get("node-1")).status is AgentStatus.SUSPECT
@@ -46,27 +46,29 @@ async def test_other_identity_is_refused_until_the_agent_is_lost(store: Store) -
     assert (await store.agents.get("node-1")).status is AgentStatus.ALIVE
 
 
-async def test_other_identity_replaces_a_lost_agent(
-    store: Store,
-) -> None:
-    known, newcomer, session = await two(store)
+async def test_other_identity_replaces_a_lost_agent_without_kernels(store: Store) -> None:
+    known = FakeAgent(store, stream=2**40, identity="known")
+    await known.report()
+    newcomer = FakeAgent(store, stream=1, identity="newcomer", incarnation="other", accepted=frozenset())
     await mark_silent(store)
     await reconcile_all(store)
-    view = await store.sessions.get(session)
-    assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     assert await newcomer.report() == 0
     assert (await store.agents.get("node-1")).status is AgentStatus.ALIVE
-    assert sum(o.used for o in (await store.agents.get("node-1")).offers) == 0, "it has none of its kernels"
     known.reconnect(store)
     await refused(known)
 
 
-async def test_other_identity_is_refused_until_kernels_are_given_up(store: Store) -> None:
-    """LOST is written before the kernels are given up; between the two, the identity is still refused."""
-    _, newcomer, _ = await two(store)
-    for status in ("SUSPECT", "LOST"):
-        await store.database.fetch("UPDATE agents SET status = $1", status)
+async def test_other_identity_is_refused_while_kernels_of_the_known_agent_may_run(store: Store) -> None:
+    """It cannot say that they have ended: they may run on another machine."""
+    _, newcomer, session = await two(store)
+    await mark_silent(store)
+    await reconcile_all(store)
+    view = await store.sessions.get(session)
+    assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     await refused(newcomer)
+    await store.agents.forget("node-1", actor="root", destroyed=True)
+    assert await newcomer.report() == 0
+    assert sum(o.used for o in (await store.agents.get("node-1")).offers) == 0
 
 
 async def test_agent_without_identity_is_accepted_and_may_adopt_one(store: Store) -> None:
@@ -83,7 +85,10 @@ async def test_id_of_a_forgotten_agent_is_free_at_once(store: Store) -> None:
     with pytest.raises(Conflict, match="ALIVE"):
         await store.agents.forget("node-1", actor="key:admin")
     await mark_silent(store, lost=False)
-    assert (await store.agents.forget("node-1", actor="key:admin")).id == "node-1"
+    with pytest.raises(Conflict, match="1 kernels that are not known to have ended") as caught:
+        await store.agents.forget("node-1", actor="key:admin")
+    assert "--destroyed" in caught.value.next_step
+    assert (await store.agents.forget("node-1", actor="key:admin", destroyed=True)).id == "node-1"
     assert await store.agents.all() == []
     with pytest.raises(NotFound):
         await store.agents.forget("node-1", actor="key:admin")

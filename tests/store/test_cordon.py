@@ -114,6 +114,7 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     await tick(store)
     await runs(store, agent, "once")
     await runs(store, agent, "again")
+    kernel = (await store.sessions.get("again")).kernels[0].id
     await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=3600)
     await drained(store)
     assert {(await store.sessions.get(n)).status for n in ("once", "again")} == {Status.RUNNING}
@@ -128,6 +129,10 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     assert (await store.sessions.get("again")).status is Status.PENDING, "not there again"
     other = FakeAgent(store, "node-2")
     await other.report()
+    await tick(store)
+    assert (await store.sessions.get("again")).status is Status.PENDING, "it is in its grace period there"
+    agent.see(kernel, ObservedState.EXITED, exit_code=-15)
+    await agent.report()
     await tick(store)
     await runs(store, other, "again")
     await drained(store)  # and once more changes nothing

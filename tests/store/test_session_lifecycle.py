@@ -207,8 +207,15 @@ async def test_every_deadline_ends_the_session(store: Store) -> None:
         "UPDATE sessions SET deadline_at = now() - interval '1 s' WHERE deadline_at IS NOT NULL"
     )
     await reconcile_all(store)
+    late = await store.sessions.get("start")
+    assert (late.status, late.reason) == (Status.TERMINATING, Reason.START_TIMEOUT)
+    assert "not known to have ended" in late.detail
+    assert "moorage agents forget node-1 --destroyed" in late.detail
+    agent.accepted = frozenset()
+    await agent.report()
+    await reconcile_all(store)
     assert (await store.sessions.get("start")).status is Status.ERROR
-    assert await used(store) != {}, "given up is not gone: its devices stay fenced"
+    assert await used(store) == {}
 
 
 async def test_hold_has_a_reason_and_placement_is_not_repeated(store: Store) -> None:

@@ -95,7 +95,7 @@ async def test_newer_of_two_copies_replaces_the_older_for_good(
     assert "agent.id" in fenced["next_step"]
 
 
-async def test_reinstalled_node_is_admitted_once_the_known_agent_is_lost(
+async def test_reinstalled_node_is_admitted_once_the_known_kernels_have_ended(
     manager: Manager, client: Client
 ) -> None:
     async with attach(manager, identity="known") as known:
@@ -110,6 +110,9 @@ async def test_reinstalled_node_is_admitted_once_the_known_agent_is_lost(
     view = await until(client, "job", lambda v: v.status is Status.ERROR)
     assert view.reason is Reason.AGENT_LOST, "not kernel-gone, which is unknown"
     assert (await client.get_agent("node-1")).status is AgentStatus.LOST
+    async with attach(manager, identity="newcomer") as newcomer:
+        assert await newcomer.end() is grpc.StatusCode.ALREADY_EXISTS, "the kernel may run elsewhere"
+    await client.forget_agent("node-1", destroyed=True)
     async with attach(manager, identity="newcomer") as newcomer:
         assert await newcomer.next() == newcomer.orders
         assert newcomer.orders.kernels == ()

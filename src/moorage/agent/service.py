@@ -133,6 +133,11 @@ class Agent:
         finally:
             await self._stack.aclose()
 
+    @property
+    def live_kernels(self) -> int:
+        """Number of kernels that are not known to have ended."""
+        return len(self._kernels.alive()) if self._kernels is not None else 0
+
     def report(self) -> Report:
         """The full report at this moment."""
         kernels = self._kernels

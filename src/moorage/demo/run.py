@@ -66,6 +66,9 @@ async def run_demo(settings: Settings, *, clock: Clock, link_token: str, home: P
         model.parent.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(write_tiny_gguf, model)
         stages.done(f"wrote a tiny model with random weights: {model.name}")
+    # A demonstration leaves nothing behind.
+    agent = settings.agent.model_copy(update={"stop_kernels_on_exit": True})
+    settings = settings.model_copy(update={"agent": agent})
     platform = AllInOne(settings, clock=clock, link_token=link_token, home=home, on_progress=stages.done)
     async with platform:
         key = (home / "admin-key").read_text().strip()

@@ -33,6 +33,8 @@ class AgentCalls(Transport):
     async def uncordon_agent(self, agent_id: str) -> AgentView:
         return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
 
-    async def forget_agent(self, agent_id: str) -> AgentView:
-        """Give up an agent that is SUSPECT or LOST, and its kernels. Returns its last state."""
-        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}")
+    async def forget_agent(self, agent_id: str, *, destroyed: bool = False) -> AgentView:
+        """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its kernels
+        have ended; otherwise it must have none. Returns its last state."""
+        query = {"destroyed": "true"} if destroyed else None
+        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query)

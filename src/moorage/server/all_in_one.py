@@ -25,10 +25,9 @@ from moorage.server.registration import join
 def single_node_settings(settings: Settings, manager_link: str) -> Settings:
     """The settings for a cluster of one node.
 
-    Agent and proxy connect to the local manager at ``manager_link``. An orderly shutdown stops the kernels.
-    After a crash the next start adopts them.
+    Agent and proxy connect to the local manager at ``manager_link``.
     """
-    agent = settings.agent.model_copy(update={"manager": manager_link, "stop_kernels_on_exit": True})
+    agent = settings.agent.model_copy(update={"manager": manager_link})
     proxy = settings.proxy.model_copy(update={"manager": manager_link})
     return settings.model_copy(update={"agent": agent, "proxy": proxy})
 
@@ -38,7 +37,7 @@ class AllInOne:
 
     Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url`` and
     ``internal_url`` are set. ``first_key`` is the first admin key in plain text; it is set on the very
-    first start only.
+    first start only. ``left_running``, after leaving: the kernels that run on, which the next start adopts.
     """
 
     def __init__(
@@ -55,6 +54,8 @@ class AllInOne:
         self._stack = AsyncExitStack()
         self.url = self.openai_url = self.internal_url = ""
         self.first_key: str | None = None
+        self._agent: Agent | None = None
+        self.left_running = 0
 
     async def __aenter__(self) -> AllInOne:
         try:
@@ -75,7 +76,7 @@ class AllInOne:
         settings = single_node_settings(configured, local_address(manager.link_address))
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "agent", agent.id)
-        await self._stack.enter_async_context(agent)
+        self._agent = await self._stack.enter_async_context(agent)
         self._on_progress(f"agent {agent.id}")
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "proxy", proxy.id)
@@ -96,3 +97,4 @@ class AllInOne:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
+        self.left_running = self._agent.live_kernels if self._agent is not None else 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, STARTING, TERMINAL, Result, SessionType, Status
@@ -31,6 +31,7 @@ PAST = NOW - timedelta(seconds=1)
 INTERACTIVE = SessionSpec(command=["x"], type=SessionType.INTERACTIVE)
 BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, timeout_s=5)
 STUBBORN = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, pending_timeout_s=60)
+WAITING = SessionSpec(command=["x"], type=SessionType.BATCH, retries=2, on_lost_agent="wait")
 PATIENT = SessionSpec(command=["x"], depends_on=["prep"], dependency_failed="wait")
 INFERENCE = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE)
 K, S = KernelId("k"), SessionId("s")
@@ -42,11 +43,11 @@ def session(
     spec: SessionSpec = INTERACTIVE,
     *,
     kernel_reason: Reason = Reason.NONE,
+    unreachable: bool = False,
     **fields: object,
 ) -> SessionSnapshot:
-    return replace(
-        SessionSnapshot(S, status, 1, 1, spec, (KernelSnapshot(K, kernel, kernel_reason),)), **fields
-    )  # type: ignore[arg-type]
+    stored = KernelSnapshot(K, kernel, kernel_reason, agent_id=AgentId("node-1"), unreachable=unreachable)
+    return replace(SessionSnapshot(S, status, 1, 1, spec, (stored,)), **fields)  # type: ignore[arg-type]
 
 
 # -- transition table --
@@ -202,9 +203,65 @@ CASES = [
         (Event.ENDED, Status.TERMINATED, "exit-nonzero"),
     ),
     (
-        "program on a lost agent may still be running",
+        "agent lost: its program may still run, and ends by its lease",
+        session(Status.RUNNING, Status.RUNNING, STUBBORN, unreachable=True),
+        None,
+    ),
+    (
+        "its lease has ended it",
+        session(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.LEASE_EXPIRED),
+        (Event.REQUEUE, Status.PENDING, "lease-expired"),
+    ),
+    (
+        "its node was declared destroyed",
         session(Status.RUNNING, Status.ERROR, STUBBORN, kernel_reason=Reason.AGENT_LOST),
+        (Event.REQUEUE, Status.PENDING, "agent-lost"),
+    ),
+    (
+        "agent lost, without retries",
+        session(Status.RUNNING, Status.RUNNING, BATCH, unreachable=True),
         (Event.FAILED, Status.ERROR, "agent-lost"),
+    ),
+    (
+        "agent lost, on_lost_agent=wait",
+        session(Status.RUNNING, Status.RUNNING, WAITING, unreachable=True),
+        None,
+    ),
+    (
+        "agent lost during the start: no second start beside the first",
+        session(Status.CREATING, Status.CREATING, other_agents=2, unreachable=True),
+        (Event.FAILED, Status.ERROR, "agent-lost"),
+    ),
+    (
+        "agent lost during the start, overlap allowed",
+        session(Status.CREATING, Status.CREATING, other_agents=2, unreachable=True, overlap=True),
+        (Event.RETRY, Status.PENDING, "agent-lost"),
+    ),
+    (
+        "agent lost while running, overlap allowed",
+        session(Status.RUNNING, Status.RUNNING, STUBBORN, unreachable=True, overlap=True),
+        (Event.REQUEUE, Status.PENDING, "agent-lost"),
+    ),
+    ("stopped, then agent lost", session(Status.TERMINATING, Status.TERMINATING, unreachable=True), None),
+    (
+        "earlier attempt on a lost agent",
+        session(Status.PENDING, Status.PENDING, BATCH, attempt=2, requeued_from=1, earlier_lost=("node-1",)),
+        (Event.FAIL, Status.ERROR, "agent-lost"),
+    ),
+    (
+        "earlier attempt on a lost agent, with a lease",
+        session(Status.PENDING, Status.PENDING, STUBBORN, attempt=2, requeued_from=1, earlier_lost=("n",)),
+        None,
+    ),
+    (
+        "kernels were stopped with the agent: no retry is used",
+        session(Status.RUNNING, Status.TERMINATED, STUBBORN, kernel_reason=Reason.AGENT_SHUTDOWN, requeues=2),
+        (Event.PREEMPT, Status.PENDING, "agent-shutdown"),
+    ),
+    (
+        "start was stopped with the agent: no attempt is used",
+        session(Status.CREATING, Status.TERMINATED, kernel_reason=Reason.AGENT_SHUTDOWN, attempt=3),
+        (Event.PREEMPT, Status.PENDING, "agent-shutdown"),
     ),
     (
         "stopped program is not requeued",
@@ -241,9 +298,9 @@ CASES = [
         (Event.FAIL, Status.TERMINATING, "timeout"),
     ),
     (
-        "stop timeout",
+        "stop timeout: it ends only with its kernel",
         session(Status.TERMINATING, Status.TERMINATING, deadline_at=PAST, reason=Reason.USER_REQUESTED),
-        (Event.ENDED, Status.TERMINATED, "user-requested"),
+        (Event.STOP_OVERDUE, Status.TERMINATING, "user-requested"),
     ),
     (
         "failed start has been stopped",
@@ -308,13 +365,15 @@ def test_requeue_backoff_doubles_up_to_a_maximum() -> None:
 
 statuses = st.sampled_from(list(Status))
 snapshots = st.builds(
-    lambda status, kernel, spec, overdue, others, attempt, reason: session(
+    lambda status, kernel, spec, overdue, others, attempt, reason, lost, overlap: session(
         status, kernel, spec, deadline_at=PAST if overdue else None, other_agents=others, attempt=attempt,
         kernel_reason=reason if kernel in TERMINAL else Reason.NONE,
+        unreachable=lost and kernel not in TERMINAL, overlap=overlap,
     ),
     st.sampled_from(sorted(LIVE)), statuses,
-    st.sampled_from([INTERACTIVE, BATCH, STUBBORN, PATIENT, INFERENCE]),
+    st.sampled_from([INTERACTIVE, BATCH, STUBBORN, WAITING, PATIENT, INFERENCE]),
     st.booleans(), st.integers(0, 3), st.integers(1, 4), st.sampled_from(list(Reason)),
+    st.booleans(), st.booleans(),
 )  # fmt: skip
 
 
@@ -323,8 +382,10 @@ def test_any_transition_is_in_the_table_and_changes_the_status(one: SessionSnaps
     transition = reconcile_session(one, NOW, 120)
     if transition is not None:
         assert TRANSITIONS[one.status, transition.event] is transition.new
-        assert transition.new is not one.status
-        assert (transition.new is Status.PENDING) == (transition.event in (Event.RETRY, Event.REQUEUE))
+        assert (transition.new is one.status) == (transition.event is Event.STOP_OVERDUE)
+        returns = transition.event in (Event.RETRY, Event.REQUEUE, Event.PREEMPT)
+        assert (transition.new is Status.PENDING) == returns
+        assert transition.kernel_status not in TERMINAL, "a kernel has ended when that is known"
         assert (transition.backoff_s is not None) == (transition.event is Event.REQUEUE)
     elif one.deadline_at is not None:
         pytest.fail("a deadline that has passed must cause a transition")

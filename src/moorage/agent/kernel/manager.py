@@ -185,11 +185,11 @@ class KernelManager:
         grace_s = max((kernel.record.spec.stop_grace_s for kernel in self._kernels.values()), default=0)
         try:
             async with asyncio.timeout(grace_s + reserve_s):
-                while self._alive():
+                while self.alive():
                     self._kernel_changed.clear()
                     await self._kernel_changed.wait()
         except TimeoutError:
-            log.error("kernels have not ended in time and are left running", kernels=self._alive())
+            log.error("kernels have not ended in time and are left running", kernels=self.alive())
 
     async def close(self) -> None:
         """Cancel all tasks. Kernels keep running."""
@@ -203,7 +203,8 @@ class KernelManager:
                     await self._saving.wait()
             await self._saving.close()
 
-    def _alive(self) -> list[KernelId]:
+    def alive(self) -> list[KernelId]:
+        """Kernels that are not known to have ended."""
         return [k for k, kernel in self._kernels.items() if kernel.state not in policy.ENDED]
 
     async def _find_kernels(self) -> tuple[dict[KernelId, tuple[Runtime, Handle]], set[str]]:

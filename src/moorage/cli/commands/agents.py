@@ -131,17 +131,23 @@ def history(cli: Cli, agent_id: AgentId) -> None:
 
 @command(agents)
 def forget(
-    cli: Cli, agent_id: Annotated[str, typer.Argument(help="An agent that is SUSPECT or LOST.")]
+    cli: Cli,
+    agent_id: Annotated[str, typer.Argument(help="An agent that is SUSPECT or LOST.")],
+    destroyed: Annotated[
+        bool, typer.Option("--destroyed", help="Its node is gone for good, or was restarted since.")
+    ] = False,
 ) -> None:
-    """Give up an agent that does not return, or whose node was reinstalled, and free its id at once.
+    """Remove an agent that does not return, and free its id at once. For administrators.
 
-    Its sessions end as agent-lost. Refused while the agent is ALIVE. For administrators.
+    Refused while the agent is ALIVE, and while its kernels may still run. With --destroyed you declare that
+    they have ended: their sessions end or start elsewhere, and their devices are released. If they do run,
+    programs run twice.
 
     \b
     Examples:
-      moorage agents forget node-7
+      moorage agents forget node-7 --destroyed
     """
-    forgotten = cli.run(lambda client: client.forget_agent(agent_id))
+    forgotten = cli.run(lambda client: client.forget_agent(agent_id, destroyed=destroyed))
     if cli.json:
         cli.print_json(forgotten)
     else:

@@ -116,7 +116,7 @@ class ManagerSettings(Section):
     """Silence after which an agent is SUSPECT and gets no new work, and at least three of its report
     intervals."""
     lost_grace_s: Annotated[float, Field(gt=0)] = 120
-    """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are given up.
+    """How long the leader must see an agent SUSPECT before the agent is LOST and its kernels are unreachable.
     Runtimes whose kernels outlive their agent announce a longer time."""
     lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a resource group's agents that may be silent at once. While more are, none of them becomes
@@ -222,7 +222,8 @@ class AgentSettings(Section):
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/python -m
     vllm.entrypoints.cli.main``."""
     stop_kernels_on_exit: bool = False
-    """Also stop the kernels at an orderly stop of the agent. Otherwise the next start adopts them."""
+    """Also stop the kernels at an orderly stop of the agent: batch sessions with ``retries`` are requeued,
+    without using a retry. Otherwise kernels run on, and the next start adopts them."""
     labels: dict[str, str] = {}
     """Labels of this node, which sessions may require."""
 

@@ -21,6 +21,7 @@ class Reason(StrEnum):
     BACKOFF = "backoff"
     RESERVED = "reserved"
     QUOTA = "quota"
+    EARLIER_ATTEMPT = "earlier-attempt"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency-failed"
     BEGIN_TIME = "begin-time"
@@ -51,6 +52,7 @@ class Reason(StrEnum):
     MAX_LIFETIME = "max-lifetime"
     STOP_TIMEOUT = "stop-timeout"
     KERNEL_GONE = "kernel-gone"
+    LEASE_EXPIRED = "lease-expired"
     AGENT_LOST = "agent-lost"
     AGENT_SHUTDOWN = "agent-shutdown"
     AGENT_DRAINED = "agent-drained"
@@ -117,6 +119,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.QUOTA: ReasonInfo(
             "its user, project or resource group has reached its quota",
             "wait, stop another session, or ask an administrator for a larger quota",
+        ),
+        Reason.EARLIER_ATTEMPT: ReasonInfo(
+            "its earlier attempt may still run",
+            "wait until its agent has seen it end; if that node is gone for good, an administrator runs "
+            "`moorage agents forget AGENT --destroyed`",
         ),
         Reason.DEPENDENCY: ReasonInfo(
             "it waits for other sessions to end", "wait; `moorage describe` lists its dependencies"
@@ -248,7 +255,16 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.AGENT_LOST: ReasonInfo(
-            "its agent did not report for too long", "check that node", failure=True, retryable=True
+            "its agent did not report for too long",
+            "check that node; `on_lost_agent` says what becomes of a batch session then",
+            failure=True,
+            retryable=True,
+        ),
+        Reason.LEASE_EXPIRED: ReasonInfo(
+            "its node had no contact with a manager until the lease ran out, which ended the program",
+            "check that node and its network; a batch session with `retries` restarts by itself",
+            failure=True,
+            retryable=True,
         ),
         Reason.AGENT_SHUTDOWN: ReasonInfo(
             "its agent was shut down together with its kernels", "start it again", retryable=True

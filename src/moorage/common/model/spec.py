@@ -26,6 +26,8 @@ from moorage.common.model.slots import parse_slots
 from moorage.common.model.status import SessionType
 
 _NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
+# Default of ``lease_s``; session_place.sql repeats it.
+LEASE_S = 600.0
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -164,6 +166,11 @@ class Workload(Model):
     preemptible: bool = Field(
         True, description="Whether the session may be preempted, if its resource group allows preemption."
     )
+    overlap: Literal["allowed", "never"] | None = Field(
+        None,
+        description="Whether a new attempt may start while an earlier one may still run. null: allowed for "
+        "replicas of endpoints, never for other sessions.",
+    )
 
     def _may_run_idle(self) -> bool:
         """Return whether the kernel may run without a program (interactive sessions)."""
@@ -252,6 +259,18 @@ class SessionSpec(Workload):
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
         0, description="Batch: how often the program is requeued after it failed, was killed or disappeared."
     )
+    on_lost_agent: Literal["requeue", "wait", "fail"] | None = Field(
+        None,
+        description="Batch: what happens when its agent is LOST. requeue: the node ends the program when "
+        "`lease_s` has passed without contact, then it runs again; requires `retries`. wait: it runs on, and "
+        "the session waits for the agent. fail: the session ends in ERROR. null: requeue with `retries`, "
+        "else fail.",
+    )
+    lease_s: Annotated[float, Field(ge=5, le=604_800)] | None = Field(
+        None,
+        description=f"on_lost_agent requeue: how long the program runs without contact between its node and "
+        f"a manager, in seconds. null: {LEASE_S:.0f}.",
+    )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
         5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
     )
@@ -299,6 +318,12 @@ class SessionSpec(Workload):
             raise ValueError("`timeout_s` applies to batch sessions; use `max_lifetime_s`")
         if self.type is not SessionType.BATCH and self.retries:
             raise ValueError("`retries` applies to batch sessions; only they have a result")
+        if self.type is not SessionType.BATCH and self.on_lost_agent is not None:
+            raise ValueError("`on_lost_agent` applies to batch sessions; others end with their agent")
+        if self.on_lost_agent == "requeue" and not self.retries:
+            raise ValueError("`on_lost_agent` requeue runs the program again; set `retries` to 1 or more")
+        if self.lease_s is not None and self.lost_agent_policy != "requeue":
+            raise ValueError("`lease_s` applies to batch sessions whose `on_lost_agent` is requeue")
         if self.type is not SessionType.BATCH and self.starts_at is not None:
             raise ValueError("`starts_at` applies to batch sessions; create others when they are needed")
         if self.workspace and self.cluster:
@@ -326,6 +351,11 @@ class SessionSpec(Workload):
                 f"{len(self.agents)}"
             )
         return self
+
+    @property
+    def lost_agent_policy(self) -> Literal["requeue", "wait", "fail"]:
+        """``on_lost_agent``, with its default."""
+        return self.on_lost_agent or ("requeue" if self.retries else "fail")
 
     @property
     def size(self) -> int:

@@ -46,7 +46,7 @@ class SessionType(StrEnum):
 class AgentStatus(StrEnum):
     ALIVE = "ALIVE"
     SUSPECT = "SUSPECT"  # has not reported recently; gets no new work
-    LOST = "LOST"  # silent beyond the grace period; kernels given up, devices fenced
+    LOST = "LOST"  # silent beyond the grace period; its kernels are unreachable, its devices fenced
 
 
 class ObservedState(StrEnum):

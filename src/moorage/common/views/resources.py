@@ -79,6 +79,10 @@ class KernelView(View):
     log_tail: str = ""
     devices: list[DeviceView] = []
     status_since: datetime
+    unreachable_since: datetime | None = Field(
+        None,
+        description="Last report of its agent, which is LOST: the kernel may still run. null: reachable.",
+    )
 
 
 class Hold(View):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import AgentEvent, AgentView, Cordon, GroupOptions, GroupView
 from moorage.manager import selector_plugins
@@ -21,8 +23,15 @@ async def get_agent(call: Call[None, NoQuery]) -> AgentView:
     return await call.deps.store.agents.get(call.path("id"))
 
 
-async def forget_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.agents.forget(call.path("id"), actor=call.actor)
+class ForgetQuery(Model):
+    destroyed: bool = Field(
+        False, description="The node is gone for good: its kernels have ended, and may start elsewhere."
+    )
+
+
+async def forget_agent(call: Call[None, ForgetQuery]) -> AgentView:
+    destroyed = call.query.destroyed
+    return await call.deps.store.agents.forget(call.path("id"), actor=call.actor, destroyed=destroyed)
 
 
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:

@@ -257,6 +257,7 @@ ROUTES: tuple[Route, ...] = (
         agents.forget_agent,
         "Forget a SUSPECT or LOST agent. Its id can be registered again.",
         AgentView,
+        query=agents.ForgetQuery,
         access="admin",
     ),
     route("GET", "/v1/groups", agents.list_groups, "List resource groups", Items[GroupView]),

@@ -84,6 +84,8 @@ def session_extras(item: Pending) -> Json:
         found["dependencies"] = item.dependencies
     if item.waits_on:
         found["waits_on"] = item.waits_on
+    if item.earlier_agents:
+        found["earlier_agents"] = item.earlier_agents
     if item.avoid:
         found["avoid"] = sorted(item.avoid)
     if item.sub_kernels:
@@ -110,6 +112,7 @@ def decode_pending(row: list[Any], template: Json, base: int) -> Pending:
         retries=given.pop("retries", 0),
         avoid=frozenset(AgentId(agent) for agent in given.pop("avoid", ())),
         waits_on=tuple(SessionId(other) for other in given.pop("waits_on", ())),
+        earlier_agents=tuple(AgentId(agent) for agent in given.pop("earlier_agents", ())),
         designated=frozenset(AgentId(agent) for agent in template["designated"]),
         time_limit=template["runs_for"],
         sub_kernels=tuple(KernelRequest(KernelId(kernel), slots) for kernel, slots in sub_kernels),

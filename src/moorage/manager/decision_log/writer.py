@@ -319,5 +319,6 @@ def _differs(known: Pending | None, item: Pending) -> bool:
         or known.bypassed != item.bypassed
         or known.dependencies != item.dependencies
         or known.waits_on != item.waits_on
+        or known.earlier_agents != item.earlier_agents
         or known.waiting_since != item.waiting_since
     )

@@ -39,6 +39,7 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 _MAX_NAMES = 5  # names of sessions in one line
 _KINDS = {
     "dependencies": (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED),
+    "earlier attempt": (UnmetKind.EARLIER_ATTEMPT,),
     "time": (UnmetKind.NOT_BEFORE, UnmetKind.STARTS_AT),
     "quotas": (UnmetKind.QUOTA,),
     "session type": (UnmetKind.SESSION_TYPE,),
@@ -260,7 +261,7 @@ def _conditions(unmet: tuple[UnmetCondition, ...], names: Mapping[SessionId, str
         for one in failed:
             named = replace(one, names=tuple(names.get(SessionId(name), name) for name in one.names))
             found.append(Condition(kind=kind, met=False, text=unmet_message(named)))
-        if not failed:
+        if not failed and kind in _MET:
             found.append(Condition(kind=kind, met=True, text=_MET[kind]))
     return found
 

@@ -22,6 +22,7 @@ from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
 from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.explain.pending import PlacementProbe, explain_probe, probe_placement, waits_for_time
+from moorage.manager.explain.unreachable import explain_unreachable
 from moorage.manager.identity.keys import Owner
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
 from moorage.manager.selector_plugins import SelectorPlugins
@@ -104,9 +105,9 @@ class ExplanationService:
         if session.status is not Status.PENDING:
             reason = REASONS[session.reason].text
             why = "; ".join(part for part in (reason, session.detail) if part)
-            return PendingExplanation(
-                text=f"it is not pending: it is {session.status}" + (f" ({why})" if why else "")
-            )
+            text = f"it is not pending: it is {session.status}" + (f" ({why})" if why else "")
+            unreachable = explain_unreachable(session)
+            return PendingExplanation(text=f"{text}; {unreachable}" if unreachable else text)
         policy = policy_of((await self._store.groups.get(session.resource_group)).options)
         now, session_id = self._now(), SessionId(session.id)
         snapshot = await self._store.scheduling.peek(session.resource_group, policy)

@@ -47,8 +47,8 @@ DEADLINES: Mapping[Status, Deadline] = {
     Status.RUNNING: Deadline(_run_limit, "timeout_s (batch) or max_lifetime_s; unlimited if not set"),
     Status.TERMINATING: Deadline(
         lambda spec, grace: spec.stop_grace_s + grace + STOP_MARGIN_S,
-        f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then the session is abandoned and its "
-        "devices are fenced",
+        f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then `stop-overdue` is recorded, and "
+        "the session waits until its kernels are known to have ended",
     ),
 }
 

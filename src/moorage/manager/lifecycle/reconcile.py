@@ -6,11 +6,12 @@ transition of the table in ``transitions.py``, or None.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from moorage.common.model.cluster import MAIN
+from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
@@ -22,6 +23,8 @@ from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition
 # Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node failure.
 PROGRAM_FAILED = frozenset({Reason.EXIT_NONZERO, Reason.OOM, Reason.KILLED})
 PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
+# Reasons for which a program is known to have ended with its node.
+_ENDED_WITH_NODE = frozenset({Reason.KERNEL_GONE, Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
 BACKOFF_MAX_S = 300.0
 
 
@@ -78,7 +81,9 @@ def reconcile_session(
     if all(kernel.status in TERMINAL for kernel in session.kernels):
         return _all_kernels_ended(session, lost_grace_s)
     if session.status is Status.TERMINATING:
-        return _abandon(session, lost_grace_s) if overdue else None
+        return _stop_overdue(session) if overdue else None
+    if (lost_agent := _agent_lost(session, lost_grace_s)) is not None:
+        return lost_agent
     main, lost = _main_kernel(session.kernels), _lost_sub_kernels(session)
     if main.status in TERMINAL:
         event = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
@@ -126,11 +131,51 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
 
 
 def _lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
-    """Sub kernels of a cluster that ended although they should not have. In a batch session a sub kernel may
-    finish before main1 does."""
+    """Sub kernels of a cluster that ended although they should not have, or without which it may continue.
+    In a batch session a sub kernel may finish before main1 does."""
     expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
-    ended = [kernel for kernel in session.kernels if kernel.status in TERMINAL and kernel.hostname != MAIN]
-    return [kernel for kernel in ended if kernel.reason is not expected]
+    degrades = session.status is Status.RUNNING and _may_degrade(session.spec)
+    subs = [kernel for kernel in session.kernels if kernel.hostname != MAIN]
+    return [
+        k for k in subs if (k.unreachable and degrades) or (k.status in TERMINAL and k.reason is not expected)
+    ]
+
+
+def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
+    """What becomes of a session with kernels on a LOST agent (``on_lost_agent``).
+
+    Nothing with `wait` and `requeue`: the program runs again once its lease has ended it. A cluster that may
+    continue without the kernel does so.
+    """
+    lost = [kernel for kernel in session.kernels if kernel.unreachable]
+    if not lost or set(lost) <= set(_lost_sub_kernels(session)):
+        return None
+    detail = _silent((kernel.agent_id for kernel in lost), "ends its kernel when it returns")
+    if session.overlap and may_retry(session, Reason.AGENT_LOST):
+        return _transition(session, Event.RETRY, lost_grace_s, Reason.AGENT_LOST, detail=detail)
+    policy = session.spec.lost_agent_policy
+    if session.overlap and policy == "requeue" and may_requeue(session, Reason.AGENT_LOST):
+        return _requeue(session, Reason.AGENT_LOST, detail, lost_grace_s)
+    if policy != "fail":
+        return None
+    return _finish(session, Reason.AGENT_LOST, detail, True, lost_grace_s, Status.TERMINATING)
+
+
+def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
+    names = ", ".join(sorted({agent or "" for agent in agents}))
+    return f"agent {names} does not report, and {rest}"
+
+
+def _stop_overdue(session: SessionSnapshot) -> Transition:
+    """Recorded once: the stop is late. Only the end of its kernels ends the session, whoever sees it."""
+    live = [kernel for kernel in session.kernels if kernel.status not in TERMINAL]
+    agents = sorted({kernel.agent_id or "" for kernel in live})
+    waits = f"its kernel on agent {', '.join(agents)} is not known to have ended"
+    cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in agents)
+    detail = "; ".join(filter(None, (session.detail, waits, f"if that node is gone for good: {cure}")))
+    reason = session.reason or Reason.STOP_TIMEOUT
+    overdue = _transition(session, Event.STOP_OVERDUE, 0, reason, detail=detail, kernel_status=None)
+    return replace(overdue, deadline_s=None)
 
 
 def _may_degrade(spec: SessionSpec) -> bool:
@@ -138,6 +183,8 @@ def _may_degrade(spec: SessionSpec) -> bool:
 
 
 def _describe_loss(kernel: KernelSnapshot) -> str:
+    if kernel.unreachable:
+        return f"{kernel.hostname}: its agent {kernel.agent_id} does not report"
     return f"{kernel.hostname}: {kernel.detail or REASONS[kernel.reason].text or 'it is gone'}"
 
 
@@ -158,6 +205,9 @@ def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: fl
     if session.failed_dependencies and session.spec.dependency_failed == "end":
         event, reason = Event.DEPENDENCY_FAILED, Reason.DEPENDENCY_FAILED
         return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)
+    if session.earlier_lost and session.spec.lost_agent_policy == "fail" and not session.overlap:
+        detail = _silent(session.earlier_lost, "its earlier attempt may still run there")
+        return _transition(session, Event.FAIL, lost_grace_s, Reason.AGENT_LOST, detail=detail)
     retrying = session.attempt - session.requeued_from > 1
     if retrying and session.untried_agents < session.spec.agents_needed:
         too_few = "too few agents are" if session.untried_agents else "no other agent is"
@@ -186,10 +236,19 @@ def _kernel_failed(
 ) -> Transition:
     """A kernel ended or a start timed out, while other kernels may still be alive. ``final`` is the event if
     the session is neither requeued nor retried."""
+    if _was_shut_down(session, reason):
+        return _transition(session, Event.PREEMPT, lost_grace_s, reason, detail=detail)
     if may_requeue(session, reason):
         return _requeue(session, reason, detail, lost_grace_s)
     event = Event.RETRY if may_retry(session, reason) else final
     return _transition(session, event, lost_grace_s, reason, detail=detail)
+
+
+def _was_shut_down(session: SessionSnapshot, reason: Reason) -> bool:
+    """The kernels of its agent were stopped, and its program may run again: that costs neither a retry nor a
+    start attempt."""
+    runs_again = session.spec.type is SessionType.BATCH and session.spec.retries > 0
+    return reason is Reason.AGENT_SHUTDOWN and (runs_again or session.status in STARTING)
 
 
 def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
@@ -206,12 +265,9 @@ def may_retry(session: SessionSnapshot, reason: Reason) -> bool:
 
 
 def may_requeue(session: SessionSnapshot, reason: Reason) -> bool:
-    """A batch program that failed, or that its agent reports gone (the node restarted), is run again up to
-    ``retries`` times, on any agent. Failed starts are counted separately (``may_retry``).
-
-    A program lost with its agent may still be running, so a second copy is never started.
-    """
-    gone = reason is Reason.KERNEL_GONE and not may_retry(session, reason)
+    """A batch program that failed, or is known to have ended with its node, is run again up to ``retries``
+    times, on any agent. Failed starts are counted separately (``may_retry``)."""
+    gone = reason in _ENDED_WITH_NODE and not may_retry(session, reason)
     return (
         session.spec.type is SessionType.BATCH
         and session.status in (*STARTING, Status.RUNNING)
@@ -246,6 +302,10 @@ def _all_kernels_ended(session: SessionSnapshot, lost_grace_s: float) -> Transit
         reason, detail = session.reason or main.reason, session.detail
     else:
         reason, detail = main.reason or Reason.KERNEL_GONE, main.detail
+        if _was_shut_down(session, reason):
+            return _transition(
+                session, Event.PREEMPT, lost_grace_s, reason, detail=detail, kernel_status=None
+            )
         if may_requeue(session, reason):
             return replace(_requeue(session, reason, detail, lost_grace_s), kernel_status=None)
         if may_retry(session, reason):
@@ -263,12 +323,6 @@ def _ran_between_reports(session: SessionSnapshot) -> bool:
         and session.status in STARTING
         and _main_kernel(session.kernels).reason in PROGRAM_RAN
     )
-
-
-def _abandon(session: SessionSnapshot, lost_grace_s: float) -> Transition:
-    reason = session.reason or Reason.STOP_TIMEOUT
-    detail = "the stop timed out; the devices stay fenced until the agent reports that the kernels are gone"
-    return _finish(session, reason, detail, REASONS[reason].failure, lost_grace_s, Status.TERMINATED)
 
 
 def _finish(

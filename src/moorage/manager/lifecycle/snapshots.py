@@ -14,7 +14,7 @@ from moorage.common.model.status import Status
 
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
-    """A kernel of a session's current attempt, as stored."""
+    """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its agent LOST."""
 
     kernel_id: KernelId
     status: Status
@@ -23,6 +23,7 @@ class KernelSnapshot:
     exit_code: int | None = None
     agent_id: AgentId | None = None
     hostname: str = MAIN
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class SessionSnapshot:
     ``untried_agents``: the same, including SUSPECT agents: while there is one, a retry may wait for it.
     ``requeues``: how often its program was requeued. ``requeued_from``: the last attempt of the run before,
     or 0. ``failed_dependencies``: dependencies that did not end as required, in prose; "" if there are none.
+    ``overlap``: a new attempt may start while an earlier one may still run. ``earlier_lost``: LOST agents on
+    which a kernel of an earlier attempt may still run; known for pending sessions.
     """
 
     session_id: SessionId
@@ -49,3 +52,5 @@ class SessionSnapshot:
     requeues: int = 0
     requeued_from: int = 0
     failed_dependencies: str = ""
+    overlap: bool = False
+    earlier_lost: tuple[AgentId, ...] = ()

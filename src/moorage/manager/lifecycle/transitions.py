@@ -30,6 +30,7 @@ class Event(StrEnum):
     REQUEUE = "requeue"  # a batch program failed or disappeared, and runs again after a backoff
     PREEMPT = "preempt"  # the session yields its resources and waits to run again
     STOP = "stop"
+    STOP_OVERDUE = "stop-overdue"  # the stop is late: a kernel is not known to have ended
     FAIL = "fail"  # a kernel failed or a deadline passed: the remaining kernels are stopped
     EXPIRED = "expired"
     DEPENDENCY_FAILED = "dependency-failed"  # a dependency did not end as its condition requires
@@ -58,6 +59,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     **{(status, Event.PREEMPT): Status.PENDING for status in _ACTIVE},
     **{(status, Event.FAIL): Status.TERMINATING for status in _ACTIVE},
     **{(status, Event.STOP): Status.TERMINATING for status in _ACTIVE},
+    (Status.TERMINATING, Event.STOP_OVERDUE): Status.TERMINATING,
     **{(status, Event.ENDED): Status.TERMINATED for status in (*_ACTIVE, Status.TERMINATING)},
     **{(status, Event.FAILED): Status.ERROR for status in (*_ACTIVE, Status.TERMINATING)},
 }
@@ -82,8 +84,8 @@ def next_status(status: Status, event: Event) -> Status:
 class Transition:
     """One transition of one session, written by compare-and-swap on (status, revision) with a history row.
 
-    ``kernel_status``: the status that the session's live kernels get in the same statement, if any.
-    An abandoned kernel keeps its devices until its agent reports that it is gone: only a report frees them.
+    ``kernel_status``: the status that the session's live kernels get in the same statement, if any. It is
+    never terminal: a kernel has ended only when that is known.
     ``backoff_s`` (REQUEUE only): the session is not placed before this many seconds have passed.
     """
 

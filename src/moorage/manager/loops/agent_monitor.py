@@ -53,7 +53,7 @@ class AgentMonitor:
                     "too many agents of a group are silent at once: none of them becomes LOST",
                     group=group, overdue=verdict.held[group], share=self._limits.lost_share,
                     next_step="check the network between the managers and these agents; `moorage agents "
-                    "forget` gives up one that does not return",
+                    "forget --destroyed` removes one that does not return",
                 )  # fmt: skip
             else:
                 log.info("silent agents of a group become LOST again", group=group)

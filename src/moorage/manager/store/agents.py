@@ -50,8 +50,8 @@ class AgentStore:
         ]
 
     async def mark_silent(self, marks: Sequence[Mark], term: int) -> list[tuple[AgentId, AgentStatus]]:
-        """Mark silent agents, as the leader of ``term`` has decided, and give up the kernels of lost ones.
-        Returns those that were marked: others have been heard from meanwhile, or the term has ended."""
+        """Mark silent agents, as the leader of ``term`` has decided. Returns those that were marked: others
+        have been heard from meanwhile, or the term has ended."""
         if not marks:
             return []
         changed = await self._connection.fetch(
@@ -62,7 +62,7 @@ class AgentStore:
             [mark.silent_s for mark in marks],
             term,
         )
-        await self._give_up([AgentId(row["id"]) for row in changed])
+        await self._announce_silent([AgentId(row["id"]) for row in changed])
         return [(AgentId(row["id"]), AgentStatus(row["status"])) for row in changed]
 
     async def hold_losses(self, groups: Collection[str], term: int) -> list[tuple[str, bool]]:
@@ -71,24 +71,36 @@ class AgentStore:
         rows = await self._watch_connection.fetch(SQL["groups_hold_losses"], sorted(groups), term)
         return [(row["name"], row["held"]) for row in rows]
 
-    async def _give_up(self, silent: Collection[AgentId]) -> None:
-        lost = await self._connection.fetch(SQL["kernels_give_up"])
+    async def _announce_silent(self, silent: Collection[AgentId]) -> None:
+        if not silent:
+            return
         self._reports.invalidate(silent)
         self._notifier.notify_capacity(silent)
-        self._notifier.notify_kernels({SessionId(row["session_id"]) for row in lost})
-        if silent or lost:
-            self._notifier.notify([Topic.ROUTES])
+        self._notifier.notify([Topic.ROUTES])
+        affected = await self._connection.fetch(SQL["sessions_of_lost_agents"], list(silent))
+        self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
 
-    async def forget(self, agent_id: str, *, actor: str) -> resources.AgentView:
-        """Give up a silent agent and its kernels; its id is free afterwards. Returns it as it was. Raises
-        ``NotFound``, or ``Conflict`` while it is ALIVE."""
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> resources.AgentView:
+        """Forget a silent agent; its id is free afterwards. Returns it as it was. ``destroyed``: its node is
+        gone for good, so its kernels have ended. Raises ``NotFound``, or ``Conflict`` while it is ALIVE, or
+        while its kernels may still run."""
         view = await self.get(agent_id)
-        if not await self._connection.fetch(SQL["agent_forget"], agent_id, actor):
+        rows = await self._connection.fetch(SQL["agent_forget"], agent_id, actor, destroyed)
+        if not rows and view.status is not AgentStatus.ALIVE and view.kernels and not destroyed:
+            raise Conflict(
+                f"agent {agent_id!r} has {view.kernels} kernels that are not known to have ended",
+                next_step="if its node is gone for good, or was restarted since: --destroyed, after which "
+                "their sessions may start elsewhere; otherwise let the agent return",
+            )
+        if not rows:
             raise Conflict(
                 f"agent {agent_id!r} is ALIVE, and only one that is SUSPECT or LOST can be forgotten",
                 next_step="stop it first, then wait for manager.suspect_after_s",
             )
-        await self._give_up([AgentId(agent_id)])
+        sessions = {SessionId(session_id) for session_id in rows[0]["sessions"]}
+        self._notifier.notify_pending(sessions)  # some may have waited for the end of these kernels
+        self._notifier.notify_kernels(sessions)
+        await self._announce_silent([AgentId(agent_id)])
         self._notifier.notify([Topic.PEERS])
         return view
 

@@ -56,7 +56,8 @@ KERNEL_STATUSES: Mapping[Status, tuple[Status, ...]] = {
     Status.TERMINATING: (Status.TERMINATING, *_ENDED),
     Status.TERMINATED: _ENDED,
     Status.CANCELLED: (Status.CANCELLED,),
-    Status.ERROR: (*_ENDED, Status.CANCELLED),  # gave up while waiting for another attempt
+    # CANCELLED: it gave up while waiting for another attempt. TERMINATING: its agent is LOST.
+    Status.ERROR: (*_ENDED, Status.CANCELLED, Status.TERMINATING),
 }
 _PAIRS = [(session, kernel) for session, kernels in KERNEL_STATUSES.items() for kernel in kernels]
 _STEPS = [(old, event, new) for (old, event), new in TRANSITIONS.items()]

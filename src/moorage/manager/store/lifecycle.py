@@ -155,6 +155,7 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 m["exit_code"],
                 AgentId(m["agent_id"]) if m["agent_id"] else None,
                 m["hostname"],
+                m["unreachable"],
             )
             for m in kernel_rows
         )
@@ -174,6 +175,8 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 row["requeues"],
                 row["requeued_from"],
                 row["failed_dependencies"] or "",
+                row["overlap"],
+                tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
             )
         )
     return facts

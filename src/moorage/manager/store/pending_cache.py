@@ -87,8 +87,8 @@ class PendingCache:
             raise
         for row in rows:
             cached = queue.sessions.get(row["id"])
-            # The state of a session's dependencies changes without a change of the session.
-            if cached is None or row["dependent"] or _differs(cached, row):
+            # Its dependencies and its earlier attempt change without a change of the session.
+            if cached is None or row["dependent"] or cached.earlier_agents or _differs(cached, row):
                 self._stale.add(SessionId(row["id"]))
         self._stale |= queue.sessions.keys() - {row["id"] for row in rows}
 

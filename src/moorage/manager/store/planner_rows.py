@@ -48,6 +48,7 @@ def pending(row: Row) -> Pending:
         dependencies="failed" if failed else "unmet" if dependencies else "met",
         waits_on=failed or tuple(SessionId(other) for other, _ in dependencies),
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
+        earlier_agents=tuple(AgentId(agent) for agent in row["earlier_agents"] or ()),
         bypassed=row["bypassed"],
         waiting_since=_micros(row["status_since"]),
     )

@@ -42,7 +42,8 @@ def refusal_of(update: AgentUpdate, known: Mapping[str, Any]) -> ReportRefused:
             f"agent {info.agent_id!r} reported recently from {known['old_address']}; this one, at "
             f"{info.address}, has another state directory, so it is another agent",
             next_step="if both are meant to run, give this one another agent.id; if the node was "
-            f"reinstalled, run `moorage agents forget {info.agent_id}`, or wait until it is LOST",
+            f"reinstalled, wait until the known agent is LOST and its kernels have ended, or run `moorage "
+            f"agents forget {info.agent_id} --destroyed`",
         )
     if known["old_incarnation"] in (None, update.incarnation):
         return ReportRefused.by_its_newer_stream(info.agent_id)

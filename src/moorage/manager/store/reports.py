@@ -132,6 +132,9 @@ class ReportStore:
         ids = {row["id"] for row in written}
         self.invalidate([a for a, found in changes.items() if any(c.kernel_id not in ids for c in found)])
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in written})
+        self._notifier.notify_pending(
+            {SessionId(row["session_id"]) for row in written if row["was_stopping"]}
+        )
         self._notifier.notify_capacity(freed)
         if any(row["has_port"] for row in written):
             self._notifier.notify([Topic.ROUTES])

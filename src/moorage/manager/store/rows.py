@@ -90,6 +90,7 @@ def kernel_view(row: Row) -> resources.KernelView:
         log_tail=row["log_tail"],
         devices=[resources.DeviceView(**d) for d in row["devices"]],
         status_since=row["status_since"],
+        unreachable_since=row["unreachable_since"],
     )
 
 

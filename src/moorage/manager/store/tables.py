@@ -89,6 +89,7 @@ agents = _table(
         "silence_grace_s": JSONB(),
         "manager": [_ID],
         "detached_stream": [BigInteger()],
+        "lease_runtimes": ARRAY(Text()),
     },
 )
 
@@ -196,6 +197,8 @@ kernels = _table(
         "status_since": _TZ,
         "cluster_role": Text(),
         "cluster_index": Integer(),
+        "overlap": Boolean(),
+        "lease_s": [Float()],
     },
 )
 

@@ -40,14 +40,19 @@ def up(
     listen: ApiListen = None,
     openai_listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
     inventory: Inventory = None,
+    stop_kernels: Annotated[
+        bool | None, typer.Option("--stop-kernels", help="Also stop the kernels at an orderly stop.")
+    ] = None,
 ) -> None:
     """Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.
 
-    An orderly stop also stops the kernels. After a crash the next start adopts them.
+    Kernels run on after a stop, and the next start adopts them. With --stop-kernels an orderly stop ends
+    them: batch sessions with `retries` run again after the next start, others have ended.
     """
     loaded = load_settings(
         config, home, sets,
         manager__dsn=dsn, manager__listen=listen, proxy__listen=openai_listen, agent__inventory=inventory,
+        agent__stop_kernels_on_exit=stop_kernels,
     )  # fmt: skip
     boot = bootstrap(loaded)
     try:
@@ -60,9 +65,15 @@ def up(
     def on_ready(entered: AllInOne) -> None:
         print(f"REST API    {entered.url}\nOpenAI API  {entered.openai_url}", flush=True)
         _print_first_key(entered.first_key, boot.home)
-        print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops everything", flush=True)
+        print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on", flush=True)
 
-    run_and_exit(serve(component, on_ready))
+    async def run() -> int:
+        code = await serve(component, on_ready)
+        if count := component.left_running:
+            print(f"{count} kernels run on; the next start adopts them", flush=True)
+        return code
+
+    run_and_exit(run())
 
 
 @app.command()

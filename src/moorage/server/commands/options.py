@@ -26,7 +26,7 @@ OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table or json
 
 
 def load_settings(
-    config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | None
+    config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | bool | None
 ) -> LoadedSettings:
     """Load the settings from file, environment, ``--set`` and the command's own flags.
 

@@ -77,7 +77,7 @@ class _Decisions:
             number = self.attempts[item.session_id]
             self.later.setdefault((item.session_id, number), []).append(item)
             return
-        if item.dependencies != "met":
+        if item.dependencies != "met" or item.earlier_agents:
             self.with_unmet_dependencies.add(item.kernel_id)
             return
         late = decision is not self.first and decision.at - item.queued_since > _LATE

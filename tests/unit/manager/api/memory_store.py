@@ -91,7 +91,7 @@ class MemoryAgents:
                 return view
         raise NotFound(f"no agent {agent_id!r}")
 
-    async def forget(self, agent_id: str, *, actor: str) -> AgentView:
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> AgentView:
         view = await self.get(agent_id)
         if view.status is AgentStatus.ALIVE:
             raise Conflict(f"agent {agent_id!r} is ALIVE")

@@ -67,6 +67,9 @@ def unmet_message(unmet: UnmetCondition) -> str:
             f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit {limit} "
             f"(over by {over})"
         )
+    if kind is UnmetKind.EARLIER_ATTEMPT:
+        cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in unmet.names)
+        return f"its earlier attempt may still run on {names}; if that node is gone for good: {cure}"
     texts = {
         UnmetKind.DEPENDENCY: f"waits for {names or 'other sessions'}",
         UnmetKind.DEPENDENCY_FAILED: f"a dependency has the wrong outcome: {names or 'unknown'}",

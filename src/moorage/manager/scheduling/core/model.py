@@ -225,6 +225,7 @@ class Pending:
     starts_at: int | None = None  # begin time set by the user
     dependencies: Literal["met", "unmet", "failed"] = "met"
     waits_on: tuple[SessionId, ...] = ()  # the dependencies that are unmet or failed
+    earlier_agents: tuple[AgentId, ...] = ()  # where its earlier attempt may still run
     bypassed: int = 0  # times that another session started before it while it was the blocked head
     waiting_since: int = 0  # when it entered the queue, after a requeue anew; 0: when it was created
     # Derived once, because a session is considered in many passes.
@@ -253,6 +254,7 @@ class Pending:
         put(self, "queue_key", (priority, self.created, self.session_id))
         put(self, "queued_since", self.waiting_since or self.created)
         waits = self.not_before is not None or self.starts_at is not None or self.dependencies != "met"
+        waits = waits or bool(self.earlier_agents)
         unconstrained = not (waits or self.avoid or self.designated)
         put(self, "unconstrained", unconstrained)
         put(self, "equivalence_class", owned_shape if unconstrained else None)

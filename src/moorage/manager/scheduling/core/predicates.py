@@ -16,6 +16,7 @@ _REASONS = {
     UnmetKind.DEPENDENCY_FAILED: Reason.DEPENDENCY_FAILED,
     UnmetKind.SESSION_TYPE: Reason.NOT_ALLOWED,
     UnmetKind.EXCLUSIVE: Reason.NOT_ALLOWED,
+    UnmetKind.EARLIER_ATTEMPT: Reason.EARLIER_ATTEMPT,
     UnmetKind.DEPENDENCY: Reason.DEPENDENCY,
     UnmetKind.NOT_BEFORE: Reason.BACKOFF,
     UnmetKind.STARTS_AT: Reason.BEGIN_TIME,
@@ -27,7 +28,7 @@ def unmet_conditions(item: Pending, policy: Policy, quotas: Quotas, now: int) ->
     """All conditions that ``item`` does not meet at ``now`` (unix microseconds, inclusive)."""
     over_quota = quotas.check(item)
     ready = item.dependencies == "met" and item.not_before is None and item.starts_at is None
-    if ready and policy.session_types is None and not policy.exclusive:
+    if ready and not item.earlier_agents and policy.session_types is None and not policy.exclusive:
         return over_quota
     return (*_without_quotas(item, policy, now), *over_quota)
 
@@ -38,6 +39,8 @@ def _without_quotas(item: Pending, policy: Policy, now: int) -> list[UnmetCondit
         failed = item.dependencies == "failed"
         kind = UnmetKind.DEPENDENCY_FAILED if failed else UnmetKind.DEPENDENCY
         unmet.append(UnmetCondition(kind, item.waits_on))
+    if item.earlier_agents:
+        unmet.append(UnmetCondition(UnmetKind.EARLIER_ATTEMPT, item.earlier_agents))
     if item.not_before is not None and now < item.not_before:
         unmet.append(UnmetCondition(UnmetKind.NOT_BEFORE, until=item.not_before))
     if item.starts_at is not None and now < item.starts_at:

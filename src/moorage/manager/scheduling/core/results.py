@@ -84,6 +84,7 @@ class UnmetKind(StrEnum):
 
     DEPENDENCY = "dependency"  # ``names``: the sessions that it waits for
     DEPENDENCY_FAILED = "dependency-failed"  # ``names``: the dependencies with the wrong outcome
+    EARLIER_ATTEMPT = "earlier-attempt"  # ``names``: the agents on which it may still run
     NOT_BEFORE = "not-before"  # retry backoff, until ``until``
     STARTS_AT = "starts-at"  # begin time set by the user, ``until``
     QUOTA = "quota"  # ``slot`` ("" for the number of sessions) of ``scope`` ``name``

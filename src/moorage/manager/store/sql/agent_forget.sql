@@ -1,15 +1,38 @@
--- Forget a silent agent ($1; actor: $2). Its id is free for another agent, but its certificate is revoked. Its allocations
--- stay fenced until an agent reports under that id. No row for an agent that is ALIVE or unknown. An empty incarnation
--- marks a forgotten agent, which is not listed.
+-- Forget a silent agent ($1; actor: $2). Its id is free for another agent, but its certificate is revoked. No row for an agent
+-- that is ALIVE or unknown, or that has kernels which are not known to have ended, unless its node is destroyed ($3): then
+-- they have ended, and their allocations are released. An empty incarnation marks a forgotten agent, which is not listed.
+-- Counters are locked in the same order as in session_place.sql.
 WITH forgotten AS (
     UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0,
         cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL
     WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
+      AND ($3 OR NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
+                               AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')))
     RETURNING id
 ), logged AS (
-    INSERT INTO agent_history (agent_id, event, actor) SELECT id, 'forget', $2 FROM forgotten
+    INSERT INTO agent_history (agent_id, event, actor, detail)
+    SELECT id, 'forget', $2, CASE WHEN $3 THEN 'its node was declared destroyed' ELSE '' END FROM forgotten
 ), revoked AS (
     UPDATE link_peers m SET revoked_at = now(), revoked_by = $2 FROM forgotten f
     WHERE m.kind = 'agent' AND m.name = f.id AND m.revoked_at IS NULL
+), ended AS (
+    UPDATE kernels k SET status = CASE WHEN k.status = 'TERMINATING' THEN 'TERMINATED' ELSE 'ERROR' END,
+        status_since = now(), observed = 'GONE', reason = CASE WHEN k.reason = '' THEN 'agent-lost' ELSE k.reason END,
+        detail = 'the node of agent ' || k.agent_id || ' was declared destroyed'
+    FROM forgotten f
+    WHERE k.agent_id = f.id AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    RETURNING k.session_id
+), freed AS (
+    UPDATE allocations a SET released_at = now() FROM forgotten f
+    WHERE $3 AND a.agent_id = f.id AND a.released_at IS NULL
+    RETURNING a.agent_id, a.slot, a.device_id, a.amount
+), summed AS (
+    SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3
+), locked AS (
+    SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
+    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
+), counted AS (
+    UPDATE agent_slots c SET used = c.used - l.amount
+    FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
 )
-SELECT id FROM forgotten
+SELECT f.id, ARRAY(SELECT DISTINCT session_id::text FROM ended) AS sessions FROM forgotten f

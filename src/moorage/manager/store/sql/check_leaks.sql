@@ -1,5 +1,5 @@
 -- Ended kernels that still hold allocations more than $1 seconds after their agent, which is ALIVE, saw them end. Kernels
--- that were given up with a lost agent are excluded: their allocations are fenced until a report shows that they are gone.
+-- that ended by their lease are excluded: their allocations are fenced until a report shows that they are gone.
 SELECT k.id::text AS subject, 'it is ' || k.status || ' since ' || k.status_since || ' and holds '
        || string_agg(a.amount || ' ' || a.slot || ' ' || a.device_id, ', ') || ' of ' || k.agent_id AS detail
 FROM kernels k JOIN allocations a ON a.kernel_id = k.id JOIN agents n ON n.id = a.agent_id

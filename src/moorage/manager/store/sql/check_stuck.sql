@@ -1,8 +1,10 @@
 -- Sessions that could stay in their status for ever: without the deadline that the status needs, past their deadline for
--- more than $1 seconds, or without a kernel to wait for.
+-- more than $1 seconds, or without a kernel to wait for. A late stop has no deadline: it waits for its kernels.
 SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail FROM sessions s
 WHERE s.deadline_at IS NULL AND (
-    s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+    s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
+    OR (s.status = 'TERMINATING' AND NOT EXISTS (
+        SELECT FROM session_history h WHERE h.session_id = s.id AND h.revision = s.revision AND h.event = 'stop-overdue'))
     OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL)
     OR (s.status = 'RUNNING' AND coalesce(s.spec ->> 'timeout_s', s.spec ->> 'max_lifetime_s') IS NOT NULL))
 UNION ALL

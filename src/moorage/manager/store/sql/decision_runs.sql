@@ -11,7 +11,7 @@ FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
            array_agg(a.slot) AS slots, array_agg(a.device_id) AS devices, array_agg(a.amount) AS amounts
     FROM (SELECT * FROM allocations WHERE kernel_id = k.id ORDER BY slot, device_id) a) h
 WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = $1
-  -- A kernel that was given up with a lost agent holds its allocations until the agent reports again. A day is allowed
+  -- A kernel that ended by its lease holds its allocations until the agent reports again. A day is allowed
   -- for that.
   AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR k.status_since > $2::timestamptz - interval '1 day')
   AND h.taken_at < $3 AND (h.released_at IS NULL OR h.released_at > $2)

@@ -1,6 +1,7 @@
 -- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3). The kernel must belong to
 -- the reporting agent, and the report must have come through that agent's newest stream ($12); FOR SHARE keeps a newer
--- stream from registering until this commits. `has_port`: the kernel listens, so routes may be affected.
+-- stream from registering until this commits. `has_port`: the kernel listens, so routes may be affected. `was_stopping`: it
+-- has ended, and a new attempt of its session may wait for that.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
                          $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[])
@@ -23,4 +24,4 @@ UPDATE kernels k SET
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.id, k.session_id, k.port > 0 AS has_port
+RETURNING k.id, k.session_id, k.port > 0 AS has_port, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping

@@ -2,11 +2,16 @@
 -- time in the future, are left out.
 -- `avoid`: the agents on which this run could not be started (of a cluster: those on which a kernel failed). `subs`: the
 -- sub kernels of a cluster. `unmet_dependencies`: the dependencies that are not met, each with whether it still can be.
+-- `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless the spec allows overlap.
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
              WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.requeued_from
                AND p.agent_id IS NOT NULL AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')) AS avoid,
+       CASE WHEN s.attempt > 1 AND coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
+                                   IS DISTINCT FROM 'allowed' THEN ARRAY(
+           SELECT DISTINCT e.agent_id FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
+             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') ORDER BY e.agent_id) END AS earlier_agents,
        s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,

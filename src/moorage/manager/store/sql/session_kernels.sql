@@ -1,4 +1,5 @@
-SELECT k.*, (SELECT coalesce(jsonb_agg(jsonb_build_object('slot', a.slot, 'device_id', a.device_id,
-                'amount', a.amount) ORDER BY a.device_id), '[]')
-             FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices
-FROM kernels k WHERE k.session_id = ANY ($1::uuid[]) ORDER BY k.attempt, k.cluster_role, k.cluster_index
+SELECT k.*, CASE WHEN a.status = 'LOST' AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN a.last_seen
+            END AS unreachable_since, (SELECT coalesce(jsonb_agg(jsonb_build_object('slot', d.slot, 'device_id', d.device_id,
+                'amount', d.amount) ORDER BY d.device_id), '[]')
+             FROM allocations d WHERE d.kernel_id = k.id AND d.device_id <> '') AS devices
+FROM kernels k LEFT JOIN agents a ON a.id = k.agent_id WHERE k.session_id = ANY ($1::uuid[]) ORDER BY k.attempt, k.cluster_role, k.cluster_index

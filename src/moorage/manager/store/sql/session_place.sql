@@ -3,6 +3,10 @@
 -- statement if the snapshot was stale; the batch writer then retries halves, down to single sessions. Counters are locked
 -- in the same order as in allocation_release.sql, so that the two cannot deadlock.
 --
+-- One live attempt: a session is not placed while a kernel of an earlier attempt is not known to have ended, unless its spec
+-- allows overlap. The index kernels_one_live_attempt refuses the same. `lease_s` is set where the agent holds leases for the
+-- kernel's runtime (spec: on_lost_agent, lease_s).
+--
 -- Quotas are not checked again: only the leader places, one statement after the other, and counts what it placed. The lease
 -- is locked FOR SHARE: no other manager can become leader, and begin to count, until this commits.
 WITH term AS (
@@ -27,14 +31,24 @@ WITH term AS (
       AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND NOT a.draining
                       AND a.detached_stream IS DISTINCT FROM a.stream
                       WHERE u.id = i.id AND a.id IS NULL)
-    RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places
+      AND (s.attempt = 1 OR coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
+           OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
+                            AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
+    RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places, s.spec ->> 'runtime' AS runtime,
+              coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
+              CASE WHEN coalesce(s.spec ->> 'on_lost_agent',
+                                 CASE WHEN (s.spec ->> 'retries')::int > 0 THEN 'requeue' END) = 'requeue'
+                   THEN coalesce((s.spec ->> 'lease_s')::float8, 600) END AS lease_s
 ), placed AS (
-    SELECT kernel_id, agent_id FROM moved UNION ALL SELECT u.kernel_id, u.agent_id FROM subs u JOIN moved USING (id)
+    SELECT kernel_id, agent_id, runtime, overlap, lease_s FROM moved
+    UNION ALL SELECT u.kernel_id, u.agent_id, m.runtime, m.overlap, m.lease_s FROM subs u JOIN moved m USING (id)
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
     SELECT id, revision, 'placed', 'PENDING', 'SCHEDULED', 'scheduler', 'on ' || places FROM moved
 ), kernels_placed AS (
-    UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now()
+    UPDATE kernels k SET status = 'SCHEDULED', agent_id = m.agent_id, status_since = now(), overlap = m.overlap,
+        lease_s = CASE WHEN m.lease_s IS NOT NULL AND m.runtime = ANY (
+            SELECT unnest(a.lease_runtimes) FROM agents a WHERE a.id = m.agent_id) THEN m.lease_s END
     FROM placed m WHERE k.id = m.kernel_id
 ), taken AS (
     INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)

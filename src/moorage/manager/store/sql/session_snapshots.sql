@@ -14,6 +14,12 @@ WITH present AS (
 SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec, s.reason, s.detail,
        s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
        k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, now() AS now,
+       coalesce(n.status = 'LOST' AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'), false) AS unreachable,
+       coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
+       CASE WHEN s.status = 'PENDING' AND s.attempt > 1 THEN ARRAY(
+           SELECT DISTINCT e.agent_id FROM kernels e JOIN agents a ON a.id = e.agent_id AND a.status = 'LOST'
+           WHERE e.session_id = s.id AND e.attempt < s.attempt AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+           ORDER BY e.agent_id) END AS earlier_lost,
        CASE WHEN s.needs_agents THEN coalesce((SELECT alive FROM present g WHERE g.resource_group = s.resource_group), 0) - (
            SELECT count(*) FROM agents a WHERE a.resource_group = s.resource_group AND a.status = 'ALIVE'
              AND NOT a.draining
@@ -33,6 +39,6 @@ SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spe
                       nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
            WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS failed_dependencies
-FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt LEFT JOIN agents n ON n.id = k.agent_id
 WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 ORDER BY s.id, k.cluster_role, k.cluster_index

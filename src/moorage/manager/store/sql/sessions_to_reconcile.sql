@@ -1,6 +1,6 @@
 -- The sessions to reconcile: those in a status that must change, and those past their deadline (indexes sessions_moving,
 -- sessions_deadline). With $1 also sessions for which a notification is the faster signal: running ones with an ended
--- kernel (sessions_running), pending ones to be retried for which too few agents are left (sessions_pending), and
+-- kernel (sessions_running), those with a kernel on a LOST agent (kernels_live_by_agent), pending ones to be retried for which too few agents are left (sessions_pending), and
 -- pending ones with a failed dependency (sessions_dependent).
 SELECT id FROM sessions WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
 UNION
@@ -9,6 +9,9 @@ UNION
 SELECT r.id FROM sessions r, LATERAL (
     SELECT FROM kernels e WHERE e.session_id = r.id AND e.attempt = r.attempt AND e.status <> 'RUNNING' LIMIT 1) e
 WHERE $1::boolean AND r.status = 'RUNNING'
+UNION
+SELECT k.session_id FROM agents a JOIN kernels k ON k.agent_id = a.id
+WHERE $1::boolean AND a.status = 'LOST' AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
 UNION
 SELECT w.id FROM sessions w
 WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 AND (
