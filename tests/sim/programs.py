@@ -11,6 +11,7 @@ from typing import Any
 
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
+from moorage.manager.scheduling.core.results import Victim
 
 from .database import Postgres
 from .manager import ManagerProcess, Stream
@@ -55,6 +56,20 @@ class Programs:
                 if running != kernel_id and program(other_spec) == program(spec):
                     kernels = f"kernel {running} on {other.name} and kernel {kernel_id} on {node}"
                     raise Violation(f"a program runs twice: {spec.session_name}, {kernels}")
+
+    async def preempt_session(self) -> None:
+        """As for a session of higher priority, or a drain."""
+        rows = await self.postgres.fetch(
+            "SELECT id, name FROM sessions WHERE status IN ('CREATING', 'RUNNING') ORDER BY name"
+        )
+        leader = next((m for m in self.managers if m.leader.term is not None), None)
+        if not rows or leader is None:
+            return
+        row, term = self.rng.choice(rows), leader.leader.term or 0
+        victim = Victim(row["id"], SessionId("another"), "requeue", 0)
+        await self.operate(
+            leader, f"preempt {row['name']}", lambda: leader.terminator.preempt([victim], term)
+        )
 
     async def replace_node(self) -> None:
         """An administrator replaces a node whose agent is not there, and declares the old one destroyed."""

@@ -69,7 +69,7 @@ class Simulation(Workload, Programs, Faults, Invariants):
             self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
             self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
-            self.expire_silent_agents: 1, self.replace_node: 1,
+            self.expire_silent_agents: 1, self.replace_node: 1, self.preempt_session: 3,
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)

@@ -41,7 +41,9 @@ async def job(store: Store) -> SessionView:
 
 async def preempt(store: Store) -> None:
     victim = Victim(SessionId((await job(store)).id), SessionId("other"), "requeue", 0)
-    assert await SessionTerminator(store, LOST_GRACE_S).preempt([victim]) == 1
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    assert await SessionTerminator(store, LOST_GRACE_S).preempt([victim], term) == 1
 
 
 async def set_status(store: Store, status: str, agent: str = "node-1") -> None:
