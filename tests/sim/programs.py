@@ -60,15 +60,18 @@ class Programs:
     async def preempt_session(self) -> None:
         """As for a session of higher priority, or a drain."""
         rows = await self.postgres.fetch(
-            "SELECT id, name FROM sessions WHERE status IN ('CREATING', 'RUNNING') ORDER BY name"
+            "SELECT id, name FROM sessions WHERE status IN ('SCHEDULED', 'CREATING', 'RUNNING') ORDER BY name"
         )
-        leader = next((m for m in self.managers if m.leader.term is not None), None)
-        if not rows or leader is None:
+        manager = self.rng.choice(self.managers)
+        if rows and manager.leader.term is None:
+            await self.operate(manager, "leader", manager.leader.run_once)
+        term = manager.leader.term
+        if not rows or term is None or manager.crashed:
             return
-        row, term = self.rng.choice(rows), leader.leader.term or 0
+        row = self.rng.choice(rows)
         victim = Victim(row["id"], SessionId("another"), "requeue", 0)
         await self.operate(
-            leader, f"preempt {row['name']}", lambda: leader.terminator.preempt([victim], term)
+            manager, f"preempt {row['name']}", lambda: manager.terminator.preempt([victim], term)
         )
 
     async def replace_node(self) -> None:

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -49,7 +49,7 @@ async def preempt(store: Store) -> None:
 async def set_status(store: Store, status: str, agent: str = "node-1") -> None:
     for step in ("SUSPECT", status):
         await store.database.fetch("UPDATE agents SET status = $1 WHERE id = $2", step, agent)
-    store.reports.invalidate(None)
+    store.reports.invalidate([AgentId(agent)])
     await reconcile_all(store)
 
 
