@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from test_lifecycle import NOW, STUBBORN, session
+
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.manager.lifecycle import reconcile_session
-
-from .test_lifecycle import NOW, STUBBORN, session
 
 
 def test_requeue_backoff_doubles_up_to_a_maximum() -> None:
