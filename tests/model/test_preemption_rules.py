@@ -321,6 +321,11 @@ def test_cluster_on_many_agents_stops_the_first_of_the_order() -> None:
     assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [(f"r{n:02}", "s") for n in sorted(newest)]
 
 
+def test_cluster_on_few_agents_stops_another_cluster_rather_than_several_sessions() -> None:
+    agents = [gpu_agent(name, ("wide", 900), (f"new-{name}", 950)) for name in ("a", "b")]
+    assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
+
+
 def test_cluster_on_many_agents_stops_another_cluster_rather_than_several_sessions() -> None:
     agents = [gpu_agent(f"a{n:02}", (f"r{n:02}", 900)) for n in range(18)]
     agents += [gpu_agent(f"b{n}", ("wide", 950)) for n in range(2)]

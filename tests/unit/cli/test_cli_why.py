@@ -10,7 +10,13 @@ from fake_manager import FakeManager
 from invoke import Run
 
 from moorage.common.model.status import Status
-from moorage.common.views.pending import Condition, KernelPlaceView, PlanView, WhyView
+from moorage.common.views.pending import (
+    Condition,
+    KernelPlaceView,
+    PlanView,
+    StartCalibration,
+    WhyView,
+)
 from moorage.common.views.resources import DeviceView
 
 AT = datetime(2026, 1, 1, 14, 20, tzinfo=UTC)
@@ -30,7 +36,11 @@ VIEW = WhyView(
     waiting=12,
     blockers=["train-7"],
     expected_start=AT,
+    expected_kind="reserved",
     basis="room is reserved for it",
+    calibration=StartCalibration(
+        resource_group="default", kind="reserved", starts=120, error_p50_s=40, error_p90_s=600
+    ),
 )
 
 
@@ -46,6 +56,7 @@ def test_why_shows_every_part(manager: FakeManager, moorage: Run) -> None:
         "train-7",
         "2026-01-01 14:20:00 UTC",
         "room is reserved for it",
+        "of 120 such estimates, half were off by at most 40s, nine of ten by at most 10m",
     ):
         assert part in result.stdout
     (line,) = (line for line in result.stdout.splitlines() if "concurrent" in line)
