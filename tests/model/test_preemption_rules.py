@@ -332,6 +332,13 @@ def test_cluster_on_many_agents_stops_another_cluster_rather_than_several_sessio
     assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
 
 
+def test_cluster_spares_what_another_victim_has_made_unnecessary() -> None:
+    """x alone would do for the first kernel; wide, which the second one needs, frees a GPU there too."""
+    agents = [gpu_agent("a", ("x", 990), ("wide", 950)), gpu_agent("b", ("wide", 950))]
+    agents += [gpu_agent(f"c{n:02}", (f"r{n:02}", 900)) for n in range(12)]
+    assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
+
+
 def test_what_a_victim_frees_elsewhere_serves_the_next_request() -> None:
     agents = [gpu_agent("a", ("wide", 950)), gpu_agent("b", ("wide", 950)), gpu_agent("c", ("other", 1))]
     assert stopped(agents, gpu_request("s", 1), gpu_request("t", 1, priority=9)) == [("wide", "s")]
