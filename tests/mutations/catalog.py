@@ -183,8 +183,8 @@ MUTATIONS = (
     Mutation(
         "an agent without better victims is left out too early",
         "manager/scheduling/planning/preemption.py",
-        "[candidates[least - 1].position]) > best",
-        "[candidates[0].position]) >= best",
+        "if best is not None and (least, [candidates[least - 1].position]) > best:",
+        "if best is not None and least >= best[0]:",
         PREEMPTION,
     ),
     Mutation(
