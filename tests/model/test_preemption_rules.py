@@ -321,6 +321,14 @@ def test_cluster_on_many_agents_stops_the_first_of_the_order() -> None:
     assert sorted(stopped(agents, gpu_request("s", 1, 1, 1))) == [(f"r{n:02}", "s") for n in sorted(newest)]
 
 
+def test_two_sessions_of_low_priority_rather_than_one_of_higher() -> None:
+    low, high = gpu_agent("a", ("r1", 900), ("r2", 910)), gpu_agent("b", ("r3", 950), ("r3", 950))
+    more = tuple(replace(running, priority=5) for running in high.running)
+    assert stopped([low, high], gpu_request("s", 2)) == [("r3", "s")]
+    victims = stopped([low, replace(high, running=more)], gpu_request("s", 2))
+    assert sorted(victims) == [("r1", "s"), ("r2", "s")]
+
+
 def test_cluster_on_few_agents_stops_another_cluster_rather_than_several_sessions() -> None:
     agents = [gpu_agent(name, ("wide", 900), (f"new-{name}", 950)) for name in ("a", "b")]
     assert stopped(agents, gpu_request("s", 1, 1)) == [("wide", "s")]
