@@ -309,8 +309,10 @@ def gpu_request(name: str, *gpus: int, priority: int = 10) -> Pending:
     )  # fmt: skip
 
 
-def stopped(agents: list[AgentState], *pending: Pending) -> list[tuple[str, str]]:
-    made = plan(Snapshot("g", tuple(agents), pending), Policy(preemption=Preemption()), NOW)
+def stopped(
+    agents: list[AgentState], *pending: Pending, rules: Preemption | None = None
+) -> list[tuple[str, str]]:
+    made = plan(Snapshot("g", tuple(agents), pending), Policy(preemption=rules or Preemption()), NOW)
     return [(victim.session_id, victim.for_session) for victim in made.victims]
 
 
@@ -327,6 +329,12 @@ def test_two_sessions_of_low_priority_rather_than_one_of_higher() -> None:
     assert stopped([low, high], gpu_request("s", 2)) == [("r3", "s")]
     victims = stopped([low, replace(high, running=more)], gpu_request("s", 2))
     assert sorted(victims) == [("r1", "s"), ("r2", "s")]
+
+
+def test_session_is_not_stopped_while_one_of_its_kernels_is_protected() -> None:
+    agents = [gpu_agent("a", ("wide", 100)), gpu_agent("b", ("wide", 990))]
+    assert stopped(agents, gpu_request("s", 1), rules=Preemption(min_runtime=10)) == [("wide", "s")]
+    assert stopped(agents, gpu_request("s", 1), rules=Preemption(min_runtime=11)) == []
 
 
 def test_cluster_on_few_agents_stops_another_cluster_rather_than_several_sessions() -> None:
