@@ -24,6 +24,8 @@ PLANNER = ("tests/model",)
 PREEMPTION = ("tests/model/test_preemption_rules.py",)
 REPLAY = ("tests/unit/simulator/test_scheduler_recording.py",)
 LIFECYCLE = ("tests/unit/manager",)
+SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
+KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
 
 MUTATIONS = (
     Mutation(
@@ -298,5 +300,82 @@ MUTATIONS = (
         "AND status_since < now() - make_interval(secs => $1)",
         "",
         ("tests/store/test_retention.py",),
+    ),
+    Mutation(
+        "a leaked cancellation ends a task",
+        "common/aio/supervisor.py",
+        "if cancel_requested() or isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):",
+        "if not isinstance(error, Exception):",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "a task without an end may return",
+        "common/aio/supervisor.py",
+        "if self._finite or cancel_requested():",
+        "if True:",
+        SUPERVISOR,
+    ),
+    Mutation(
+        "a failed write cancels its callers",
+        "manager/store/batch_writer.py",
+        "        error = StoreUnavailable(_INTERRUPTED)\n    if not",
+        "        future.cancel()\n    if not",
+        ("tests/unit/manager/test_batch_writer.py",),
+    ),
+    Mutation(
+        "an unexpected error fails a whole batch",
+        "manager/store/batch_writer.py",
+        "elif len(batch) == 1 or isinstance(error, _BATCH_ERRORS):",
+        "elif len(batch) == 1 or not isinstance(error, asyncpg.PostgresError):",
+        ("tests/unit/manager/test_batch_writer.py",),
+    ),
+    Mutation(
+        "a kernel that cannot be stopped is never destroyed",
+        "agent/kernel/teardown.py",
+        "        self.begin()\n        assert self._deadline is not None\n",
+        "        self._deadline = self._deadline or 1e18\n",
+        KERNEL_FAILURES,
+    ),
+    Mutation(
+        "a kernel that cannot be observed is never destroyed",
+        "agent/kernel/task.py",
+        "        if self._end.is_overdue:\n",
+        "        if False:\n",
+        KERNEL_FAILURES,
+    ),
+    Mutation(
+        "a failed creation is repeated",
+        "agent/kernel/task.py",
+        "            if self._creation_failure:\n",
+        "            if False:\n",
+        KERNEL_FAILURES,
+    ),
+    Mutation(
+        "an orphan that could not be destroyed is omitted",
+        "agent/kernel/manager.py",
+        "            if not destroyed:\n",
+        "            if False:\n",
+        KERNEL_FAILURES,
+    ),
+    Mutation(
+        "a stream outlives its sender",
+        "agent/link/client.py",
+        "        call.cancel()\n\n\ndef _decode",
+        "        pass\n\n\ndef _decode",
+        ("tests/wire/test_task_recovery.py::test_agent_whose_report_fails_connects_again",),
+    ),
+    Mutation(
+        "a demoted primary is read on",
+        "manager/store/database.py",
+        'if getattr(settings, name, "off") == "on":',
+        "if False:",
+        ("tests/store/test_read_only.py",),
+    ),
+    Mutation(
+        "an abandoned statement is not cancelled",
+        "manager/store/database.py",
+        "        await connection.close(timeout=CANCEL_TIMEOUT_S)",
+        "        connection.terminate()",
+        ("tests/store/test_database_limits.py",),
     ),
 )

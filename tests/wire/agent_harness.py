@@ -194,6 +194,16 @@ def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
     return Agent(AgentSettings(**chosen), CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
 
 
+@contextlib.asynccontextmanager
+async def connected_agent(home: Path) -> AsyncIterator[FakeManager]:
+    """The manager of an agent that has applied its first orders."""
+    async with run_fake_manager() as manager:
+        manager.order()
+        async with make_agent(manager, home):
+            await manager.wait_for_report(lambda report: report.orders_generation == manager.generation)
+            yield manager
+
+
 def kernel(*command: str, **fields: Any) -> KernelSpec:
     given: dict[str, Any] = {
         "kernel_id": KernelId(CLOCK.new_id()),

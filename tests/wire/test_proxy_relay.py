@@ -24,6 +24,8 @@ from proxy_harness import (
 )
 from yarl import URL
 
+from moorage.proxy import Timeouts
+
 CHAT = {"model": "tiny", "messages": []}
 IN_FLIGHT = 'moorage_proxy_in_flight{model="tiny"}'
 
@@ -244,3 +246,25 @@ async def test_http_1_0_and_an_upgrade_offer_are_served(tmp_path):
             assert event("1") in response
             assert b"[DONE]" in response
             writer.close()
+
+
+async def test_client_that_accepts_no_data_is_disconnected(tmp_path):
+    """Otherwise it would occupy the replica for ever."""
+    disconnected = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        stream = await stream_of(request)
+        try:
+            while True:
+                await stream.write(b"x" * 65_536)
+        finally:
+            disconnected.set()
+
+    async with serving_one(tmp_path, endless, timeouts=Timeouts(unread_s=1.0)) as client:
+        reader, writer = await asyncio.open_connection(*client.proxy.address, limit=1024)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n")
+        writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
+        await reader.readuntil(b"\r\n")  # and nothing more
+        async with asyncio.timeout(60):
+            await disconnected.wait()
+        writer.transport.abort()

@@ -138,15 +138,6 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
     assert faults.thrown
 
 
-@asynccontextmanager
-async def agent_world(home: Path) -> AsyncIterator[h.FakeManager]:
-    async with h.run_fake_manager() as manager:
-        manager.order()
-        async with h.make_agent(manager, home):
-            await manager.wait_for_report(lambda report: report.orders_generation == manager.generation)
-            yield manager
-
-
 async def kernel_life(manager: h.FakeManager, file: Path) -> None:
     """Start a kernel, stop it, and check that it ran at most once and that nothing of it is left."""
     script = f"echo started >> {file}; sleep 600"
@@ -166,7 +157,7 @@ async def kernel_life(manager: h.FakeManager, file: Path) -> None:
 @pytest.mark.parametrize("name", ["kernel", "kernels.save-generation"])
 def test_kernel(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, name: str) -> None:
     stack = AsyncExitStack()
-    manager = runner.run(stack.enter_async_context(agent_world(tmp_path)))
+    manager = runner.run(stack.enter_async_context(h.connected_agent(tmp_path)))
 
     @given(chosen=faults_at(25))
     @examples(15)
@@ -182,7 +173,7 @@ def test_kernel(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, name
 
 def test_agent_link(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) -> None:
     stack = AsyncExitStack()
-    manager = runner.run(stack.enter_async_context(agent_world(tmp_path)))
+    manager = runner.run(stack.enter_async_context(h.connected_agent(tmp_path)))
 
     @given(chosen=faults_at(8))
     @examples(12)
@@ -198,7 +189,7 @@ def test_agent_link(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) 
 
 def test_readiness_probe(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) -> None:
     stack = AsyncExitStack()
-    manager = runner.run(stack.enter_async_context(agent_world(tmp_path)))
+    manager = runner.run(stack.enter_async_context(h.connected_agent(tmp_path)))
     server = "import http.server as s, sys; s.test(s.SimpleHTTPRequestHandler, port=int(sys.argv[1]))"
 
     async def becomes_ready() -> None:

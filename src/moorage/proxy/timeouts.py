@@ -17,6 +17,8 @@ class Timeouts:
     Simple clients send everything before they read. Closing the connection earlier would reset it, and the
     client would lose the response.
     """
+    unread_s: float = 300.0
+    """Time after which a client that accepts no data is disconnected. It occupies a replica until then."""
     table_update_s: float = 1.0
     """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive a change
     well within this time."""

@@ -12,6 +12,7 @@ import aiohttp
 from pydantic import ValidationError
 from yarl import URL
 
+from moorage.common.aio.sockets import keep_alive
 from moorage.common.model.commands import (
     CHUNK_BYTES,
     MAX_MESSAGE_BYTES,
@@ -25,7 +26,6 @@ from moorage.common.model.commands import (
 )
 from moorage.sdk.errors import ApiError, Unreachable, not_moorage, problem_of
 
-_KEEPALIVE_S = 15
 _CLOSE_S = 3.0
 
 
@@ -72,7 +72,7 @@ class RunningCommand:
             return
         try:
             await self._ws.send_bytes(message)
-        except ConnectionError:
+        except OSError:
             pass  # read() reports it
 
 
@@ -101,7 +101,7 @@ async def run_command(
     try:
         if ws.protocol != PROTOCOL:
             raise ApiError(502, not_moorage(manager, 101, b""))
-        _keep_alive(ws)
+        keep_alive(ws.get_extra_info("socket"))
         await ws.send_str(spec.model_dump_json())
         yield RunningCommand(ws, manager)
     finally:
@@ -124,13 +124,3 @@ async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
             # Linger 0: the kernel drops queued bytes and resets the connection at once.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.shutdown(socket.SHUT_RDWR)
-
-
-def _keep_alive(ws: aiohttp.ClientWebSocketResponse) -> None:
-    """TCP keepalive: detects a manager that vanished while nothing is sent."""
-    connection = ws.get_extra_info("socket")
-    if connection is not None and hasattr(socket, "TCP_KEEPIDLE"):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 import moorage
+from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.model.errors import InvalidInput
 from moorage.common.views.resources import Health
 from moorage.sdk.errors import ApiError, Unreachable, connection_error, not_moorage, problem_of
@@ -42,7 +43,9 @@ class Transport:
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(headers=self._headers)
+        # A followed log may be silent for long: keepalive finds out when its manager has vanished.
+        connector = aiohttp.TCPConnector(socket_factory=keep_alive_socket)
+        self._http = aiohttp.ClientSession(headers=self._headers, connector=connector)
         return self
 
     async def __aexit__(

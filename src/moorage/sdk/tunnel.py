@@ -43,7 +43,7 @@ async def forward_connection(
                 await cancel_and_wait(up)
     except aiohttp.WSServerHandshakeError as error:
         raise _refused(error) from None
-    except (aiohttp.ClientError, ConnectionError) as error:
+    except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(
             f"the connection to the proxy at {url} failed ({connection_error(error)})",
             next_step="check that it runs, or give its address with --openai-url",
@@ -56,7 +56,7 @@ async def _up(reader: asyncio.StreamReader, socket: aiohttp.ClientWebSocketRespo
         while piece := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(piece)
         await socket.send_str(TUNNEL_EOF)
-    except ConnectionError:
+    except OSError:
         await socket.close(code=aiohttp.WSCloseCode.INTERNAL_ERROR)
         return False
     return True

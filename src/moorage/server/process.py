@@ -10,8 +10,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from moorage.common.aio import gc
+from moorage.common.aio.tasks import FAILURES, OTHER
 from moorage.common.model.errors import StartupError
+
+log = structlog.get_logger("moorage.process")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
@@ -42,11 +47,22 @@ def shutdown_event() -> asyncio.Event:
 
 def run(main: Coroutine[Any, Any, int]) -> int:
     """Run ``main`` to completion, on uvloop if it is installed, and return its exit code."""
+
+    async def handled() -> int:
+        asyncio.get_running_loop().set_exception_handler(_log_unhandled)
+        return await main
+
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(main)
-    return uvloop.run(main)
+        return asyncio.run(handled())
+    return uvloop.run(handled())
+
+
+def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error in a callback, which has no caller, counts as a failure of a background task."""
+    FAILURES[OTHER] += 1
+    log.error("unhandled error in the event loop", what=context["message"], exc_info=context.get("exception"))
 
 
 def missing_extra(extra: str, error: ImportError) -> StartupError:

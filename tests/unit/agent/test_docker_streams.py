@@ -74,3 +74,17 @@ async def test_missing_socket_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EngineUnavailable):
         async for _ in stream(tmp_path / "docker.sock", "/events", {}):
             pass
+
+
+async def test_silent_engine_is_an_error_where_a_limit_is_given(tmp_path: Path) -> None:
+    async def engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(CHUNKED + b"3\r\none\r\n")
+        await reader.read()  # until the client has disconnected
+        writer.close()
+
+    async with await asyncio.start_unix_server(engine, tmp_path / "docker.sock"), asyncio.timeout(20):
+        pieces = stream(tmp_path / "docker.sock", "/logs", {}, 0.05)
+        assert [await anext(pieces), await anext(pieces)] == [b"", b"one"]
+        with pytest.raises(EngineUnavailable):
+            await anext(pieces)

@@ -16,7 +16,7 @@ from moorage.common.model.ids import KernelId
 
 _RETRY_S = 1.0
 # The runtime kills a kernel at the end of its grace period; if it has not by this margin, the agent does.
-_STOP_MARGIN_S = 3.0
+STOP_MARGIN_S = 3.0
 
 
 class Termination:
@@ -33,7 +33,7 @@ class Termination:
 
     def begin(self) -> None:
         if self._deadline is None:
-            self._deadline = self._clock.monotonic() + self._grace_s + _STOP_MARGIN_S
+            self._deadline = self._clock.monotonic() + self._grace_s + STOP_MARGIN_S
 
     @property
     def is_overdue(self) -> bool:

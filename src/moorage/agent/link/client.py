@@ -66,6 +66,8 @@ _MAX_REQUESTED_PAUSE_S = 1.0
 _CHUNK = 65_536
 _LOG_TIMEOUT_S = 300.0  # for a log that is not followed
 _CALL_TIMEOUT_S = 4.0
+# A manager whose connection lives but which reads no reports for so long is left.
+_WRITE_TIMEOUT_S = 60.0
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -151,6 +153,8 @@ class LinkClient:
                 self._log_disconnect("the manager ended the connection")
             except ConfigError as error:
                 self._log_disconnect(str(error))
+            except TimeoutError:
+                self._log_disconnect(f"the manager has accepted no report for {_WRITE_TIMEOUT_S:.0f} s")
             except grpc.aio.AioRpcError as error:
                 self._log_disconnect(_explain(self._dialer, error))
                 if error.code() in _REFUSED:
@@ -266,7 +270,9 @@ class LinkClient:
                 report = replace(
                     self._make_report(), stream=self._stream_number, orders_wanted=self._orders_wanted
                 )
-                await call.write(self._reports.next_message(report))
+                message = self._reports.next_message(report)
+                async with asyncio.timeout(_WRITE_TIMEOUT_S):
+                    await call.write(message)
                 if shutting_down:
                     await call.done_writing()
                     return

@@ -95,7 +95,7 @@ async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
 
 
 async def _send_input(command: RunningCommand) -> None:
-    with suppress(ConnectionError):
+    with suppress(OSError):
         async for data in terminal.input_pieces():
             await command.send(data)
         await command.end_input()

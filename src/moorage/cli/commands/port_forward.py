@@ -15,7 +15,7 @@ from moorage.cli.commands.open import Session, choose_app, proxy_url
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.output import printable
-from moorage.common.aio.sockets import reset
+from moorage.common.aio.sockets import keep_alive_socket, reset
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.common.views.access_tokens import AppView, NewAccessTokenView
@@ -73,7 +73,10 @@ class PortForward:
 
     async def __aenter__(self) -> Self:
         self._access_token = await self._client.create_access_token(self._session, self._view.name)
-        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10))
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            connector=aiohttp.TCPConnector(socket_factory=keep_alive_socket),
+        )
         return self
 
     async def __aexit__(

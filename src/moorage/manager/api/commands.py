@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import WSMessage, WSMsgType, web
 from pydantic import BaseModel, ValidationError
 
+from moorage.common.aio.sockets import limit_unread
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import (
     MAX_MESSAGE_BYTES,
@@ -28,7 +28,7 @@ from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import STREAM
 
-_FIRST_MESSAGE_S, _PING_S, _GONE_AFTER_MS = 10.0, 10.0, 30_000
+_FIRST_MESSAGE_S, _PING_S, _GONE_AFTER_S = 10.0, 10.0, 30.0
 _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR)
 
 
@@ -54,7 +54,7 @@ async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
         end = ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
     finally:
         await cancel_and_wait(pinging)
-    with suppress(ConnectionError):  # the client has disconnected
+    with suppress(OSError):  # the client has disconnected
         await ws.send_bytes(frame(Channel.STATUS, end.model_dump_json().encode()))
         await ws.close()
     return ws
@@ -125,7 +125,7 @@ async def _handle(message: WSMessage, command: RunningCommand) -> None:
 
 
 async def _send(ws: web.WebSocketResponse, command: RunningCommand) -> None:
-    with suppress(ConnectionError):
+    with suppress(OSError):
         while (output := await command.read()) is not None:
             await ws.send_bytes(frame(*output))
 
@@ -133,7 +133,7 @@ async def _send(ws: web.WebSocketResponse, command: RunningCommand) -> None:
 async def _ping(ws: web.WebSocketResponse) -> None:
     """Detect a client that disconnected while its input is not being read, because the command does not
     consume it: sending fails then. Pongs are not awaited, since they queue behind the unread input."""
-    with suppress(ConnectionError):
+    with suppress(OSError):
         while True:
             await asyncio.sleep(_PING_S)
             await ws.ping()
@@ -142,5 +142,4 @@ async def _ping(ws: web.WebSocketResponse) -> None:
 def _set_user_timeout(request: web.Request) -> None:
     """Close the connection to an unreachable client long before the system default would."""
     connection = request.transport.get_extra_info("socket") if request.transport else None
-    if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_AFTER_MS)
+    limit_unread(connection, _GONE_AFTER_S)

@@ -12,6 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
 from moorage.common.config.settings import ProxySettings
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
@@ -53,7 +54,9 @@ class AppHandler:
 
     async def __aenter__(self) -> AppHandler:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket
+            ),
             # No total timeout: only the user knows how long a program may take.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
             auto_decompress=False,
@@ -189,6 +192,7 @@ class AppHandler:
                 status=status, reason=app_response.reason, headers=CIMultiDict(pairs)
             )
             if upgraded:
+                _allow_pauses(request)
                 return await relay_upgrade(request, app_response, response)
             return await _relay(request, app_response, response)
         finally:
@@ -205,6 +209,8 @@ class AppHandler:
             log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
             return self._error(context, error_response.unreachable(address))
         context.status, context.response_started = 101, True
+        keep_alive(writer.get_extra_info("socket"))
+        _allow_pauses(context.request)
         return await tunnel(context.request, reader, writer)
 
     def _error(self, context: RequestContext, error: ErrorResponse) -> web.Response:
@@ -261,3 +267,9 @@ async def _relay(
         await response.write(chunk)
     await response.write_eof()
     return response
+
+
+def _allow_pauses(request: web.BaseRequest) -> None:
+    """A user of a terminal or a notebook may read nothing for hours."""
+    if request.transport is not None:
+        limit_unread(request.transport.get_extra_info("socket"), 0)

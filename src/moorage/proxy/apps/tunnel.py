@@ -56,7 +56,7 @@ async def _up(socket: web.WebSocketResponse, writer: asyncio.StreamWriter) -> bo
             elif message.type is WSMsgType.TEXT and message.data == TUNNEL_EOF:
                 writer.write_eof()
                 return True
-    except ConnectionError:
+    except OSError:
         pass
     return False
 
@@ -67,6 +67,6 @@ async def _down(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> 
         while chunk := await reader.read(_CHUNK_BYTES):
             await socket.send_bytes(chunk)
         await socket.send_str(TUNNEL_EOF)
-    except ConnectionError:
+    except OSError:
         return False
     return True

@@ -92,5 +92,5 @@ async def _copy(source: _ReceiveBuffer, sink: StreamWriter | web.StreamResponse)
     try:
         while chunk := await source.read():
             await sink.write(chunk)
-    except ConnectionError:
+    except OSError:
         pass

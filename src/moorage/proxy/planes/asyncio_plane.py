@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import structlog
 from aiohttp import http_exceptions, web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.config.settings import ProxySettings
 from moorage.proxy.apps import AppHandler
@@ -52,6 +54,7 @@ class AsyncioPlane:
         await self._apps.__aenter__()
         server = _Server(
             self._handle,
+            unread_s=self._timeouts.unread_s,
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
@@ -229,7 +232,16 @@ class AsyncioPlane:
 
 
 class _Connection(web.RequestHandler):
-    """aiohttp's connection handler, with errors in OpenAI's format instead of plain text."""
+    """aiohttp's connection handler, with errors in OpenAI's format instead of plain text. Clients that have
+    vanished or accept no data for ``unread_s`` seconds are disconnected."""
+
+    unread_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        keep_alive(connection)
+        limit_unread(connection, self.unread_s)
 
     def handle_error(
         self,
@@ -251,8 +263,14 @@ class _Connection(web.RequestHandler):
 
 
 class _Server(web.Server):
+    def __init__(self, *arguments: Any, unread_s: float, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unread_s = unread_s
+
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
+        connection = _Connection(self, loop=self._loop, **self._kwargs)
+        connection.unread_s = self._unread_s
+        return connection
 
 
 def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:

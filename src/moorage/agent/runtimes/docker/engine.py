@@ -25,6 +25,8 @@ T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
 _THREADS, _PULL_THREADS = 16, 2
 _CALL_TIMEOUT_S, _HTTP_TIMEOUT_S, _PULL_TIMEOUT_S = 20.0, 40, 300
+# Longest silence within a response that does not wait for anything. Followed logs may be silent for weeks.
+_STREAM_IDLE_S = 20.0
 
 
 def engine_socket(setting: str) -> Path | None:
@@ -79,7 +81,8 @@ class Engine:
         """Both outputs of a container, in order. ``tail``: only the last lines; 0: all."""
         demultiplexer = StreamDemultiplexer()
         query = {"stdout": "1", "stderr": "1", "follow": str(int(follow)), "tail": str(tail or "all")}
-        async for data in self._stream(f"/containers/{container}/logs", query):
+        idle_s = None if follow else _STREAM_IDLE_S
+        async for data in self._stream(f"/containers/{container}/logs", query, idle_s):
             if output := b"".join(piece for _, piece in demultiplexer.feed(data)):
                 yield output
 
@@ -97,11 +100,13 @@ class Engine:
         self._pull_threads.shutdown(wait=False, cancel_futures=True)
         self._disconnect()
 
-    def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+    def _stream(
+        self, path: str, query: dict[str, str], idle_s: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
         # Imported late: h11 is needed only on nodes with an engine.
         from moorage.agent.runtimes.docker.streams import stream
 
-        return stream(self.socket, path, query)
+        return stream(self.socket, path, query, idle_s)
 
     # The methods below run in a thread.
 

@@ -20,8 +20,11 @@ _CHUNK = 64 * 1024
 _MAX_ERROR_BYTES = 500
 
 
-async def stream(socket: Path, path: str, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+async def stream(
+    socket: Path, path: str, query: dict[str, str], idle_s: float | None = None
+) -> AsyncGenerator[bytes, None]:
     """The body of a GET response in pieces. The first piece is empty and marks the start of the response.
+    ``idle_s``: the longest silence of the engine; None: no limit.
 
     Raises ``EngineUnavailable`` if the engine cannot be reached or closes the connection early,
     ``NoSuchObject`` and ``RequestRefused`` with the engine's message."""
@@ -36,12 +39,12 @@ async def stream(socket: Path, path: str, query: dict[str, str]) -> AsyncGenerat
             h11.EndOfMessage(),
         ):
             writer.write(http.send(event) or b"")
-        response = await _next_event(http, reader)
+        response = await _next_event(http, reader, idle_s)
         assert isinstance(response, h11.Response)  # h11 permits no other first event
         if response.status_code >= 400:
-            raise await _read_error(http, reader, response.status_code)
+            raise await _read_error(http, reader, response.status_code, idle_s)
         yield b""
-        while isinstance(piece := await _next_event(http, reader), h11.Data):
+        while isinstance(piece := await _next_event(http, reader, idle_s), h11.Data):
             yield bytes(piece.data)
     except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
         raise EngineUnavailable(str(error) or type(error).__name__) from None
@@ -51,19 +54,25 @@ async def stream(socket: Path, path: str, query: dict[str, str]) -> AsyncGenerat
             writer.transport.abort()
 
 
-async def _next_event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
+async def _next_event(http: h11.Connection, reader: asyncio.StreamReader, idle_s: float | None) -> h11.Event:
     """The next event, without informational responses. Raises ``h11.RemoteProtocolError``, ``OSError``."""
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(_CHUNK))  # h11 decides whether an early EOF is an error
+            async with asyncio.timeout(idle_s):
+                data = await reader.read(_CHUNK)
+            http.receive_data(data)  # h11 decides whether an early EOF is an error
         elif isinstance(event, h11.Event) and not isinstance(event, h11.InformationalResponse):
             return event
 
 
-async def _read_error(http: h11.Connection, reader: asyncio.StreamReader, status: int) -> RequestRefused:
+async def _read_error(
+    http: h11.Connection, reader: asyncio.StreamReader, status: int, idle_s: float | None
+) -> RequestRefused:
     body = b""
-    while len(body) < _MAX_ERROR_BYTES and isinstance(piece := await _next_event(http, reader), h11.Data):
+    while len(body) < _MAX_ERROR_BYTES and isinstance(
+        piece := await _next_event(http, reader, idle_s), h11.Data
+    ):
         body += bytes(piece.data)
     message = body[:_MAX_ERROR_BYTES].decode(errors="replace").strip()
     return (NoSuchObject if status == 404 else RequestRefused)(message, status)

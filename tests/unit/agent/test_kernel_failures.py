@@ -1,0 +1,233 @@
+"""What becomes of a kernel and its devices when the agent's own task for it fails, at one step or always."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from moorage.agent.engines import NodeInfo
+from moorage.agent.kernel import teardown
+from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.manager import KernelManager
+from moorage.agent.runtimes import FakeRuntime, Handle, Launch, RuntimeObservation
+from moorage.agent.runtimes.fake import FakeNode
+from moorage.agent.state.checkpoint import Checkpoint
+from moorage.agent.state.logs import LogStore
+from moorage.agent.state.ports import PortAllocator
+from moorage.agent.state.workspaces import Workspaces
+from moorage.common.aio import supervisor
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import Observation, Orders
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
+from moorage.common.model.status import SessionType
+
+CLOCK = SystemClock()
+
+
+class FailingRuntime(FakeRuntime):
+    """Fails with an error that no caller expects: the methods in ``failing`` always, or so many times.
+    ``after``: only once the method has taken effect."""
+
+    def __init__(self, logs: LogStore, node: FakeNode) -> None:
+        super().__init__(logs, node)
+        self.failing: dict[str, int] = {}
+        self.after = False
+        self.created: list[KernelId] = []
+
+    def _fail(self, method: str, *, after: bool) -> None:
+        if after is self.after and self.failing.get(method, 0) > 0:
+            self.failing[method] -= 1
+            raise RuntimeError(f"a bug in {method}")
+
+    async def _run(self, method: str, work: Callable[[], Any]) -> Any:
+        self._fail(method, after=False)
+        result = await work()
+        self._fail(method, after=True)
+        return result
+
+    async def create(self, launch: Launch) -> Handle:
+        async def create() -> Handle:
+            self.created.append(launch.kernel_id)
+            return await super(FailingRuntime, self).create(launch)
+
+        return await self._run("create", create)  # type: ignore[no-any-return]
+
+    async def observe(self, handle: Handle) -> RuntimeObservation:
+        return await self._run("observe", lambda: super(FailingRuntime, self).observe(handle))  # type: ignore[no-any-return]
+
+    async def wait(self, handle: Handle, last_state: S) -> None:
+        await self._run("wait", lambda: super(FailingRuntime, self).wait(handle, last_state))
+
+    async def stop(self, handle: Handle, grace_s: float) -> None:
+        await self._run("stop", lambda: super(FailingRuntime, self).stop(handle, grace_s))
+
+    async def destroy(self, handle: Handle) -> None:
+        await self._run("destroy", lambda: super(FailingRuntime, self).destroy(handle))
+
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+        return await self._run("log_tail", lambda: super(FailingRuntime, self).log_tail(handle, max_bytes))  # type: ignore[no-any-return]
+
+
+ALWAYS = 1_000_000
+
+
+class Node:
+    """A kernel manager over a fake node, and the orders it gets."""
+
+    def __init__(self, state: Path) -> None:
+        logs = LogStore(state / "logs")
+        self.node = FakeNode()
+        self.runtime = FailingRuntime(logs, self.node)
+        self._changed = asyncio.Event()
+        self._generation = 0
+        self.kernels = KernelManager(
+            AgentContext(
+                clock=CLOCK,
+                checkpoint=Checkpoint(state),
+                ports=PortAllocator("22000-22099", "127.0.0.1", clock=CLOCK),
+                logs=logs,
+                runtimes={"fake": self.runtime},
+                simulated=frozenset({"fake"}),
+                node=NodeInfo(),
+                host="127.0.0.1",
+                work_dir=lambda kernel_id: state / kernel_id,
+                workspaces=Workspaces(state),
+            ),
+            on_change=lambda within_s: self._changed.set(),
+        )
+
+    def order(self, *specs: KernelSpec) -> None:
+        self._generation += 1
+        assert self.kernels.apply_orders(Orders(self._generation, specs))
+
+    def find(self, spec: KernelSpec) -> Observation | None:
+        return next((o for o in self.kernels.observations() if o.kernel_id == spec.kernel_id), None)
+
+    async def until(self, spec: KernelSpec, *states: S | None) -> Observation | None:
+        """The first observation in one of ``states``; None: the kernel is no longer reported."""
+        async with asyncio.timeout(30):
+            while ((found := self.find(spec)) and found.state) not in states:
+                self._changed.clear()
+                await self._changed.wait()
+        return found
+
+
+def kernel(**fields: Any) -> KernelSpec:
+    given: dict[str, Any] = {
+        "kernel_id": KernelId(CLOCK.new_id()),
+        "session_id": SessionId(CLOCK.new_id()),
+        "session_name": "some-session",
+        "session_type": SessionType.INTERACTIVE,
+        "runtime": "fake",
+        "engine": "custom",
+        "served_name": "m",
+        "command": ("sleep", "600"),
+        "secret": "s",
+        "stop_grace_s": 0.1,
+    }
+    return KernelSpec(**given | fields)
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(teardown, "STOP_MARGIN_S", 0.1)
+    made = Node(tmp_path)
+    await made.kernels.recover()
+    yield made
+    await made.kernels.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it started", "after it started"])
+async def test_failed_creation_is_undone_and_not_repeated(node: Node, after: bool) -> None:
+    node.runtime.failing, node.runtime.after = {"create": 1}, after
+    spec = kernel()
+    node.order(spec)
+    ended = await node.until(spec, S.EXITED)
+    assert ended is not None
+    assert (ended.reason, "a bug in create" in ended.detail) == (Reason.CREATE_FAILED, True)
+    assert node.node.kernels == {}, "nothing of it is left on the node, so its devices are free"
+    assert len(node.runtime.created) == after
+    node.order()
+    await node.until(spec, None)
+
+
+@pytest.mark.parametrize("method", ["observe", "wait"])
+async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> None:
+    node.runtime.failing = {method: 3}
+    spec = kernel()
+    node.order(spec)
+    await node.until(spec, S.RUNNING)
+    async with asyncio.timeout(30):
+        while node.runtime.failing[method]:
+            node.order(spec)
+            await asyncio.sleep(0.01)
+            for running in list(node.node.kernels.values()):
+                running.changed.set()
+                running.changed = asyncio.Event()
+    assert spec.kernel_id in node.node.kernels
+    node.order()
+    await node.until(spec, None)
+    assert node.node.kernels == {}
+
+
+@pytest.mark.parametrize("method", ["observe", "wait", "stop"])
+async def test_kernel_that_must_end_is_destroyed_whatever_fails(node: Node, method: str) -> None:
+    """Otherwise it keeps its devices in STOPPING for ever."""
+    spec = kernel()
+    node.order(spec)
+    await node.until(spec, S.RUNNING)
+    node.runtime.failing = {method: ALWAYS}
+    node.order()
+    await node.until(spec, None)
+    assert node.node.kernels == {}
+
+
+async def test_kernel_ends_without_its_log(node: Node) -> None:
+    node.runtime.failing = {"log_tail": ALWAYS}
+    spec = kernel(session_type=SessionType.BATCH, env={"FAKE_RUN_S": "0.05"})
+    node.order(spec)
+    ended = await node.until(spec, S.EXITED)
+    assert ended is not None
+    assert (ended.reason, ended.exit_code) == (Reason.EXIT_ZERO, 0)
+    node.order()
+    await node.until(spec, None)
+
+
+async def test_kernel_is_kept_until_it_is_destroyed(node: Node) -> None:
+    """As long as ``destroy`` fails the kernel may exist: it is reported, and its devices stay its own."""
+    spec = kernel()
+    node.order(spec)
+    await node.until(spec, S.RUNNING)
+    node.runtime.failing = {"stop": ALWAYS, "destroy": 5}
+    node.order()
+    while node.runtime.failing["destroy"]:
+        found = node.find(spec)
+        assert found is not None
+        assert spec.kernel_id in node.node.kernels
+        await asyncio.sleep(0.001)
+    await node.until(spec, None)
+    assert node.node.kernels == {}
+
+
+async def test_orphan_is_reported_until_it_is_destroyed(node: Node) -> None:
+    """A kernel that is omitted counts as gone, and its devices as free."""
+    orphan = kernel()
+    launch = Launch(orphan.kernel_id, ("sleep", "600"), {})
+    await node.runtime.create(launch)
+    node.runtime.failing = {"destroy": 2}
+    node.order()
+    async with asyncio.timeout(30):
+        while orphan.kernel_id in node.node.kernels:
+            await node.kernels.scan()
+            await asyncio.sleep(0.01)
+            assert (orphan.kernel_id not in node.node.kernels) or node.find(orphan) is not None
+    assert node.runtime.failing["destroy"] == 0
