@@ -117,7 +117,7 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
         ticks += 1
 
     async def start() -> Loop:
-        return await Loop("test", tick, interval_s=0.001, clock=SystemClock(), pause_ratio=1.0).__aenter__()
+        return await Loop("test", tick, interval_s=0.001, clock=SystemClock(), bursts=True).__aenter__()
 
     loop = runner.run(start())
 

@@ -13,8 +13,8 @@ from tests.examples import examples
 from tests.interruption import at, interrupt
 
 from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.aio.pauses import AFTER_WRITE
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store import batch_writer
 from moorage.manager.store.batch_writer import BATCH_MAX, EARLY_FLUSH, BatchWriter
 from moorage.manager.store.database import StatementTimeout
 
@@ -60,7 +60,7 @@ class SlowClock(SystemClock):
 
 
 async def test_writer_pauses_after_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_writer, "PAUSE_MAX_S", 0.2)
+    monkeypatch.setattr(AFTER_WRITE, "longest_s", 0.2)
     writer = Writer(clock=SlowClock())
     assert await writer.batch_writer.submit(1) == 10
     first = asyncio.create_task(writer.batch_writer.submit(2))
@@ -70,7 +70,7 @@ async def test_writer_pauses_after_a_flush(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_enough_items_end_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_writer, "PAUSE_MAX_S", 60.0)
+    monkeypatch.setattr(AFTER_WRITE, "longest_s", 60.0)
     writer = Writer(clock=SlowClock())
     assert await writer.batch_writer.submit(1) == 10
     async with asyncio.timeout(10):

@@ -19,6 +19,7 @@ import structlog
 from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.pauses import AFTER_REPORT
 from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
@@ -58,10 +59,8 @@ OPTIONS = [
 # An agent that was replaced, or whose report is invalid, gains nothing from an early retry.
 _REFUSED_BACKOFF_S = 30.0
 _REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
-# Changes come in bursts. The first of a burst is reported at once; then follows a pause of ten times the cost
-# of a report, within these bounds: reporting takes at most a tenth of a CPU however many kernels there are. A
-# busy manager asks for a longer pause.
-_MIN_PAUSE_S, _MAX_PAUSE_S = 0.002, 0.1
+# Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy manager asks
+# for a longer one, at most this.
 _MAX_REQUESTED_PAUSE_S = 1.0
 _CHUNK = 65_536
 _LOG_TIMEOUT_S = 300.0  # for a log that is not followed
@@ -282,8 +281,7 @@ class LinkClient:
                         await self._report_due.wait()
                 except TimeoutError:
                     continue
-                pause = min(max(10 * (sent_at - started_at), _MIN_PAUSE_S), _MAX_PAUSE_S)
-                pause = max(pause, self._requested_pause_s)
+                pause = AFTER_REPORT.after(sent_at - started_at, self._requested_pause_s)
                 await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
         except _BROKEN:
             pass  # the reading side logs the cause

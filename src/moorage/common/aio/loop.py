@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Never
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.pauses import AFTER_TICK
 from moorage.common.aio.supervisor import SupervisedTask
 
-# Upper bound of the pause between two ticks, in seconds.
-MAX_PAUSE_S = 0.04
 # A failed tick is repeated with backoff, after the loop's interval at the latest, but no sooner than this.
 _LEAST_BACKOFF_S = 0.5
 
@@ -25,8 +24,8 @@ class Loop:
     A tick that raises an exception is repeated after a pause. ``await loop.ticked()`` waits for the end of
     the next complete tick (for tests). A tick may change ``interval_s``.
 
-    ``pause_ratio`` is the pause after a tick as a multiple of its duration, at most ``MAX_PAUSE_S``. Under
-    load, changes that arrive during the pause share the next tick and its statements.
+    ``bursts``: changes come in bursts, so the loop pauses after a tick, and those that arrive meanwhile share
+    the next tick and its statements.
     """
 
     def __init__(
@@ -36,10 +35,10 @@ class Loop:
         *,
         interval_s: float,
         clock: Clock,
-        pause_ratio: float = 0.0,
+        bursts: bool = False,
     ) -> None:
         self.name, self.ticks = name, 0
-        self._tick, self.interval_s, self._clock, self._pause_ratio = tick, interval_s, clock, pause_ratio
+        self._tick, self.interval_s, self._clock, self._bursts = tick, interval_s, clock, bursts
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: SupervisedTask | None = None
@@ -80,10 +79,8 @@ class Loop:
                 async with self._ticked:
                     self.ticks += 1
                     self._ticked.notify_all()
-            if self._pause_ratio:
-                await asyncio.sleep(
-                    min(self._pause_ratio * (self._clock.monotonic() - started_at), MAX_PAUSE_S)
-                )
+            if self._bursts:
+                await asyncio.sleep(AFTER_TICK.after(self._clock.monotonic() - started_at))
             try:
                 async with asyncio.timeout(self.interval_s * self._clock.jitter(0.1)):
                     await self._nudged.wait()

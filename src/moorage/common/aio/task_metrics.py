@@ -1,4 +1,4 @@
-"""Prometheus metrics of the background tasks of this process."""
+"""Prometheus metrics of the background tasks of this process, and of their pauses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from moorage.common.aio import supervisor
+from moorage.common.aio.pauses import PAUSED
 from moorage.common.aio.tasks import FAILURES
 
 
@@ -30,4 +31,9 @@ class TaskCollector(Collector):
         )
         for name in supervisor.problems():
             failing.add_metric([name], 1)
-        return [failures, failing]
+        paused = CounterMetricFamily(
+            "moorage_pause_seconds", "Seconds of pauses under load, by what came before.", labels=["after"]
+        )
+        for name, seconds in PAUSED.items():
+            paused.add_metric([name], seconds)
+        return [failures, failing, paused]

@@ -37,7 +37,7 @@ class ReportSender:
             message = ReportDelta(
                 report.incarnation,
                 report.orders_generation,
-                tuple(k for k in report.kernels if sent.get(k.kernel_id) != k),
+                tuple(k for k in report.kernels if (old := sent.get(k.kernel_id)) is not k and old != k),
                 frozenset(sent.keys() - self._sent.keys()),
                 report.info if report.info != last.info else None,
                 report.draining,

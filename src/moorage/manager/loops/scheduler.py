@@ -36,7 +36,7 @@ class Scheduler:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._terminator, self._recorder = terminator, recorder
         self._selectors, self._planners = SelectorPlugins(), PlannerCache()
-        self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, pause_ratio=2.0)
+        self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, bursts=True)
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:

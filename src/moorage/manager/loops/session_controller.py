@@ -41,7 +41,7 @@ class SessionController:
         self._changed: set[SessionId] = set()
         self._scanned_at: float | None = None
         self._full_scan_at = 0.0
-        self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, pause_ratio=2.0)
+        self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, bursts=True)
         store.notifier.on_kernels(self._kernels_changed)
 
     def _kernels_changed(self, sessions: Collection[SessionId] | None) -> None:

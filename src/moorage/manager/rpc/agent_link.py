@@ -63,9 +63,7 @@ class AgentLinks:
         self._logged_refusals: dict[str, str] = {}
         self._unpolled: list[AgentId] = []
         self._polled_at = clock.monotonic()
-        self.loop = Loop(
-            "orders", self.run_once, interval_s=POLL_S / POLL_PARTS, clock=clock, pause_ratio=2.0
-        )
+        self.loop = Loop("orders", self.run_once, interval_s=POLL_S / POLL_PARTS, clock=clock, bursts=True)
         store.notifier.on_orders(self.orders_changed)
 
     def get(self, agent_id: str) -> AgentStream | None:

@@ -119,7 +119,7 @@ class AgentStream:
             self._last.draining,
             {k.kernel_id: k for k in message.kernels},
             frozenset(k for k in candidates if self._is_absent(k)),
-            frozenset(self._unacknowledged) if whole else frozenset(),
+            frozenset(self._unacknowledged),
             whole,
             info_changed=whole or message.info is not None or message.draining != last.draining,
         )

@@ -7,9 +7,10 @@ therefore told to wait in proportion to how long their reports waited, as the st
 
 from __future__ import annotations
 
-# The interval is FACTOR times as long as a report waits to be applied, at most MAX_S. Below MIN_S it is 0:
-# agents wait a little in any case.
-FACTOR, MIN_S, MAX_S = 4.0, 0.03, 0.4
+from moorage.common.aio.pauses import ON_BACKLOG
+
+# Below this the interval is 0: agents pause a little in any case.
+MIN_S = 0.03
 # Weight of the newest report in the moving average, which covers about twenty reports of any agents.
 WEIGHT = 0.05
 
@@ -25,5 +26,5 @@ class ReportInterval:
     @property
     def interval_s(self) -> float:
         """Minimum seconds between two reports of an agent; 0: no limit."""
-        interval_s = FACTOR * self._average_wait_s
-        return 0.0 if interval_s < MIN_S else min(interval_s, MAX_S)
+        interval_s = ON_BACKLOG.seconds(self._average_wait_s)
+        return 0.0 if interval_s < MIN_S else interval_s

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 import asyncpg
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.pauses import AFTER_WRITE
 from moorage.common.aio.tasks import cancel_requested, spawn
 from moorage.common.model.errors import MoorageError, StoreUnavailable
 from moorage.manager.store.database import StatementTimeout
@@ -29,9 +30,7 @@ Result = TypeVar("Result")
 _Batch = list[tuple[Item, asyncio.Future[Result]]]
 
 BATCH_MAX = 500
-# Pause after a flush: this multiple of its duration, at most PAUSE_MAX_S; it ends once EARLY_FLUSH items
-# wait.
-PAUSE_FACTOR, PAUSE_MAX_S, EARLY_FLUSH = 3.0, 0.02, 64
+EARLY_FLUSH = 64  # so many waiting items end the pause after a flush
 
 # Failures that no item caused: the whole batch fails, since a smaller one would fail as well.
 _BATCH_ERRORS = (MoorageError, asyncpg.InsufficientResourcesError, asyncio.CancelledError)
@@ -88,7 +87,7 @@ class BatchWriter(Generic[Item, Result]):
     async def _pause(self, took_s: float) -> None:
         self._early.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(PAUSE_FACTOR * took_s, PAUSE_MAX_S)):
+            async with asyncio.timeout(AFTER_WRITE.after(took_s)):
                 await self._early.wait()
 
     async def _flush(self, batch: _Batch[Item, Result], deadlocks: int = 0) -> None:

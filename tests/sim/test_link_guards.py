@@ -1,0 +1,51 @@
+"""Guards of the agent link, each removed once: the simulation must name the violation that it prevents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moorage.common.link.messages import Report, ReportDelta
+from moorage.manager.lifecycle.kernels import AgentUpdate
+from moorage.manager.rpc.agent_stream import AgentStream
+from moorage.manager.store.reports import ReportStore
+
+from .database import Postgres
+from .test_simulation import first_failure
+
+
+async def test_ending_kernels_that_are_still_ordered_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders that name a kernel are on their way, so that the agent starts it after it counted as absent."""
+    real = AgentStream.update
+
+    def mutated(stream: AgentStream, message: Report | ReportDelta) -> AgentUpdate:
+        update = real(stream, message)
+        missing = update.unacknowledged - update.observed.keys()
+        return replace(update, absent=update.absent | missing)
+
+    monkeypatch.setattr(AgentStream, "update", mutated)
+    assert "is stored as GONE" in await first_failure(postgres)
+
+
+async def test_forgetting_what_is_absent_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that must not run, and does not, is never released."""
+    real = AgentStream.update
+
+    def mutated(stream: AgentStream, message: Report | ReportDelta) -> AgentUpdate:
+        return replace(real(stream, message), absent=frozenset())
+
+    monkeypatch.setattr(AgentStream, "update", mutated)
+    assert "remaining: " in await first_failure(postgres)
+
+
+async def test_never_asking_for_a_full_report_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update that met a concurrent change has no effect, and nothing repeats it."""
+    monkeypatch.setattr(ReportStore, "needs_full_report", lambda *_: False)
+    assert await first_failure(postgres)
