@@ -69,6 +69,7 @@ class KernelTask:
         if record.outcome is not None:
             self.state = record.outcome.state
         self._activity = ""  # current step of a kernel that does not run yet, for users
+        self._observed: tuple[object, Observation] | None = None  # with what it was derived from
         self._record_unsaved = False
         # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed again.
         self._order_withdrawn = False
@@ -103,19 +104,11 @@ class KernelTask:
         self._removal_requested.set()
 
     def observation(self) -> Observation:
-        outcome = self.record.outcome or Outcome(self.state)
-        return Observation(
-            kernel_id=self.record.kernel_id,
-            session_id=self.record.spec.session_id,
-            state=self.state,
-            host=self._context.host if self.record.node_ports else "",
-            port=self.record.port,
-            exit_code=outcome.exit_code,
-            reason=outcome.reason,
-            detail=outcome.detail or self._activity,
-            log_tail=self.record.log_tail,
-            apps=self.record.apps,
-        )
+        """The same object while nothing has changed."""
+        source = self.state, self.record, self._activity
+        if self._observed is None or self._observed[0] != source:
+            self._observed = source, self.record.observation(self.state, self._context.host, self._activity)
+        return self._observed[1]
 
     # The task.
 

@@ -21,6 +21,7 @@ import structlog
 from moorage.agent.kernel.outcome import Outcome, TerminationCause
 from moorage.agent.runtimes.base import Handle
 from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import Observation
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
@@ -60,6 +61,22 @@ class KernelRecord:
     def node_ports(self) -> tuple[int, ...]:
         """The ports of the node that the kernel holds."""
         return tuple(filter(None, (self.port, *(app.port for app in self.apps))))
+
+    def observation(self, state: ObservedState, host: str, activity: str) -> Observation:
+        """What is reported of the kernel. ``activity``: what it does at the moment, for users."""
+        outcome = self.outcome or Outcome(state)
+        return Observation(
+            kernel_id=self.kernel_id,
+            session_id=self.spec.session_id,
+            state=state,
+            host=host if self.node_ports else "",
+            port=self.port,
+            exit_code=outcome.exit_code,
+            reason=outcome.reason,
+            detail=outcome.detail or activity,
+            log_tail=self.log_tail,
+            apps=self.apps,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
