@@ -9,7 +9,6 @@ import pytest
 from moorage.common.link.messages import Report, ReportDelta
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.agent_stream import AgentStream
-from moorage.manager.store.reports import ReportStore
 
 from .database import Postgres
 from .test_simulation import first_failure
@@ -41,11 +40,3 @@ async def test_forgetting_what_is_absent_is_detected(
 
     monkeypatch.setattr(AgentStream, "update", mutated)
     assert "remaining: " in await first_failure(postgres)
-
-
-async def test_never_asking_for_a_full_report_is_detected(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An update that met a concurrent change has no effect, and nothing repeats it."""
-    monkeypatch.setattr(ReportStore, "needs_full_report", lambda *_: False)
-    assert await first_failure(postgres)

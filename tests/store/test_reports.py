@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
@@ -184,3 +185,48 @@ async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> No
     assert await told(ObservedState.RUNNING) == (1, Status.RUNNING, "")
     await reconcile_all(store)
     assert (await store.sessions.get(made.id)).status is Status.RUNNING
+
+
+async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel was stopped between the read and the write of its end, so the write changed nothing."""
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
+    assert await schedule(store) == 1
+    agent.see(made.kernels[0].id, ObservedState.RUNNING)
+    await agent.report()
+    await reconcile_all(store)
+    fetch, stopped = DedicatedConnection.fetch, asyncio.Event()
+
+    async def fetch_and_stop(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+        rows = await fetch(connection, sql, *args)
+        if sql == SQL["agent_touch"] and not stopped.is_set():
+            stopped.set()
+            await stop(store, made.id, actor="t")
+        return rows
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", fetch_and_stop)
+    agent.see(made.kernels[0].id, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
+    assert not store.reports.needs_full_report(AgentId(agent.name))
+    await agent.report()
+    assert (await store.sessions.get(made.id)).kernels[0].status is Status.TERMINATING
+    assert store.reports.needs_full_report(AgentId(agent.name))
+    assert await agent.report() == 1
+    assert (await store.sessions.get(made.id)).kernels[0].status is Status.TERMINATED
+    assert not store.reports.needs_full_report(AgentId(agent.name))
+
+
+async def test_lost_connection_is_followed_by_full_reports(store: Store) -> None:
+    """Changes that are not final are written without waiting for the disk, so a crash may have lost them."""
+    agent = FakeAgent(store)
+    await agent.report()
+    assert not store.reports.needs_full_report(AgentId(agent.name))
+    await store.database.fetch(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    async with asyncio.timeout(5):
+        while not store.reports.needs_full_report(AgentId(agent.name)):
+            await asyncio.sleep(0.01)
