@@ -6,10 +6,10 @@ grow, and throughput with them (decision 7). All pauses are defined here, and me
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 # Seconds of pauses in this process so far, by the name of the pause.
-PAUSED: Counter[str] = Counter()
+PAUSED: defaultdict[str, float] = defaultdict(float)
 
 
 class Pause:
